@@ -24,9 +24,10 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.effects import with_reset_point
+from client.history.fetch import final_outcome
 from client.history.records import PLANNING
 from client.problem import Problem, ProblemKind
-from client.tasks import QUERY_TIMEOUT, Handle, final_outcome, query_progress
+from client.tasks import QUERY_TIMEOUT, Handle, query_progress
 from client.text import starter
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
@@ -321,7 +322,7 @@ class Follower:
     async def _ended(self) -> Outcome | None:
         """The Outcome of a closed task; None if the server does not answer now."""
         with _unless_permanent():
-            return await final_outcome(self._handle)
+            return await final_outcome(self._client, self._handle)
         return None
 
     async def _pause(self, seconds: float) -> None:

@@ -47,8 +47,8 @@ async def existing(answer: Awaitable[T]) -> T | None:
         return None
 
 
-async def final_outcome(handle: Handle) -> Outcome:
-    """Wait for the end of a task and return its Outcome, however it ended."""
+async def closing_outcome(handle: Handle) -> Outcome:
+    """Wait for the end of a task and return its Outcome as the task wrote it, however it ended."""
     try:
         return await handle.result()
     except WorkflowFailureError as failure:

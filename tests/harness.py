@@ -25,7 +25,10 @@ from activities.storage.store import Datasources, open_store, store_id
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
+from client.history.reader import read_history
+from client.history.story import Story, with_values
 from runtime import serve
+from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.catalogue import Price
@@ -72,7 +75,14 @@ class Stage:
 
 
 async def outcome(handle: WorkflowHandle[AgentWorkflow, Outcome]) -> Outcome:
-    """The outcome of a task that completed, failed or was cancelled."""
+    """The outcome of a task that completed, failed or was cancelled, with what only its history has."""
+    ended = await _closing_outcome(handle)
+    if not any(one.in_history for one in ended.steps):
+        return ended
+    return with_values(ended, Story(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER)))
+
+
+async def _closing_outcome(handle: WorkflowHandle[AgentWorkflow, Outcome]) -> Outcome:
     try:
         return await handle.result()
     except WorkflowFailureError as error:

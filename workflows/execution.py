@@ -181,6 +181,7 @@ class Execution:
             record.losses += reply.result.uncounted
             return reply.result
         self._complete(record, reply.result)
+        self._progress.note_in_history(record)
         self._note_retries(record, reply.earlier)
         return None
 

@@ -3,36 +3,50 @@
 from collections.abc import Sequence
 from datetime import datetime
 from operator import not_
+from typing import Any
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from workflows.budget import Spent
 from workflows.catalogue import Effect
-from workflows.plan import Mistake
+from workflows.plan import Mistake, without_defaults
 from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
 
 class OutcomeStep(BaseModel, frozen=True):
+    """A step of a task, as an Outcome reports it.
+
+    With `in_history`, it is written without default values: the history is then half as large.
+    """
+
     id: str
-    title: str
+    title: str = ""
     kind: str
-    args: dict[str, JsonValue]
+    args: dict[str, JsonValue] = Field(default_factory=dict)
     revision: int
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     status: StepStatus
-    attempts: int
+    attempts: int = 1
     effect: Effect
-    is_fallback: bool
+    is_fallback: bool = False
     replayed: bool = False
     """Whether an earlier attempt has applied the effect; then `result` is the recorded result of that attempt."""
-    started: datetime | None
-    ended: datetime | None
-    result: JsonValue
+    started: datetime | None = None
+    ended: datetime | None = None
+    result: JsonValue = None
     result_omitted: bool = False
     result_bytes: int = 0
     """Bytes of the result, if the result was left out; else 0."""
-    fault: FaultRecord | None
+    fault: FaultRecord | None = None
+    in_history: bool = Field(default=False, exclude_if=not_)
+    """Whether the Outcome leaves out the title, the arguments, the needs and the result, because the events of the same
+    run have them; `client.history` puts them in."""
+
+    @model_serializer(mode="wrap")
+    def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return without_defaults(self, written) if self.in_history else written
 
 
 class Outcome(BaseModel, frozen=True):

@@ -43,7 +43,7 @@ class Sparse(BaseModel):
 
     @model_serializer(mode="wrap")
     def _drop_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_defaults(self, write(self))
+        return without_defaults(self, write(self))
 
 
 class _Frozen(BaseModel, frozen=True, extra="forbid"):
@@ -87,7 +87,7 @@ class NewSteps(_Recorded):
 
     @field_serializer("steps", mode="wrap")
     def _sparsely(self, steps: tuple[Step, ...], write: SerializerFunctionWrapHandler) -> list[dict[str, Any]]:
-        return [_without_defaults(step, written) for step, written in zip(steps, write(steps), strict=True)]
+        return [without_defaults(step, written) for step, written in zip(steps, write(steps), strict=True)]
 
 
 class Answer(_Recorded):
@@ -352,7 +352,8 @@ def _brief(value: JsonValue) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def _without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
+def without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
+    """What was `written` of a model, without the fields that have their default values."""
     fields = {field.alias or name: name for name, field in type(model).model_fields.items()}
     return {key: value for key, value in written.items() if _is_needed(model, fields[key])}
 

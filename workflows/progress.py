@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import not_
+from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
 from temporalio import workflow
 
 from workflows.budget import Budget
@@ -29,6 +30,8 @@ from workflows.task import Task, TaskStatus
 MAX_OUTCOME = 512 * 1024
 """The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
 left out."""
+MAX_RESULT_IN_HISTORY = 32 * 1024
+"""Bytes of a result that certainly stays in the history; a payload of 64 kB goes into external storage."""
 MAX_RECORDS = 300
 """How many steps a task keeps. Older steps are folded: they are dropped, and only their ids and the number of their
 effects are kept."""
@@ -104,6 +107,8 @@ class Progress(BaseModel):
     """How many of the task's hand-written `revisions` were used or passed over."""
     has_untold_effects: bool = False
     """Whether the planner must still be told of effects that earlier runs of the task applied."""
+    _in_history: set[str] = PrivateAttr(default_factory=set)
+    """Ids of the steps whose plan and whose result are in the events of this run."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
@@ -187,6 +192,12 @@ class Progress(BaseModel):
             self.records = sorted(records, key=lambda record: record.revision > 0)
             self.has_untold_effects = True
 
+    def note_in_history(self, record: StepRecord) -> None:
+        """Note that the step's own activity has just returned its result, so that the Outcome can leave it out."""
+        # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
+        if record.undoes is None and len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY:
+            self._in_history.add(record.step.id)
+
     def end(self, ending: Ending, now: datetime) -> None:
         for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
@@ -238,27 +249,31 @@ class Progress(BaseModel):
 
     def _steps(self) -> tuple[OutcomeStep, ...]:
         last = {fault.step_id: fault for fault in self.faults}
-        return tuple(
-            OutcomeStep(
-                id=record.step.id,
-                title=record.step.label,
-                kind=record.kind,
-                args=record.shown_args,
-                revision=record.revision,
-                needs=tuple(sorted(record.step.dependencies)),
-                status=record.status,
-                attempts=record.attempts,
-                effect=record.effect,
-                is_fallback=record.is_fallback,
-                replayed=record.replayed,
-                started=record.started,
-                ended=record.ended,
-                result=record.result,
-                result_omitted=record.left_out > 0,
-                result_bytes=record.left_out,
-                fault=last.get(record.step.id),
-            )
-            for record in self.slim().records
+        return tuple(self._step(record, last.get(record.step.id)) for record in self.slim().records)
+
+    def _step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
+        in_history = record.step.id in self._in_history and not record.left_out
+        values: dict[str, Any] = {
+            "title": record.step.label,
+            "args": record.shown_args,
+            "needs": tuple(sorted(record.step.dependencies)),
+            "result": record.result,
+        }
+        return OutcomeStep(
+            id=record.step.id,
+            kind=record.kind,
+            revision=record.revision,
+            status=record.status,
+            attempts=record.attempts,
+            effect=record.effect,
+            is_fallback=record.is_fallback,
+            replayed=record.replayed,
+            started=record.started,
+            ended=record.ended,
+            result_omitted=record.left_out > 0,
+            result_bytes=record.left_out,
+            fault=fault,
+            **({"in_history": True} if in_history else values),
         )
 
     def _too_large(self) -> dict[str, int]:

@@ -11,9 +11,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.history.reader import Reading, read_history
 from client.history.records import ONE_RUN, History
-from client.tasks import Handle, existing, memo_field
+from client.history.story import Story, with_values
+from client.tasks import Handle, closing_outcome, existing, memo_field
 from client.workflow_task import failing
 from workflows.ids import reset_rollback_id, rollback_id
+from workflows.outcome import Outcome
 
 ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
@@ -41,6 +43,15 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     if reading.history.earlier:
         reading.history.rollbacks = await rollbacks(client, handle.id, reading.history.first_run)
     return reading.history
+
+
+async def final_outcome(client: Client, handle: Handle) -> Outcome:
+    """Wait for the end of a task and return its Outcome, with what it leaves out because the history has it."""
+    outcome = await closing_outcome(handle)
+    if not any(step.in_history for step in outcome.steps):
+        return outcome
+    events = handle.fetch_history_events()
+    return with_values(outcome, Story(await read_history(handle.id, events, client.data_converter)))
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:

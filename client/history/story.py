@@ -1,7 +1,8 @@
 """Derives from a task's history its turns (requests to the planner), its plans, and the plans' differences."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import Call, CallEnd, Event, History
 from workflows import routing
-from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
-from workflows.record import FaultRecord
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
+from workflows.record import MAX_SHOWN_ARGS, FaultRecord
 
 REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
 """The outcome codes of tasks that ended because the last proposal was rejected."""
@@ -208,6 +210,31 @@ def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
 def turn_of(ids: Iterable[str]) -> int | None:
     """The number of the turn in which a model called these steps directly; None if they belong to a plan."""
     return next((int(found[1]) for found in map(OF_TURN.fullmatch, ids) if found), None)
+
+
+def with_values(outcome: Outcome, story: Story) -> Outcome:
+    """The Outcome with all that it leaves out because the events of its run have it: arguments, results and more."""
+    ended = {call.id: call for call in story.history.newest_calls if call.is_step and call.closed is CallEnd.COMPLETED}
+    kept = {one.id: one.result for one in outcome.steps if not one.in_history}
+    results = {**kept, **{id: call.result for id, call in ended.items()}}
+    steps = [
+        _with_values(one, story.steps.get(one.id), ended.get(one.id), results) if one.in_history else one
+        for one in outcome.steps
+    ]
+    return outcome.model_copy(update={"steps": tuple(steps)})
+
+
+def _with_values(
+    one: OutcomeStep, step: Step | None, call: Call | None, results: Mapping[str, JsonValue]
+) -> OutcomeStep:
+    if step is None or call is None:  # a codec without a key hides the plan
+        return one.model_copy(update={"in_history": False, "result_omitted": True})
+    args = call.args
+    with suppress(Unresolved):  # the event of a local activity has no arguments
+        args = resolve(step.args, results) if args is None else args
+    shown = args if isinstance(args, dict) and len(canonical(args).encode()) <= MAX_SHOWN_ARGS else step.args
+    values = {"title": step.label, "args": shown, "needs": tuple(sorted(step.dependencies)), "result": call.result}
+    return one.model_copy(update={"in_history": False, **values})
 
 
 MISSING = "(none)"

@@ -22,7 +22,7 @@ from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
-from client.tasks import Handle, final_outcome
+from client.tasks import Handle
 from client.text import printable, starter
 from client.workers import ask
 from client.workflow_task import UNREADABLE
@@ -198,7 +198,7 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
         remedy = "see whether it runs (`python starter.py doctor`), and try again"
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
-        return await final_outcome(handle), None
+        return await fetch.final_outcome(client, handle), None
     if found.failing is not None:
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:

@@ -12,9 +12,9 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from client import start as starting
 from client import tasks
+from client.history.fetch import final_outcome
 from client.problem import Problem
 from client.start import TaskOptions
-from client.tasks import final_outcome
 from client.text import cut, one_line, starter
 from console.commands import show
 from console.commands.dry_run import show_plan
@@ -258,7 +258,7 @@ async def continued(client: Client, task: Task, id: str) -> Task:
         reason = f"Task {seen.id!r} is running: its conversation is not over"
         raise Problem("still_running", reason, f"wait for its end with `{starter('show', seen.id, '--follow')}`")
     run = await tasks.first_run(earlier)
-    return task.model_copy(update={"continues": run, "remains": remains(await final_outcome(earlier))})
+    return task.model_copy(update={"continues": run, "remains": remains(await final_outcome(client, earlier))})
 
 
 def remains(outcome: Outcome) -> Remains | None:

@@ -28,9 +28,12 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from client.history.reader import read_history
+from client.history.story import Story, with_values
 from evals.chaos.payments import Trouble
 from evals.chaos.world import SIZE, Note
 from replan.testing.replay import replayer
+from runtime.payloads import DATA_CONVERTER
 from workflows import routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.budget import Limits
@@ -334,7 +337,14 @@ class TaskRunner:
 
 
 async def outcome(handle: Handle) -> Outcome | None:
-    """How a task ended; None if Replan did not end it."""
+    """How a task ended, with what only its history has; None if Replan did not end it."""
+    ended = await _closing_outcome(handle)
+    if ended is None or not any(step.in_history for step in ended.steps):
+        return ended
+    return with_values(ended, Story(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER)))
+
+
+async def _closing_outcome(handle: Handle) -> Outcome | None:
     try:
         return await handle.result()
     except WorkflowFailureError as error:

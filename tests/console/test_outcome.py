@@ -12,9 +12,10 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from client import tasks
+from client.history.fetch import final_outcome
 from client.problem import Problem
 from client.start import TaskOptions, build_task, start
-from client.tasks import final_outcome, query_progress
+from client.tasks import query_progress
 from console.exits import exit_code
 from replan import Refused, tool
 from tests.harness import DONE, plan, staged, step
@@ -51,7 +52,7 @@ async def test_the_outcome_is_read_however_a_task_ended(
     """From the result, or from the details of the failure."""
     async with staged(client, tmp_path, [refuse], proposals) as stage:
         handle = await start(client, TASK, id=None, queue=stage.queue, again=False)
-        outcome = await final_outcome(handle)
+        outcome = await final_outcome(client, handle)
 
     assert (outcome.status, exit_code(outcome)) == (status, exit)
 
@@ -60,7 +61,7 @@ async def test_a_terminated_task_is_told_by_the_server(client: Client) -> None:
     """Nobody wrote an outcome: its words come from the memo, its end from the server."""
     handle = await start(client, TASK, id=None, queue="nobody", again=False)
     await handle.terminate()
-    outcome = await final_outcome(handle)
+    outcome = await final_outcome(client, handle)
 
     assert (outcome.status, outcome.task) == (TaskStatus.FAILED, "do it")
     told = f"`python starter.py explain {handle.id}` tells what it had done"

@@ -8,9 +8,8 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
-from client.history.fetch import fetch_history
+from client.history.fetch import fetch_history, final_outcome
 from client.start import TaskOptions, build_task
-from client.tasks import final_outcome
 from console.commands.reset import reset
 from console.options import Common
 from replan import NeedsPerson, Refused, tool
@@ -222,7 +221,7 @@ async def test_a_follower_does_not_notice(early: Client, tmp_path: Path) -> None
     looked = asyncio.Event()
     async with staged(early, tmp_path, [echo, wait], [*chain(8), plan(step("last", "wait")), DONE]) as stage:
         handle = await stage.start()
-        end = asyncio.create_task(final_outcome(early.get_workflow_handle_for(AgentWorkflow.run, handle.id)))
+        end = asyncio.create_task(final_outcome(early, early.get_workflow_handle_for(AgentWorkflow.run, handle.id)))
         seen = await until(handle, lambda now: any(one.step.id == "last" for one in now.records))
         looked.set()
         done = await end
@@ -244,7 +243,7 @@ async def test_a_cancelled_task_in_a_later_run_keeps_what_earlier_ones_did(early
         handle = await stage.start()
         await until(handle, lambda now: any(one.step.id == "last" and one.started for one in now.records))
         await early.get_workflow_handle(handle.id).cancel()
-        done = await final_outcome(early.get_workflow_handle_for(AgentWorkflow.run, handle.id))
+        done = await final_outcome(early, early.get_workflow_handle_for(AgentWorkflow.run, handle.id))
 
     assert (done.status, len(done.steps)) == (TaskStatus.CANCELLED, 9)
 
