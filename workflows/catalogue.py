@@ -72,6 +72,9 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     """How many tokens of a model one call may use; 0 for a tool that uses no model."""
     tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
     """The part of `tokens` that does not depend on the arguments; None if the model reads more than the arguments."""
+    pure: bool = False
+    """Whether the tool only computes: no I/O, and the same result for the same arguments. Its calls are local
+    activities."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     digest: str = ""

@@ -251,7 +251,7 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
             lost = _from_timeout(cause, spec, attempts=1 + len(earlier_faults(error)))
             return lost.model_copy(update={"uncounted": True})
         case ApplicationError():
-            return _from_application_error(cause, spec, assumed)
+            return from_application_error(cause, spec, assumed)
         case TemporalTimeout():
             return _from_timeout(cause, spec, assumed)
         case ServerError():
@@ -298,10 +298,10 @@ def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def _from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
+def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in set(Quadrant):
-        fault = _from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
+        fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
         return fault.model_copy(update={"applied": Applied.NONE, "attempt": 0, "source": spec.kind})
     if cause.type == "NotFoundError":
         reason = f"No worker on the queue knows the kind {spec.kind!r}: start one with the tools file that defines it."

@@ -48,6 +48,8 @@ LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 timeout. It is ten times the timeout, at most 60 seconds."""
 THREADS_RETRY_AFTER = 5.0
 """Seconds until a call is repeated if its worker had no free thread; a supervisor may restart the worker meanwhile."""
+PURE_TIMEOUT = 1.0
+"""The most seconds that one attempt of a pure tool may take: the workflow task of its step waits for it."""
 LONGEST_LOCAL = timedelta(seconds=7)
 """The most that a local activity may take. Its workflow task waits for it, and must end within 10 seconds; above 8
 seconds the SDK would ask the server for more time."""

@@ -12,14 +12,22 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids, routing, spending
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.decision import Remaining, Wait, decide, outlast
 from workflows.details import details, summary
-from workflows.faults import Code, Fault, earlier_faults, from_activity_error, parse_faults
+from workflows.faults import (
+    UNCOUNTED,
+    Code,
+    Fault,
+    earlier_faults,
+    from_activity_error,
+    from_application_error,
+    parse_faults,
+)
 from workflows.header import CallHeader, attached, made_by_reset
 from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
@@ -31,6 +39,10 @@ from workflows.task import TaskStatus
 MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
 activity with 2 MB."""
+
+ONLY_LOCAL = UNCOUNTED | {Code.TOO_LARGE}
+"""Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
+does not shut down, and may return more."""
 
 T = TypeVar("T")
 
@@ -131,12 +143,18 @@ class ToolCall:
         earlier: Sequence[Fault] = ()
         taken = 0
         try:
-            result, earlier = await _run(
-                self.spec, granted, self.args, StepReturn, id=self.id, title=self.title, header=self.header
-            )
+            result, earlier = await self._execute(granted)
         finally:  # a cancelled execution, too, must give its reservation back
             taken = spending.settle_step(*self._account, granted, result, earlier, self.used)
         return ToolReply(result, earlier, taken)
+
+    async def _execute(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
+        spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
+        if spec.pure:
+            result = await run_locally(spec, args, StepReturn, id=id, title=title, header=header)
+            if not (isinstance(result, Fault) and result.code in ONLY_LOCAL):
+                return result, ()
+        return await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 
 async def read(
@@ -382,6 +400,8 @@ async def run_locally(
 async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:
     try:
         result = await running
+    except ApplicationError as error:  # of the only attempt of a local activity
+        return from_application_error(error, spec, attempts), ()
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None

@@ -42,6 +42,8 @@ MAX_RESULT = 1024 * 1024
 """The most bytes of a result as JSON, for a tool that reads or is idempotent."""
 MAX_EFFECT_RESULT = 48 * 1024
 """The most bytes of any other tool's result as JSON: small enough to stay in history, without external storage."""
+MAX_LOCAL_RESULT = 8 * 1024
+"""The most bytes of a local activity's result as JSON: one workflow task may record the results of many."""
 
 log = structlog.get_logger("replan.step")
 
@@ -83,6 +85,11 @@ class Boundary:
         async def run(payload: RawValue) -> StepReturn:
             with deadline.within(kind.spec.timeout), self._counted(kind) as call:
                 async with attempt_of(kind.spec, kind.raises) as attempt:
+                    if kind.spec.pure:
+                        return await self._compute(kind, payload, attempt)
+                    if activity.info().is_local:
+                        reason = f"The {kind.spec.kind} of this worker is no @tool.pure, as the task's was."
+                        raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason))
                     work = functools.partial(self._run, kind, payload, attempt)
                     return await (self._on_loop(self._loop, work, call, kind.spec) if self._loop else work())
 
@@ -107,6 +114,9 @@ class Boundary:
     def _counted(self, kind: Kind) -> Iterator[str]:
         info = activity.info()
         call = f"{kind.spec.kind} ({info.workflow_id}/{info.activity_id})"
+        if info.is_local:  # it holds no slot, and ends within a second
+            yield call
+            return
         self.running.append(call)
         try:
             yield call
@@ -146,6 +156,35 @@ class Boundary:
             usd=used.usd,
             estimated=used.estimated,
         )
+
+    async def _compute(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
+        """Call a pure tool in a thread; whatever blocks the loop of the tools must not hold up a workflow task."""
+
+        def work() -> JsonValue:  # validators, too, are code of the tool
+            value, args = _decode(kind, payload, attempt)
+            call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
+            before = call.arguments_seen()
+            attempt.called = True
+            returned = kind.function(args)
+            attempt.returned = attempt.ended = True
+            return _encode(kind, before, returned)
+
+        self._inject(kind, Failpoint.BEFORE_CLAIM)
+        for failpoint in (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM):
+            self._faults.stop(kind.spec.kind, failpoint)
+        try:
+            async with asyncio.timeout(kind.spec.timeout) as attempt.time:
+                result = await self.threads.run(kind.spec, work, attempt.time)
+        except TimeoutError:
+            if not attempt.time.expired():  # the tool itself raised it
+                raise
+            late = f"{kind.spec.kind} gave no answer within {kind.spec.timeout:g} s: a @tool.pure must only compute."
+            reason = f"{late} If it waits for something or takes long, declare it as @tool.read."
+            raise FaultRaised(Fault.of(Code.TIMEOUT, reason)) from None
+        self._inject(kind, Failpoint.AFTER_COMMIT)
+        for failpoint in (Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT):
+            self._faults.stop(kind.spec.kind, failpoint)
+        return StepReturn(result=result, attempt=attempt.number)
 
     async def _apply(self, call: "_Call") -> EffectResult:
         """Call the tool, unless the ledger has its result; a transactional tool and the ledger share a transaction."""
@@ -279,8 +318,10 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
         raise FaultRaised(Fault.of(Code.UNSERIALISABLE, reason))
     size = len(canonical(result).encode())
     limit = MAX_RESULT if kind.spec.effect in (Effect.READ, Effect.IDEMPOTENT) else MAX_EFFECT_RESULT
+    limit = MAX_LOCAL_RESULT if activity.info().is_local else limit
     if size > limit:
-        reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: let it return less."
+        remedy = "let it return less" + (", or declare it as @tool.read" if kind.spec.pure else "")
+        reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: {remedy}."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
     if kind.ensure is not None:
         # After a violation, the tool has done something, but nobody knows what: the outcome is unknown.

@@ -42,6 +42,8 @@ class Threads:
         """`on_exhausted` is called once, with a sentence, when calls that outlived their attempts hold all threads."""
         self.size = size
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="tool")
+        # Threads of their own, since calls of other tools may hold all threads for longer than a pure tool may wait.
+        self._pure = ThreadPoolExecutor(size, thread_name_prefix="pure")
         self._calls = set[Future[Any]]()
         self._outlived = dict[Future[Any], str]()
         self._on_exhausted = on_exhausted
@@ -67,7 +69,8 @@ class Threads:
         """
         if self.outlived >= self.size:
             raise Busy(_exhausted(self._outlived.values()), retry_after=routing.THREADS_RETRY_AFTER)
-        call = self._pool.submit(copy_context().run, _call, function)
+        pool = self._pure if spec.pure else self._pool
+        call = pool.submit(copy_context().run, _call, function)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         if spec.effect is Effect.READ:

@@ -291,7 +291,14 @@ class Reading:
         else:
             call.args = await self._payloads.value(event.event_id, "input", of.input.payloads)
         self._open[call.scheduled] = call
+        self._forget_local(call)
         self.history.calls.append(call)
+
+    def _forget_local(self, call: Call) -> None:
+        """Forget the failed local activity of a tool that `call` repeats: both are one execution of the step's call."""
+        before = next((one for one in reversed(self.history.calls) if one.id == call.id), None)
+        if before and before.is_local and before.task == call.task and not before.is_own:
+            self.history.calls.remove(before)
 
     async def _on_activity_task_started(self, event: HistoryEvent) -> None:
         of = event.activity_task_started_event_attributes
@@ -312,7 +319,7 @@ class Reading:
             return
         at, when = self._at(event.event_id), _when(event)
         call = Call(local.id, local.kind, when, at, local.task, started=at, started_at=when, attempt=local.attempt)
-        call.ended, call.ended_at, call.closed = at, when, CallEnd.COMPLETED
+        call.ended, call.ended_at, call.closed, call.is_local = at, when, CallEnd.COMPLETED, True
         self.history.calls.append(call)
         if local.failure is None:
             await self._completed(call, event, local.result)

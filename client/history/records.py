@@ -97,6 +97,7 @@ class Call:
     failing: AttemptFailure | None = None
     """The failure of the last attempt, if the call failed."""
     retry_state: RetryState | None = None
+    is_local: bool = False
 
     @property
     def events(self) -> tuple[Event, ...]:

@@ -91,7 +91,7 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
         for done in (event.activity_task_completed_event_attributes for event in events)
         if done.scheduled_event_id
     }
-    returned |= {local.id: local.result for local in map(local_activity, events) if local}
+    returned |= {local.id: local.result for local in map(local_activity, events) if local and local.result}
     if not returned.get(step):
         known = nearest(step, returned)
         raise Problem("unknown_step", f"No step {step!r} of this run has a result{known}", "see `show` for its steps")

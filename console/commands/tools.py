@@ -58,6 +58,7 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
     lines += [f"  settles within {spec.settle:g} s"] if spec.reconcile else []
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
+    lines += ["  is pure: it only computes, in the worker that has the task"] if spec.pure else []
     lines += ["  returns untrusted content"] if spec.untrusted else []
     lines += [f"  asks a model: {spec.tokens:,} tokens at the most"] if spec.tokens else []
     extra = f" and up to {more:g} s more, in a thread" if (more := routing.overtime(spec)) else ""

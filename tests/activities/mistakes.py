@@ -42,9 +42,9 @@ def tool(
 
 PLANTED = {
     tool("bare", "@tool"): "bare: a bare @tool does not say what a call changes: "
-    "use one of tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
+    "use one of tool.pure, tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
     tool("reading", "@tool.reed(timeout=5)"): "reading: there is no decorator @tool.reed: did you mean read or keyed?: "
-    "use one of tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
+    "use one of tool.pure, tool.read, tool.idempotent, tool.keyed, tool.transactional, tool.unkeyed.",
     tool("silent", "@tool.read", doc=" "): "silent: there is no docstring: "
     "say in one sentence what the tool does, for the planner.",
     tool("loose", "@tool.read", "(day: str) -> Free"): "loose: the first parameter must be one pydantic model: "

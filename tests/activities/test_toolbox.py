@@ -125,7 +125,10 @@ BANK = create_async_engine("sqlite+aiosqlite:///bank.db")
 """The datasource of a tools file."""
 
 MISTAKES = {
-    "bare decorator": (book("@tool"), "does not say what a call changes: use one of tool.read, tool.idempotent"),
+    "bare decorator": (
+        book("@tool"),
+        "does not say what a call changes: use one of tool.pure, tool.read, tool.idempotent",
+    ),
     "no docstring": (book(doc=" "), "there is no docstring: say in one sentence what the tool does"),
     "no argument": (book(arguments=""), "the first parameter must be one pydantic model: def book(args: MyArguments"),
     "no model": (book(arguments="day: str"), "the first parameter must be one pydantic model"),

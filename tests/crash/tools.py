@@ -43,6 +43,15 @@ async def note(args: Note) -> Noted:
     return Noted(calls=calls)
 
 
+@tool.pure
+def ponder(args: Note) -> Noted:
+    """Note the call in a file, which a pure tool must not do, then think for a while."""
+    with args.file.open("a") as file:
+        file.write(f"{args.word}\n")
+    time.sleep(args.seconds)
+    return Noted(calls=1)
+
+
 @tool.keyed(timeout=60)
 async def pay(args: Note, key: Key) -> Noted:
     """Pay with a key, as slowly as `note` notes."""

@@ -55,7 +55,9 @@ def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
 
 def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
     other, is_undo = companion.tool, option == "undo"
-    if not isinstance(other, Tool) or (other.effect is Effect.READ) is not is_undo:
+    if isinstance(other, Tool) and other.pure and not is_undo:
+        yield f"{name}: {option}={other.__name__} is a @tool.pure, which cannot see the world: name a @tool.read."
+    elif not isinstance(other, Tool) or (other.effect is Effect.READ) is not is_undo:
         yield from _path_mistakes(name, option, companion, call)
     elif is_undo:
         yield f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."

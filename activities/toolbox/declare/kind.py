@@ -15,7 +15,7 @@ from activities.borders.table import Entry
 from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition
-from activities.toolbox.declare.tool import DECORATORS, OPTIONS, Rule, Tool, ToolOptions
+from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
@@ -108,6 +108,8 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
         given[option] = companions.as_data(given[option], args)
     if tool.options.fallback:
         given["fallback"] = tool.options.fallback.__name__
+    if tool.pure:
+        given |= {"pure": True, "retry": "once", "timeout": min(tool.options.timeout, routing.PURE_TIMEOUT)}
     return ToolSpec.model_validate(
         {
             "kind": tool.__name__,
@@ -127,6 +129,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     yield from _datasource_mistakes(tool, hints)
     yield from _tokens_mistakes(tool, hints)
     yield from _thread_mistakes(tool)
+    yield from _pure_mistakes(tool, parameters)
     first = hints.get(next(iter(parameters), ""))
     if companions.is_model(first):
         yield from companions.mistakes(tool, first, hints.get("return"))
@@ -138,7 +141,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
 def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
     name, options = tool.__name__, tool.options
     if tool.decorator:
-        near = nearest(tool.decorator, Effect)
+        near = nearest(tool.decorator, [name.removeprefix("tool.") for name in DECORATORS])
         yield f"{name}: there is no decorator @tool.{tool.decorator}{near}: use one of {', '.join(DECORATORS)}."
     elif tool.effect is None:
         yield f"{name}: a bare @tool does not say what a call changes: use one of {', '.join(DECORATORS)}."
@@ -223,3 +226,20 @@ def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
             f"{name}: a plain def runs on after its timeout, so reconcile= may look too early: write async def, or give"
             f" its client a timeout below {options.timeout:g} s and say enforces_timeout=True."
         )
+
+
+def _pure_mistakes(tool: Tool[..., Any], parameters: Parameters) -> Iterator[str]:
+    if not tool.pure:
+        return
+    name, options, remedy = tool.__name__, tool.options, "or declare @tool.read"
+    if inspect.iscoroutinefunction(tool.function):
+        yield f"{name}: a @tool.pure only computes, in a thread: write a plain def, {remedy}."
+    for other in [*parameters][1:]:
+        yield f"{name}: a @tool.pure only computes and cannot use {other!r}: leave it out, {remedy}."
+    for option in NOT_PURE:
+        if getattr(options, option) != getattr(ToolOptions, option):
+            yield f"{name}: a @tool.pure only computes, so {option}= has no meaning: leave it out, {remedy}."
+    is_given = options.timeout is not ToolOptions.timeout
+    if is_given and isinstance(options.timeout, int | float) and options.timeout > routing.PURE_TIMEOUT:
+        most = f"at most {routing.PURE_TIMEOUT:g} s"
+        yield f"{name}: timeout={options.timeout!r} is too long for a @tool.pure: give it {most}, {remedy}."

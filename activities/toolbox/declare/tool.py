@@ -1,5 +1,6 @@
 """The decorators that make a function a tool. Each declares what a call changes in the world:
 
+@tool.pure            nothing, and it only computes: no I/O, always the same result for the same arguments
 @tool.read            nothing
 @tool.idempotent      something; a second call changes nothing more
 @tool.keyed           something; it sends the idempotency key, so that the service applies the effect once
@@ -86,7 +87,7 @@ class ToolOptions:
     """The name of a retry profile in `workflows/routing.py`, which says how often and how fast a failed call is
     repeated."""
     timeout: Annotated[float, _TIMEOUT] = 30.0
-    """Seconds after which one attempt times out."""
+    """Seconds after which one attempt times out; for a `@tool.pure` at most 1, which is also its default."""
     datasource: AsyncEngine | None = None
     """The database of the tool's `Transaction`; None for the worker's store."""
     untrusted: Annotated[bool, _BOOL] = False
@@ -103,6 +104,11 @@ class ToolOptions:
 
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))
+NOT_PURE = (
+    *("observe", "reconcile", "settle", "undo", "retry", "datasource"),
+    *("tokens", "tokens_overhead", "enforces_timeout"),
+)
+"""The options that `@tool.pure` does not take, since they are about I/O, effects or repeated attempts."""
 
 
 class Tool(Generic[P, R]):
@@ -115,6 +121,8 @@ class Tool(Generic[P, R]):
         options: ToolOptions,
         unknown: Sequence[str] = (),
         decorator: str = "",
+        *,
+        pure: bool = False,
     ) -> None:
         # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`, and for a `decorator` that does
         # not exist; `unknown` are unknown keywords.
@@ -123,6 +131,7 @@ class Tool(Generic[P, R]):
         self.options = options
         self.unknown = unknown
         self.decorator = decorator
+        self.pure = pure
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__
@@ -141,10 +150,13 @@ class Tool(Generic[P, R]):
 class _Decorator(Generic[Keywords]):
     """One decorator: used as `@tool.read`, or as `@tool.read(timeout=5)` with keywords of `ToolOptions`."""
 
-    def __init__(self, effect: Effect | None, options: Callable[Keywords, ToolOptions], unknown: str = "") -> None:
+    def __init__(
+        self, effect: Effect | None, options: Callable[Keywords, ToolOptions], unknown: str = "", *, pure: bool = False
+    ) -> None:
         self._effect = effect
         self._options = options
         self._unknown = unknown
+        self._pure = pure
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...  # type: ignore[overload-overlap]  # options are keywords only
@@ -158,12 +170,13 @@ class _Decorator(Generic[Keywords]):
         unknown = [name for name in keywords if name not in OPTIONS]
 
         def declare(function: Callable[..., Any]) -> Tool[..., Any]:
-            return Tool(function, self._effect, options, unknown, self._unknown)
+            return Tool(function, self._effect, options, unknown, self._unknown, pure=self._pure)
 
         return declare(*functions) if functions else declare
 
 
 class _Decorators:
+    pure = _Decorator(Effect.READ, ToolOptions, pure=True)
     read = _Decorator(Effect.READ, ToolOptions)
     idempotent = _Decorator(Effect.IDEMPOTENT, ToolOptions)
     keyed = _Decorator(Effect.KEYED, ToolOptions)
@@ -185,4 +198,4 @@ class _Decorators:
 
 tool = _Decorators()
 
-DECORATORS = tuple(f"tool.{effect.value}" for effect in Effect)
+DECORATORS = ("tool.pure", *(f"tool.{effect.value}" for effect in Effect))

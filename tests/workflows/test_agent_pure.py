@@ -1,0 +1,219 @@
+"""Pure kinds, on a real server: their steps are local activities, which no task queue sees."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, Field
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from activities.boundary.boundary import MAX_LOCAL_RESULT
+from client.history.local import local_activity
+from replan import Refused, tool
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.history import events
+from tests.workflows.test_agent_missing import outdated
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
+
+
+class Number(BaseModel):
+    """A number."""
+
+    value: int = Field(ge=0)
+
+
+class Text(BaseModel):
+    """A text."""
+
+    text: str
+
+
+@tool.pure
+def double(args: Number) -> Number:
+    """Double a number."""
+    return Number(value=2 * args.value)
+
+
+@tool.pure(ensure="result.value > args.value")
+def shrink(args: Number) -> Number:
+    """Return a smaller number, which its condition forbids."""
+    return Number(value=args.value - 1)
+
+
+@tool.pure
+def refuse(args: Number) -> Number:
+    """Reject every number."""
+    raise Refused("No such number.", code="invalid_input")
+
+
+@tool.pure
+def crash(args: Number) -> Number:
+    """Raise what no table knows."""
+    raise ZeroDivisionError
+
+
+@tool.pure
+def lengthen(args: Number) -> Text:
+    """Return a text of that length."""
+    return Text(text="a" * args.value)
+
+
+@tool.read
+async def echo(args: Number) -> Number:
+    """Return the number."""
+    return args
+
+
+def chain(kind: str, count: int) -> Proposals:
+    """A plan of steps `s1`, `s2` and so on; each takes the result of the step before."""
+    steps = [step("s1", kind, value=1)]
+    steps += [step(f"s{i}", kind, value={"$from": f"s{i - 1}", "path": "value"}) for i in range(2, count + 1)]
+    return [plan(*steps), DONE]
+
+
+def recorded(found: Sequence[HistoryEvent], kind: str) -> list[int]:
+    """For each local activity of a kind, the completed workflow task that recorded it."""
+    return [local.task for local in map(local_activity, found) if local and local.kind == kind]
+
+
+def scheduled(found: Sequence[HistoryEvent], kind: str) -> int:
+    """How many ordinary activities of a kind were scheduled."""
+    return sum(one.activity_task_scheduled_event_attributes.activity_type.name == kind for one in found)
+
+
+async def test_pure_steps_in_sequence_are_one_workflow_task(client: Client, tmp_path: Path) -> None:
+    """Each is one event, and none is scheduled; like every other step it costs a tool call, and has its result."""
+    async with staged(client, tmp_path, [double], chain("double", 20)) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        found = await events(handle)
+
+    tasks = recorded(found, "double")
+    assert (len(tasks), len(set(tasks)), scheduled(found, "double")) == (20, 1, 0)
+    assert [(one.status, one.attempts) for one in ended.steps] == [(StepStatus.COMPLETED, 1)] * 20
+    last = ended.steps[-1]  # its arguments are in no event, so the client makes them from the plan
+    assert (last.args, last.result, ended.spent.tool_calls) == ({"value": 2**19}, {"value": 2**20}, 20)
+
+
+async def test_pure_and_other_steps_run_side_by_side(client: Client, tmp_path: Path) -> None:
+    """A step that needs both starts when both are completed."""
+    both = step("c", "double", "b", value={"$from": "a", "path": "value"})
+    script: Proposals = [plan(step("a", "double", value=1), step("b", "echo", value=1), both), DONE]
+    async with staged(client, tmp_path, [double, echo], script) as stage:
+        ended = await stage.run()
+
+    assert [one.result for one in ended.steps] == [{"value": 2}, {"value": 1}, {"value": 4}]
+
+
+FAULTS = {
+    "refuse": ("invalid_input", "replan", TaskStatus.COMPLETED),
+    "shrink": ("unexpected_result", "replan", TaskStatus.COMPLETED),
+    "crash": ("bug", "escalate", TaskStatus.ESCALATED),
+}
+
+
+@pytest.mark.parametrize(("kind", "expected"), FAULTS.items(), ids=FAULTS)
+async def test_a_fault_of_a_pure_step_is_a_fault_like_others(
+    client: Client, tmp_path: Path, kind: str, expected: tuple[str, str, TaskStatus]
+) -> None:
+    """After one attempt a rejection leads to a new plan, and a bug to a person."""
+    script: Proposals = [plan(step("a", kind, value=1)), plan(step("b", "double", value=1)), DONE]
+    async with staged(client, tmp_path, [double, refuse, shrink, crash], script) as stage:
+        ended = await stage.run()
+
+    [fault] = ended.faults
+    assert (fault.code, fault.decision, ended.status) == expected
+    assert (ended.steps[0].attempts, fault.attempt) == (1, 1)
+
+
+async def test_a_pure_step_that_waits_is_a_fault_and_no_stuck_workflow_task(client: Client, tmp_path: Path) -> None:
+    """The task goes on with a new plan, and no later plan may use the kind."""
+    opened = threading.Event()
+
+    @tool.pure
+    def hang(args: Number) -> Number:
+        """Wait for an event."""
+        opened.wait(60)
+        return args
+
+    script: Proposals = [plan(step("a", "hang", value=1)), plan(step("b", "double", value=1)), DONE]
+    async with staged(client, tmp_path, [double, hang], script) as stage:
+        ended = await stage.run()
+        opened.set()
+
+    [fault] = ended.faults
+    assert (fault.code, fault.decision, ended.status) == ("timeout", "replan", TaskStatus.COMPLETED)
+    assert fault.reason.startswith("hang gave no answer within 1 s: a @tool.pure must only compute.")
+
+
+async def test_a_result_above_the_limit_comes_from_an_ordinary_activity(client: Client, tmp_path: Path) -> None:
+    """The step completes all the same; it counts one attempt and one tool call."""
+    script: Proposals = [plan(step("a", "lengthen", value=MAX_LOCAL_RESULT + 1)), DONE]
+    async with staged(client, tmp_path, [lengthen], script) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        found = await events(handle)
+
+    assert (len(recorded(found, "lengthen")), scheduled(found, "lengthen"), ended.faults, ended.steps[0].attempts) == (
+        1,
+        1,
+        (),
+        1,
+    )
+    assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 1)
+
+
+async def test_a_worker_without_the_kind_leaves_the_step_to_others(client: Client, tmp_path: Path) -> None:
+    """A local activity stays on its worker, so an ordinary one follows at once; then the step waits for a worker."""
+    script: Proposals = [plan(step("a", "double", value=1)), DONE]
+    async with outdated(client, tmp_path, [double, echo], ["echo"], script, patience=1) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        found = await events(handle)
+
+    assert (len(recorded(found, "double")), scheduled(found, "double")) == (2, 2)
+    assert [one.decision for one in ended.faults] == ["wait", "escalate"]
+    assert (ended.code, ended.steps[0].attempts) == ("missing_tool", 0)
+
+
+async def test_a_cancel_stops_between_pure_steps(client: Client, tmp_path: Path) -> None:
+    """The server passes it on when the workflow task ends, or asks for more time."""
+    begun = threading.Event()
+
+    @tool.pure
+    def slow(args: Number) -> Number:
+        """Take long."""
+        begun.set()
+        threading.Event().wait(0.9)
+        return args
+
+    async with staged(client, tmp_path, [slow], chain("slow", 30)) as stage:
+        handle = await stage.start()
+        await asyncio.to_thread(begun.wait)
+        await handle.cancel()
+        async with asyncio.timeout(20):
+            ended = await outcome(handle)
+
+    statuses = [one.status for one in ended.steps]
+    assert (ended.status, StepStatus.COMPLETED in statuses) == (TaskStatus.CANCELLED, True)
+    assert statuses[-1] in (StepStatus.CANCELLED, StepStatus.PENDING, StepStatus.SKIPPED)
+
+
+async def test_a_deadline_ends_a_task_between_pure_steps(client: Client, tmp_path: Path) -> None:
+    """The timer fires when the server takes the workflow task back."""
+
+    @tool.pure
+    def slow(args: Number) -> Number:
+        """Take long."""
+        threading.Event().wait(0.9)
+        return args
+
+    async with staged(client, tmp_path, [slow], chain("slow", 30)) as stage:
+        async with asyncio.timeout(25):
+            ended = await stage.run(deadline=1)
+
+    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "deadline")
