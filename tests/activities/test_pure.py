@@ -15,6 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.boundary.boundary import MAX_LOCAL_RESULT
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
+from activities.toolbox import builtin
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import Busy, Documents, Tool, tool
 from tests.activities.bench import Bench, bench
@@ -162,6 +163,13 @@ def test_a_pure_tool_is_a_read_with_one_attempt_of_a_second() -> None:
     assert (spec.effect, spec.pure, spec.retry, spec.timeout) == ("read", True, "once", 1.0)
     assert registry["plain"].spec.timeout == 0.2
     assert "    text: string; pure, 1 s" in registry.catalogue().splitlines()
+
+
+def test_built_in_tools_that_only_compute_are_pure() -> None:
+    """A tool that reads files, asks a service or imports a large package is not."""
+    registry = Registry((), builtin=builtin.TOOLS)
+
+    assert [name for name in registry if registry[name].spec.pure] == ["calculate", "compose"]
 
 
 async def test_a_pure_tool_runs_in_a_thread_and_needs_no_loop_of_tools(tmp_path: Path) -> None:

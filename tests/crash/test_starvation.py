@@ -80,16 +80,22 @@ def place(client: Client, server: DevServer, tmp_path: Path) -> Place:
 
 
 async def test_tasks_are_planned_and_inspected_while_all_slots_are_taken(place: Place) -> None:
-    """Only the tools wait; whoever follows is told that the worker is busy, and with how many calls."""
+    """Only tools with I/O wait; whoever follows is told that the worker is busy, and with how many calls."""
     with place.serving("--slots", "3"):
         slow = await place.start("wait_for_gate", "a", "b", "c")
         await place.noted("a", "b", "c")
         tools = await asyncio.to_thread(place.starter, "tools", "--queue", place.queue)
         dry = await asyncio.to_thread(place.starter, "--task", "calculate 1+1", "--dry-run", "--queue", place.queue)
-        followed = await place.follow_until("the worker is busy: 3 of 3 slots", "--task", "calculate 1+1")
+        pure = await asyncio.to_thread(place.starter, "--task", "calculate 1+1", "--queue", place.queue)
+        args = {"file": str(place.notes), "word": "d"}
+        (place.folder / "plan.json").write_text(
+            json.dumps({"task": "wait", "steps": [{"id": "d", "kind": "wait_for_gate", "args": args}]})
+        )
+        busy = "the worker is busy: 3 of 3 slots"
+        followed = await place.follow_until(busy, "--plan", str(place.folder / "plan.json"))
         ended = await outcome(slow)
 
-    assert (tools.returncode, dry.returncode, followed) == (0, 0, 0), (tools, dry)
+    assert (tools.returncode, dry.returncode, pure.returncode, followed) == (0, 0, 0, 0), (tools, dry, pure)
     assert ended.status is TaskStatus.COMPLETED
 
 

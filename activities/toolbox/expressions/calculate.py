@@ -39,7 +39,7 @@ class Calculation(BaseModel):
     value: Annotated[Decimal, PlainSerializer(plain, return_type=str)]
 
 
-@tool.read
+@tool.pure
 def calculate(args: Expression) -> Calculation:
     """Calculate an arithmetic expression exactly, in decimal numbers; knows percentages and a few functions."""
     try:

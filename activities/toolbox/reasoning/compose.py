@@ -31,7 +31,7 @@ class Composition(BaseModel):
     """`model`: a model wrote the text; `list`: the results are listed one below the other."""
 
 
-@tool.read
+@tool.pure
 def compose(args: Materials) -> Composition:
     """Put the results of other steps one below the other as a text; a worker with a model writes what is asked for."""
     return Composition(text="\n".join(_lines(checked(args.results))), method="list")
