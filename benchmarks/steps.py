@@ -43,7 +43,7 @@ ROWS = {
     "server_cpu_ms": "CPU of the server a step, ms",
     "worker_peak_mb": "peak memory of the worker, MB",
     "server_peak_mb": "peak memory of the server, MB",
-    "calculate_ms": "a pure step (calculate), ms",
+    "calculate_ms": "each additional pure step (calculate), ms",
 }
 """What is measured, and its title in the table."""
 MEANS = frozenset({"worker_cpu_ms", "server_cpu_ms"})
@@ -60,9 +60,9 @@ def _ratio(name: str, to: str) -> Callable[[Figures], float | None]:
     return lambda figures: ratio(figures, name, REPLAN, to)
 
 
-def _calculate(figures: Figures) -> float | None:
-    figure = figures[REPLAN].get("calculate_ms")
-    return figure.median if figure else None
+def _pure(figures: Figures) -> float | None:
+    pure, step = figures[REPLAN].get("calculate_ms"), figures[BARE].get("step_ms")
+    return pure.median / step.median if pure and step and step.median else None
 
 
 GOALS = (
@@ -75,7 +75,7 @@ GOALS = (
     ),
     Goal("20 parallel steps, at most 1.25 times bare", 1.25, _ratio("parallel_ms", BARE)),
     Goal("events of a step, no more than bare", 1.0, _ratio("events", BARE)),
-    Goal("a pure step (calculate), at most 7 ms", 7.0, _calculate),
+    Goal("20 pure steps in sequence, at most 0.40 times 20 bare steps", 0.40, _pure),
 )
 
 

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from runtime.dev_server import DevServer
@@ -23,7 +24,7 @@ def notes(tmp_path: Path) -> Path:
 def thoughts(notes: Path, count: int) -> NewSteps:
     """A plan of pure steps in sequence, half a second each."""
     words = [f"s{number}" for number in range(count)]
-    args = {"file": str(notes), "seconds": 0.5}
+    args: dict[str, JsonValue] = {"file": str(notes), "seconds": 0.5}
     return plan(*(step(word, "ponder", *words[max(0, i - 1) : i], word=word, **args) for i, word in enumerate(words)))
 
 
