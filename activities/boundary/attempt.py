@@ -179,12 +179,13 @@ async def attempt_of(
 
 async def _send_heartbeats(attempt: Attempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
+    # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
+        await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
         thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
         activity.heartbeat(*attempt.earlier, *thinking)
-        await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
 
 
 def _is_certain(error: BaseException) -> bool:

@@ -238,6 +238,23 @@ async def test_earlier_faults_travel_with_the_result(calls: Bench) -> None:
     assert [Fault.model_validate(fault).reason for fault in back.earlier] == ["Cut."]
 
 
+async def test_a_short_call_sends_no_heartbeat(calls: Bench) -> None:
+    """The server writes each heartbeat to its database, and keeps the last one of the attempt before without it."""
+
+    @tool.read
+    async def short(args: Word) -> Word:
+        """Wait a moment."""
+        await asyncio.sleep(0.01)
+        return args
+
+    beats = list[Any]()
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: beats.append(details)
+    await calls.call(short, attempt=2, heartbeats=["of the attempt before"], environment=environment)
+
+    assert beats == []
+
+
 async def test_a_kind_that_this_worker_does_not_know_is_a_fault(calls: Bench) -> None:
     """A task of a newer worker meets an older one: not retried at once, and the remedy is named."""
     *_, catch_all = calls.boundary.activities({})
