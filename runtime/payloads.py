@@ -7,7 +7,6 @@ import dataclasses
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from copy import copy
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
+    CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverter,
     ExternalStorage,
@@ -47,14 +47,26 @@ class PayloadPruned(RuntimeError):
     """A value is needed that the command `prune` has deleted, and nothing can replace it."""
 
 
-class PayloadConverter(PydanticPayloadConverter):
+_ENCODINGS = tuple(PydanticPayloadConverter().converters.values())
+"""The SDK's converters of single values, with the cache of the types that were read before."""
+
+
+class PayloadConverter(CompositePayloadConverter):
     """JSON by pydantic; marks the payloads that must stay in the history."""
+
+    # The SDK makes several converters for each activity, so they share what takes long to make.
 
     _is_lenient = False
 
+    def __init__(self) -> None:
+        super().__init__(*_ENCODINGS)
+
     def with_context(self, context: SerializationContext) -> Self:
-        other = copy(self)
-        other._is_lenient = isinstance(context, WorkflowSerializationContext)
+        is_lenient = isinstance(context, WorkflowSerializationContext)
+        if is_lenient is self._is_lenient:
+            return self
+        other = type(self)()
+        other._is_lenient = is_lenient
         return other
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
