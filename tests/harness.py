@@ -16,6 +16,7 @@ from activities import deadline
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import EffectFinder
+from activities.boundary.failpoints import FaultInjection
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.planning.transcript import Transcript
@@ -29,6 +30,7 @@ from client.history.reader import read_history
 from client.history.story import Story, with_values
 from runtime import serve
 from runtime.payloads import DATA_CONVERTER
+from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.catalogue import Price
@@ -105,10 +107,12 @@ async def staged(
     price: Price | None = None,
     jitter: Callable[[], float] = random.random,
     extra: Sequence[Callable[..., Any]] = (),
+    breaks: Sequence[str] = (),
 ) -> AsyncIterator[Stage]:
     """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
 
-    `jitter` is the share of the longest backoff that is waited before each retry, `extra` are further activities.
+    `jitter` is the share of the longest backoff that is waited before each retry, `extra` are further activities, and
+    `breaks` the faults that are injected into planning, as for the option `--break`.
     """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
@@ -119,6 +123,7 @@ async def staged(
         await datasources.open(opened)
         store = await store_id(engine)
         given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}
+        given["breaks"] = FaultInjection(breaks, {one.kind: one for one in routing.PLANNING})
         given["step_prices"] = {model.name: price} if model else {}
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
