@@ -26,7 +26,7 @@ from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
 from workflows import attributes
-from workflows.plan import Step
+from workflows.plan import Answer, Step
 from workflows.task import Task
 
 FOLDER = Path(__file__).with_name("histories")
@@ -89,7 +89,14 @@ def tools() -> list[Tool[..., Any]]:
         await asyncio.sleep(60)
         return Said(said=args.word)
 
-    return [say, down, flaky, put_back, pick, broken, slow]
+    @tool.pure
+    def shout(args: Word) -> Said:
+        """Say the word in capitals."""
+        if args.word == "taken":
+            raise Refused("This word is not for shouting.", code="conflict")
+        return Said(said=args.word.upper())
+
+    return [say, down, flaky, put_back, pick, broken, slow, shout]
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,19 @@ SCENARIOS: Sequence[Scenario] = (
     ),
     Scenario("retried", [plan(step("a", "flaky", word="x")), DONE]),
     Scenario("replanned", [PICK, AGAIN, DONE]),
+    Scenario(
+        "pure",
+        [
+            plan(step("a", "shout", word="x"), step("b", "shout", "a", word="taken")),
+            plan(step("c", "shout", word={"$from": "a", "path": "said"})),
+            DONE,
+        ],
+    ),
+    Scenario(
+        "by_hand",
+        by_hand=(step("a", "say", word="x"), step("b", "shout", word={"$from": "a", "path": "said"})),
+        more={"revisions": (Answer(result={"said": {"$from": "b", "path": "said"}}),)},
+    ),
     Scenario("fallback", [plan(step("a", "down", word="x")), DONE]),
     Scenario("rejected", [plan(step("a", "nothing")), plan(step("a", "say", "z")), plan(step("a", "say")), DONE]),
     Scenario("escalated", [plan(step("a", "broken", word="x"), step("b", "say", word="x"))]),
