@@ -10,7 +10,7 @@ from activities.providers.metering import start_meter
 from replan.testing.model_api import running
 from replan.testing.script import ModelError, ReceivedRequest, Response, finishes
 from tests.activities.situations import KINDS, asked
-from tests.providers.planning import LIMIT, api_of, model_of
+from tests.providers.planning import LIMIT, MAKER, api_of, model_of
 from workflows.plan import Proposed
 from workflows.spending import MAX_OUTPUT
 
@@ -41,13 +41,19 @@ async def test_a_budget_is_told(provider: str, most: int) -> None:
     assert await limit(provider, max_output=most) == most
 
 
+TOO_LONG = {
+    "openai": "This model's maximum context length is 8192 tokens.",
+    "anthropic": "input length and `max_tokens` exceed context limit: 900 + 16000 > 8192",
+}
+
+
 @pytest.mark.parametrize(("provider", "requests"), [("openai", 2), ("responses", 2), ("anthropic", 1)])
 async def test_a_window_that_does_not_hold_the_limit_is_a_limit_itself(provider: str, requests: int) -> None:
     """vLLM rejects a limit that its window does not hold: without one, its answer is shorter. Anthropic wants one."""
 
     def small(heard: ReceivedRequest) -> Response:
         if LIMIT[provider] in heard.body:
-            return ModelError(400, "BadRequestError", "This model's maximum context length is 8192 tokens.")
+            return ModelError(400, "invalid_request_error", TOO_LONG[MAKER[provider]])
         return finishes()
 
     meter = start_meter()

@@ -214,4 +214,4 @@ async def with_history(stage: Stage) -> tuple[Outcome, int, str]:
         if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
     ]
     held = b"".join(one.SerializeToString() for one in history.events)
-    return ended, begun[1], held.decode(errors="replace")
+    return ended, begun[0], held.decode(errors="replace")
