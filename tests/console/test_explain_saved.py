@@ -19,11 +19,11 @@ def about(items: tuple[Item, ...], decision: str) -> Item:
 async def test_a_run_without_faults_is_told_in_short() -> None:
     """What was asked, planned, returned and changed, and what it took."""
     assert (await text("straight")).splitlines() == [
-        "the-task completed after 0.15 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
-        "2026-11-21 06:37:23Z.",
+        "the-task completed after 0.53 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
+        "2026-11-22 22:18:35Z.",
         "Asked: a saved history: straight.  [event 1]",
-        "Plan 1: a (say word=x) and b (say word=<a.said>; needs a).  [events 12-14]",
-        "Result: done  [event 38]",
+        "Plan 1: a (say word=x) and b (say word=<a.said>; needs a).  [events 7-9]",
+        "Result: done  [event 33]",
         "Changed in the world: nothing.",
     ]
 
@@ -32,7 +32,7 @@ REMEDIES = {
     "escalated": [
         "To do  Read the exception in the worker's log, and fix the tool, or say with raises= what it is. Then "
         "`python starter.py reset "
-        "test-b418c59c4b70 --to a` goes on from there."
+        "test-63d3a1d7d6cb --to a` goes on from there."
     ],
     "replans_used_up": ["To do  Give more with `--replans`."],
     "plan_refused": ["To do  Correct what the reason names."],
@@ -51,68 +51,69 @@ async def test_what_a_person_can_do_comes_last(name: str, todo: list[str]) -> No
 
 SAID = {
     "retried": [
-        " 1.  a (flaky) was told to wait twice (busy): The line is busy.  [events 20-21]",
-        "     The tool was busy, so a retry could succeed: attempts 2 and 3 followed after 0.05 s and 0.30 s.",
-        "     Attempt 3 succeeded. It returned: said: x.  [event 21]",
-        "Beyond the plan this cost 2 failed attempts and 0.35 s of waiting.",
+        " 1.  a (flaky) was told to wait twice (busy): The line is busy.  [events 15-16]",
+        "     The tool was busy, so a retry could succeed: attempts 2 and 3 followed after 0.00 s and 0.01 s.",
+        "     Attempt 3 succeeded. It returned: said: x.  [event 16]",
+        "Beyond the plan this cost 2 failed attempts and 0.01 s of waiting.",
     ],
     "replanned": [
-        "Plan 1: a (pick word=taken), b (say word=kept) and c (say word=later; needs a).  [events 12-14]",
+        "Plan 1: a (pick word=taken), b (say word=kept) and c (say word=later; needs a).  [events 7-9]",
+        "  +  b (say) finished at its first attempt and returned: said: kept.  [event 17]",
         " 1.  a (pick) was rejected (conflict): This word is taken. Observed: free: free.  [event 22]",
         "     The call was rejected, and the same call would be rejected again: no retry, but a new plan.",
-        "     Observed again with say: said: taken.  [events 28-30]",
-        "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 34-36]",
-        "  +  b (say) finished at its first attempt and returned: said: kept.  [event 25]",
-        "Plan 2, instead of plan 1:  [events 34-36]",
+        "     Observed again with say: said: taken.  [events 26-28]",
+        "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 32-34]",
+        "Plan 2, instead of plan 1:  [events 32-34]",
         "     changed: a -> a-2 (word: taken -> free) and c (needs: a -> a-2)",
         "     kept, since finished: b",
         "Beyond the plan this cost 1 failed attempt, 1 observation and 1 planning call.",
-        "Kept from plan 1: b.  [event 25]",
-        "Changed in the world: a-2 (pick).  [event 43]",
+        "Kept from plan 1: b.  [event 17]",
+        "Changed in the world: a-2 (pick).  [event 41]",
     ],
     "fallback": [
         " 1.  a (down) failed at all 4 attempts (unreachable): The line is cut. A retry could have succeeded: "
-        "attempts 2, 3 and 4 followed after 0.12 s, 0.42 s and 0.30 s.  [event 21]",
+        "attempts 2, 3 and 4 followed after 0.00 s, 0.01 s and 0.01 s.  [event 16]",
         "     The attempts of down were used up, and its fallback takes over then.",
-        "     The fallback say did the step instead and returned: said: x.  [events 25-27]",
+        "     The fallback say did the step instead and returned: said: x.  [events 20-22]",
     ],
     "rejected": [
         " 1.  Proposal 1 of the planner was rejected: step 'a': there is no kind 'nothing': there are broken, down, "
-        "flaky, pick, say, slow.  [events 12-14]",
-        "     It went back to the planner with the reasons, and proposal 2 was rejected too.  [events 18-20]",
-        " 2.  Proposal 2 of the planner was rejected: step 'a' needs 'z', which does not exist.  [events 18-20]",
-        "     It went back to the planner with the reasons, and proposal 3 was accepted as plan 1.  [events 24-26]",
+        "flaky, pick, put_back, say, shout, slow.  [events 7-9]",
+        "     It went back to the planner with the reasons, and proposal 2 was rejected too.  [events 13-15]",
+        " 2.  Proposal 2 of the planner was rejected: step 'a' needs 'z', which does not exist.  [events 13-15]",
+        "     It went back to the planner with the reasons, and proposal 3 was accepted as plan 1.  [events 19-21]",
         "Beyond the plan this cost 2 planning calls.",
     ],
     "escalated": [
-        " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: mend the tool.  [event 22]",
+        " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: fix the tool. The cause "
+        "is in the worker's log, in its line 'bug' with step 'a'.  [event 17]",
         "     Neither a retry nor a new plan can help, so a person must act.",
-        "     A person cannot answer a running task yet, so it ended as escalated.  [event 29]",
+        "     A person cannot answer a running task yet, so it ended as escalated.  [event 24]",
     ],
     "cancelled": [
-        " 1.  The task was asked to stop, and it was cancelled.  [events 26, 38]",
-        "     b was stopped while running.  [events 20, 31-32]",
+        " 1.  The task was asked to stop, and it was cancelled.  [events 21, 33]",
+        "     b was stopped while running.  [events 15, 26-27]",
     ],
     "deadline": [
-        " 1.  The deadline of 1 s passed before the task was done.  [events 21, 32]",
-        "     a was stopped while running.  [events 20, 26-27]",
+        " 1.  The deadline of 1 s passed before the task was done: give more, e.g. --deadline 2.  [events 16, 27]",
+        "     a was stopped while running.  [events 15, 21-22]",
     ],
     "replans_used_up": [
-        "     No new plan was asked for: All 0 replans are used up; the last fault was a: This word is taken.  "
-        "[event 29]",
+        "     No new plan was asked for: All 0 replans are used up: give more, e.g. --replans 1. The last fault was "
+        "a: This word is taken.  [event 27]",
         "Never started: c.",
         "Changed in the world: nothing.",
     ],
     "compacted": [
         " 1.  Turn 3 of the model was rejected: step 't3.c0' makes the same call for the third time, and nothing "
-        "changes: do something else.  [events 36-38]",
-        "     It went back to the model with the reasons, and turn 4 was rejected too.  [events 42-44]",
-        "     It went back to the model with the reasons, and turn 7 was accepted.  [events 60-62]",
+        "changes: do something else.  [events 31-33]",
+        "     It went back to the model with the reasons, and turn 4 was rejected too.  [events 37-39]",
+        "     It went back to the model with the reasons, and turn 7 was accepted.  [events 55-57]",
     ],
     "plan_refused": [
         " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove one of these "
-        "needs.  [events 12-14]",
-        "     A mistake in a hand-written plan is not sent to the planner, so the task ended as failed.  [event 19]",
+        "needs.  [event 5]",
+        "     A mistake in a hand-written plan is not sent to the planner, so the task ended as failed.  [event 8]",
     ],
 }
 
@@ -186,7 +187,7 @@ async def test_a_fault_whose_decision_is_not_made_yet_says_so() -> None:
 
 async def test_a_replan_that_is_being_made_says_how_far_it_is() -> None:
     """Looked again, asked, no answer yet."""
-    item = about((await explained("replanned", 35)).items, "replan")
+    item = about((await explained("replanned", 33)).items, "replan")
 
     assert item.then[-1].text == "The planner was asked for a new plan: it has not answered with a plan yet."
 
@@ -196,7 +197,7 @@ async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
     document = explanation.document(await explained("replanned"))
 
     assert [(item["decision"], item["steps"], item["events"]) for item in document["items"]] == [
-        ("replan", ["a"], [22, 28, 29, 30, 34, 35, 36])
+        ("replan", ["a"], [22, 26, 27, 28, 32, 33, 34])
     ]
     assert document["cost"] == {
         "failed_attempts": 1,
@@ -227,9 +228,9 @@ async def test_the_document_has_the_difference_of_the_plans() -> None:
             "replanned",
             "b",
             [
-                "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 20, 24-25]",
-                "     Plan 1: planned: b (say word=kept)  [events 12-14]",
-                "     Plan 2: kept, since finished: b  [events 34-36]",
+                "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 15-17]",
+                "     Plan 1: planned: b (say word=kept)  [events 7-9]",
+                "     Plan 2: kept, since finished: b  [events 32-34]",
                 "It met no fault: nothing to explain.",
             ],
         ),
@@ -238,7 +239,7 @@ async def test_the_document_has_the_difference_of_the_plans() -> None:
             "c",
             [
                 "c (say) of the-task: not started.",
-                "     Plan 1: planned: c (say word=later; needs a)  [events 12-14]",
+                "     Plan 1: planned: c (say word=later; needs a)  [events 7-9]",
                 "It was never called: a plan ended, or the task did, before its turn came.",
             ],
         ),

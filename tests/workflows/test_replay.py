@@ -30,7 +30,7 @@ def test_users_replay_their_tasks_as_the_page_says(tmp_path: Path) -> None:
     [source] = re.findall(r"```python\n(# test_histories.py\n.*?)```", page, flags=re.DOTALL)
     (tmp_path / "test_histories.py").write_text(source)
     (tmp_path / "histories").mkdir()
-    shutil.copy(HISTORIES[0], tmp_path / "histories")
+    shutil.copy(HISTORIES[0].with_name("straight.json"), tmp_path / "histories")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     passed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     [history] = (tmp_path / "histories").iterdir()
