@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -96,7 +97,15 @@ def tools() -> list[Tool[..., Any]]:
             raise Refused("This word is not for shouting.", code="conflict")
         return Said(said=args.word.upper())
 
-    return [say, down, flaky, put_back, pick, broken, slow, shout]
+    @tool.pure
+    def stalled(args: Word) -> Said:
+        """Take over a second the first time, as on a worker without CPU time."""
+        calls.append(args.word)
+        if len(calls) == 1:
+            time.sleep(1.5)
+        return Said(said=args.word)
+
+    return [say, down, flaky, put_back, pick, broken, slow, shout, stalled]
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,7 @@ SCENARIOS: Sequence[Scenario] = (
             DONE,
         ],
     ),
+    Scenario("pure_timeout", [plan(step("a", "stalled", word="x")), plan(step("b", "shout", word="x")), DONE]),
     Scenario(
         "by_hand",
         by_hand=(step("a", "say", word="x"), step("b", "shout", word={"$from": "a", "path": "said"})),
