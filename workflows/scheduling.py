@@ -43,6 +43,8 @@ activity with 2 MB."""
 ONLY_LOCAL = UNCOUNTED | {Code.TOO_LARGE}
 """Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
 does not shut down, and may return more."""
+TIMEOUTS_AGAIN = "pure-timeouts-again"
+"""Id of a patch: since then an ordinary activity, which has retries, also follows a timeout of a local activity."""
 
 T = TypeVar("T")
 
@@ -152,8 +154,9 @@ class ToolCall:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
         if spec.pure:
             result = await run_locally(spec, args, StepReturn, id=id, title=title, header=header)
-            if not (isinstance(result, Fault) and result.code in ONLY_LOCAL):
+            if not (isinstance(result, Fault) and _is_only_local(result)):
                 return result, ()
+            raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
         return await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 
@@ -395,6 +398,11 @@ async def run_locally(
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         return (await _result_of(running, spec, attempts=1))[0]
+
+
+def _is_only_local(fault: Fault) -> bool:
+    """Whether an ordinary activity may not have this fault of a local activity."""
+    return fault.code in ONLY_LOCAL or (fault.code is Code.TIMEOUT and workflow.patched(TIMEOUTS_AGAIN))
 
 
 async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:

@@ -184,7 +184,7 @@ class Boundary:
         self._inject(kind, Failpoint.AFTER_COMMIT)
         for failpoint in (Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT):
             self._faults.stop(kind.spec.kind, failpoint)
-        return StepReturn(result=result, attempt=attempt.number)
+        return StepReturn(result=result, attempt=attempt.number, earlier=tuple(attempt.earlier))
 
     async def _apply(self, call: "_Call") -> EffectResult:
         """Call the tool, unless the ledger has its result; a transactional tool and the ledger share a transaction."""

@@ -160,7 +160,7 @@ def test_a_pure_tool_is_a_read_with_one_attempt_of_a_second() -> None:
     registry = Registry([where, tool.pure(timeout=0.2)(plain)])
     spec = registry["where"].spec
 
-    assert (spec.effect, spec.pure, spec.retry, spec.timeout) == ("read", True, "once", 1.0)
+    assert (spec.effect, spec.pure, spec.retry, spec.timeout) == ("read", True, "standard", 1.0)
     assert registry["plain"].spec.timeout == 0.2
     assert "    text: string; pure, 1 s" in registry.catalogue().splitlines()
 

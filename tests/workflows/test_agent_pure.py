@@ -130,7 +130,35 @@ async def test_a_fault_of_a_pure_step_is_a_fault_like_others(
     assert (ended.steps[0].attempts, fault.attempt) == (1, 1)
 
 
-async def test_a_pure_step_that_waits_is_a_fault_and_no_stuck_workflow_task(client: Client, tmp_path: Path) -> None:
+async def test_a_pure_step_whose_worker_was_too_slow_is_repeated_as_an_ordinary_activity(
+    client: Client, tmp_path: Path
+) -> None:
+    """It has retries, and can reach another worker; the step counts the attempts of this activity alone."""
+    ended_waits = threading.Semaphore(0)
+    ran = list[int]()
+
+    @tool.pure
+    def stall(args: Number) -> Number:
+        """Wait for a permit, the first two times."""
+        ran.append(args.value)
+        if len(ran) < 3:
+            ended_waits.acquire(timeout=60)
+        return args
+
+    async with staged(client, tmp_path, [stall], [plan(step("a", "stall", value=1)), DONE]) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        found = await events(handle)
+        ended_waits.release(2)
+
+    assert (len(recorded(found, "stall")), scheduled(found, "stall"), len(ran)) == (1, 1, 3)
+    assert (ended.status, ended.steps[0].attempts, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 2, 2)
+    assert [(one.code, one.decision) for one in ended.faults] == [("timeout", "retry")]
+
+
+async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_task(
+    client: Client, tmp_path: Path
+) -> None:
     """The task goes on with a new plan, and no later plan may use the kind."""
     opened = threading.Event()
 
@@ -142,12 +170,14 @@ async def test_a_pure_step_that_waits_is_a_fault_and_no_stuck_workflow_task(clie
 
     script: Proposals = [plan(step("a", "hang", value=1)), plan(step("b", "double", value=1)), DONE]
     async with staged(client, tmp_path, [double, hang], script) as stage:
-        ended = await stage.run()
+        handle = await stage.start()
+        ended = await outcome(handle)
+        found = await events(handle)
         opened.set()
 
-    [fault] = ended.faults
-    assert (fault.code, fault.decision, ended.status) == ("timeout", "replan", TaskStatus.COMPLETED)
-    assert fault.reason.startswith("hang gave no answer within 1 s: a @tool.pure must only compute.")
+    assert (len(recorded(found, "hang")), scheduled(found, "hang"), ended.status) == (1, 1, TaskStatus.COMPLETED)
+    assert [(one.code, one.decision) for one in ended.faults] == [("timeout", "retry")] * 3 + [("timeout", "replan")]
+    assert ended.faults[-1].reason.startswith("hang gave no answer within 1 s: a @tool.pure must only compute.")
 
 
 async def test_a_result_above_the_limit_comes_from_an_ordinary_activity(client: Client, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     if tool.options.fallback:
         given["fallback"] = tool.options.fallback.__name__
     if tool.pure:
-        given |= {"pure": True, "retry": "once", "timeout": min(tool.options.timeout, routing.PURE_TIMEOUT)}
+        given |= {"pure": True, "timeout": min(tool.options.timeout, routing.PURE_TIMEOUT)}
     return ToolSpec.model_validate(
         {
             "kind": tool.__name__,
