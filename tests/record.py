@@ -150,6 +150,7 @@ SCENARIOS: Sequence[Scenario] = (
         ],
     ),
     Scenario("pure_timeout", [plan(step("a", "stalled", word="x")), plan(step("b", "shout", word="x")), DONE]),
+    Scenario("pure_timeout_again", [plan(step("a", "stalled", word="x")), DONE]),
     Scenario(
         "by_hand",
         by_hand=(step("a", "say", word="x"), step("b", "shout", word={"$from": "a", "path": "said"})),

@@ -70,6 +70,20 @@ SAID = {
         "Kept from plan 1: b.  [event 17]",
         "Changed in the world: a-2 (pick).  [event 41]",
     ],
+    "pure_timeout": [
+        " 1.  a (stalled) failed (timeout): stalled gave no answer within 1 s: a @tool.pure must only compute. If it "
+        "waits for something or takes long, declare it as @tool.read.  [event 14]",
+        "     Its attempts were used up and it has no fallback: stalled counts as down, and a new plan must do "
+        "without it.",
+        "     The planner was asked for a new plan: plan 2 does without it.  [events 15-17]",
+        "Beyond the plan this cost 1 failed attempt and 1 planning call.",
+    ],
+    "pure_timeout_again": [
+        "the-task completed after 1.14 s: 1 plan, 1 of 1 step finished, 1 tool call. No faults. Started "
+        "2026-11-22 22:30:44Z.",
+        "Plan 1: a (stalled word=x).  [events 7-9]",
+        "Result: done  [event 30]",
+    ],
     "fallback": [
         " 1.  a (down) failed at all 4 attempts (unreachable): The line is cut. A retry could have succeeded: "
         "attempts 2, 3 and 4 followed after 0.00 s, 0.01 s and 0.01 s.  [event 16]",
