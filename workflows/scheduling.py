@@ -44,7 +44,7 @@ ONLY_LOCAL = UNCOUNTED | {Code.TOO_LARGE}
 """Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
 does not shut down, and may return more."""
 TIMEOUTS_AGAIN = "pure-timeouts-again"
-"""Id of a patch: since then an ordinary activity, which has retries, also follows a timeout of a local activity."""
+"""Id of a patch of 0.1.0: an ordinary activity, which has retries, also follows the timeout of a local activity."""
 
 T = TypeVar("T")
 

@@ -24,6 +24,22 @@ def test_every_saved_history_replays() -> None:
     assert len(HISTORIES) >= 10
 
 
+def test_a_patched_change_has_a_history_of_each_behaviour() -> None:
+    """CONTRIBUTING shows the code as it is, and names the histories before and after the change."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    source = (ROOT / "workflows" / "scheduling.py").read_text()
+    before, after = re.findall(r"`tests/histories/(\w+\.json)`", page)
+    marked = {file.name for file in HISTORIES if "core_patch" in file.read_text()}
+
+    assert [part for part in code.split("\n\n\n") if part.strip() not in source] == []
+    assert (before in marked, after in marked, {file.name for file in HISTORIES} >= {before, after}) == (
+        False,
+        True,
+        True,
+    )
+
+
 def test_users_replay_their_tasks_as_the_page_says(tmp_path: Path) -> None:
     """The test in docs/operations.md passes on histories that replay, and fails on one that does not."""
     page = (ROOT / "docs" / "operations.md").read_text()
