@@ -174,7 +174,10 @@ class Values(Placeholders):
         keys = {name: field.alias or name for name, field in type(it).model_fields.items()}
         fields = {keys[name]: value for name, value in it if keys[name] in dumped}
         return {
-            name: dumped[name] if name in kept else self._part(name, value, dumped[name])
+            name: dumped[name]
+            if name in kept
+            # An answer that a person wrote before the task began may refer to results.
+            else self._part("args" if isinstance(it, Answer) else name, value, dumped[name])
             for name, value in fields.items()
         }
 

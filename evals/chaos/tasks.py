@@ -403,6 +403,8 @@ def _events(scheduled: Sequence[ActivityTaskScheduledEventAttributes], point: Re
     match point:
         case ResetPoint.BEFORE_PROPOSAL:
             found = [activity for activity in scheduled if activity.activity_type.name == routing.PLAN.kind][:1]
+            # A plan that needs no I/O is made in the workflow task that schedules its first step.
+            found = found or steps[:1]
         case ResetPoint.AFTER_PROPOSAL:
             found = steps[:1]
         case ResetPoint.BEFORE_EFFECT:

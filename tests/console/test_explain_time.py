@@ -94,7 +94,7 @@ async def test_time_in_which_nobody_worked_is_a_cost(kind: str, minutes: float, 
 async def test_a_reset_is_told_in_its_place_with_its_time_and_reason() -> None:
     """Not at the end, where nobody knows what came before it."""
     events = histories.events("escalated")
-    at = next(event for event in events if event_type(event) == "WORKFLOW_TASK_COMPLETED" and event.event_id > 12)
+    at = next(event for event in events if event_type(event) == "WORKFLOW_TASK_COMPLETED" and event.event_id > 11)
     at.workflow_task_failed_event_attributes.cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
     at.workflow_task_failed_event_attributes.failure.message = "the key is\x1b mended"
     said = lines(await told(events))
