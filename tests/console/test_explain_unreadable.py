@@ -93,7 +93,7 @@ async def test_a_call_whose_effect_cannot_be_told_may_have_changed_the_world() -
     lines = page.page_lines(explanation.explain_task(story.story.history), None)
 
     assert "     b was stopped while running; whether b changed the world is not known.  [events 15, 26-27]" in lines
-    assert "May have changed the world, nobody knows: b (slow).  [event 32]" in lines
+    assert "May have changed the world, nobody knows: b (slow).  [event 27]" in lines
 
 
 class Secret(PayloadCodec):
