@@ -6,9 +6,9 @@ History contains the specs, so that a replay decides by the same ones.
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_serializer, model_validator
 
-from workflows.plan import Proposed
+from workflows.plan import Proposed, Sparse
 
 
 class Effect(StrEnum):
@@ -102,7 +102,7 @@ class Price(BaseModel, frozen=True):
     """The factor for the price of output if a request has more input than `long_from`."""
 
 
-class Catalogue(BaseModel, frozen=True):
+class Catalogue(Sparse, frozen=True):
     """The specs of the tools that a task may use, and settings of its worker; read at the start of each run."""
 
     specs: dict[str, ToolSpec]
@@ -137,6 +137,11 @@ class Catalogue(BaseModel, frozen=True):
     """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
+
+    @field_serializer("specs")
+    def _sparsely(self, specs: dict[str, ToolSpec]) -> dict[str, Any]:
+        # Without default values, which most of the values are, to keep history small.
+        return {kind: spec.model_dump(mode="json", exclude_defaults=True) for kind, spec in specs.items()}
 
     @model_validator(mode="before")
     @classmethod

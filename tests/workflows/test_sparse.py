@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.header import CallHeader, Undoes
 from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
 
@@ -40,6 +41,18 @@ WRITTEN: list[tuple[BaseModel, object]] = [
         {
             "proposal": {"type": "give_up", "reason": "."},
             "passed_over": [{"planner": "p", "code": "c", "reason": "r"}],
+        },
+    ),
+    (
+        Catalogue(
+            specs={"pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, undo=Companion(kind="refund"), tokens_overhead=0)},
+            planner="p",
+            patience=60,
+        ),
+        {
+            "specs": {"pay": {"kind": "pay", "effect": "unkeyed", "undo": {"kind": "refund"}, "tokens_beside": 0}},
+            "planner": "p",
+            "patience": 60,
         },
     ),
 ]
