@@ -6,12 +6,11 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alembic.util import CommandError
 from sqlalchemy import Column, DateTime, MetaData, String, Table, event, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -278,7 +277,7 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
             f"{named} cannot be opened, since the package {error.name!r} is missing: for PostgreSQL use"
             f" postgresql+psycopg:// and install it with `pip install --editable '.[postgresql]'`; else {check}."
         ) from error
-    except (SQLAlchemyError, sqlite3.Error, CommandError, DatabaseFileGone, OSError, ValueError) as error:
+    except (SQLAlchemyError, sqlite3.Error, DatabaseFileGone, OSError, ValueError) as error:
         raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
 
 
@@ -297,8 +296,8 @@ class Moment(TypeDecorator[datetime]):
 
 async def insert_new(tx: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
     """Insert a row unless its key exists; return whether it was inserted."""
-    insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[tx.dialect.name]
-    done = await tx.execute(insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
+    dialect: Any = import_module(f"sqlalchemy.dialects.{tx.dialect.name}")  # both have it, and SQLAlchemy itself not
+    done = await tx.execute(dialect.insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
     return done.first() is not None
 
 

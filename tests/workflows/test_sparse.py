@@ -45,7 +45,9 @@ WRITTEN: list[tuple[BaseModel, object]] = [
     ),
     (
         Catalogue(
-            specs={"pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, undo=Companion(kind="refund"), tokens_overhead=0)},
+            specs={
+                "pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, undo=Companion(kind="refund"), tokens_overhead=0)
+            },
             planner="p",
             patience=60,
         ),

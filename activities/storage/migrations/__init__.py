@@ -8,11 +8,9 @@ no downgrade. A revision that was released is never changed.
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext, RevisionStep
-from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import Column, MetaData, String, Table, inspect, select, text
 from sqlalchemy.engine import Connection
 
 LOCK = int.from_bytes(b"replan")
@@ -28,6 +26,15 @@ class Stream(StrEnum):
     @property
     def table(self) -> str:
         return f"replan_{self}_revision"
+
+    @property
+    def folder(self) -> Path:
+        return Path(__file__).parent / self
+
+    @property
+    def newest(self) -> str:
+        """The newest revision: the number in the names of the files."""
+        return max(file.name[1:5] for file in self.folder.glob("r????_*.py"))
 
 
 class Newer(Exception):
@@ -45,12 +52,28 @@ def migrate(connection: Connection, *streams: Stream) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
     for stream in streams:
-        _migrate(connection, stream, ScriptDirectory(_folder(stream), version_locations=[_folder(stream)]))
+        if _reached(connection, stream) != [stream.newest]:
+            _upgrade(connection, stream)
 
 
-def _migrate(connection: Connection, stream: Stream, script: ScriptDirectory) -> None:
-    def upgrades(now: tuple[str, ...], _context: MigrationContext) -> Iterable[RevisionStep]:
-        return script._upgrade_revs("head", now)  # type: ignore[arg-type]  # a tuple, as in Alembic's own commands
+def _reached(connection: Connection, stream: Stream) -> list[str]:
+    """The revision of a stream in a database; empty in a new database."""
+    if not inspect(connection).has_table(stream.table):
+        return []
+    table = Table(stream.table, MetaData(), Column("version_num", String))
+    return list(connection.execute(select(table.c.version_num)).scalars())
+
+
+def _upgrade(connection: Connection, stream: Stream) -> None:
+    # Not at the top: they take 12 MB, which only a new store and an older one need.
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory(stream.folder, version_locations=[stream.folder])
+
+    def upgrades(now: Any, _context: MigrationContext) -> Iterable[Any]:
+        return script._upgrade_revs("head", now)
 
     options = {"fn": upgrades, "script": script, "version_table": stream.table}
     context = MigrationContext.configure(connection, opts=options)
@@ -61,7 +84,3 @@ def _migrate(connection: Connection, stream: Stream, script: ScriptDirectory) ->
     if now != newest:
         # Without Alembic's global `op`, which two engines that are opened in one process would share.
         context.run_migrations(op=Operations(context))
-
-
-def _folder(stream: Stream) -> Path:
-    return Path(__file__).parent / stream
