@@ -1,10 +1,10 @@
 """The loop of a task: propose, check, execute, and again, until a proposal carries the answer."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from pydantic import RootModel
 from temporalio import workflow
@@ -13,13 +13,15 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import attributes, ids
 from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.asking import ABORTED, Answers, People, unanswered
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.header import made_by_reset
 from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal
-from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Question
+from workflows.people import Choice, RequestKind, Word
+from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import describe_opening, last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
@@ -28,11 +30,15 @@ from workflows.spending import limit_message
 from workflows.task import UNREADABLE, Task, TaskStatus
 from workflows.undoing import roll_back
 
+T = TypeVar("T")
+
 MAX_KEPT = 50
 """A Revision (an accepted plan) lists at most this many ids of completed steps: the ids of the newest ones."""
 CONTINUE = "continue-as-new"
 """Prefix of a patch id; the number of a turn follows. The marker records in history that, in this turn, the run saw the
 server's suggestion to continue as new. It does not mark a version of the code: never remove it."""
+REQUEST_MEMO = "request"
+"""The key of the memo field with the oldest open request to a person; missing if no request is open."""
 OUTCOME_MEMO = "outcome"
 """The key of the memo field with the Outcome of a cancelled task, because a Canceled close has no details."""
 
@@ -42,7 +48,7 @@ class EarlierEffects(RootModel[list[StepRecord]]):
 
 
 @workflow.defn(name="AgentWorkflow")
-class AgentWorkflow:
+class AgentWorkflow(Answers):
     """One task, from its text to its Outcome.
 
     A completed task returns its Outcome. A cancelled task closes as Canceled, with the Outcome in the memo. Every other
@@ -65,6 +71,7 @@ class AgentWorkflow:
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._turn_at_run_start = self._progress.turn
         self._published: attributes.Values = ()
+        self._people = People(self._progress, self._publish_requests)
 
     @workflow.query
     def progress(self) -> Progress:
@@ -78,7 +85,7 @@ class AgentWorkflow:
         if self._refused:
             return self._finish(self._refused)
         work = asyncio.create_task(self._work())
-        limit = self._progress.task.limits.deadline
+        limit = self._progress.budget.limits.deadline
         # Since the first run began: to continue as new does not extend the deadline.
         deadline = timedelta(seconds=limit) - (workflow.now() - self._progress.started_at) if limit else None
         try:
@@ -99,6 +106,7 @@ class AgentWorkflow:
             with suppress(asyncio.CancelledError):
                 await workflow.wait([work])
         if ending is None:
+            await workflow.wait_condition(workflow.all_handlers_finished)
             # The ids of the next run do not tell any more that this one was made by a reset.
             self._progress.was_reset = self._progress.was_reset or made_by_reset()
             workflow.continue_as_new(self._progress.slim(self._catalogue.specs))
@@ -123,6 +131,8 @@ class AgentWorkflow:
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
             return self._progress.undo_when_cancelled
+        if ending.code == ABORTED:
+            return self._progress.undo_when_aborted
         return ending.status is TaskStatus.ESCALATED and self._progress.task.on_escalation == "undo"
 
     async def _roll_back(self, ending: Ending) -> Ending:
@@ -145,16 +155,18 @@ class AgentWorkflow:
         """Run the loop until the task ends; return None if its history is long, so that it must continue as new."""
         progress = self._progress
         try:
-            await self._read_catalogue()
+            await self._asked_about(self._read_catalogue)
             while not self._should_continue_as_new():
                 if progress.revision and progress.task.plan_only and not progress.replanning:
                     return Ending(status=TaskStatus.COMPLETED, result=dict(progress.results))
-                proposal = await propose(progress, self._catalogue)
+                proposal = await self._asked_about(self._propose)
                 match proposal:
                     case NewSteps():
                         await self._execute(proposal)
                     case Answer():
                         return Ending(status=TaskStatus.COMPLETED, result=proposal.result)
+                    case Question() if self._people.are_asked:
+                        await self._ask_user(proposal)
                     case Question(text=text):
                         reason = f"The planner asks: {text}"
                         return Ending(status=TaskStatus.ESCALATED, reason=reason, code="question", question=text)
@@ -167,6 +179,39 @@ class AgentWorkflow:
                 return early.ending
             return early.ending.model_copy(update={"result": await last_answer(progress, self._catalogue)})
         return None
+
+    async def _asked_about(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of `work`; if it needs a person, one is asked, and then it is repeated."""
+        while True:
+            try:
+                return await work()
+            except TaskEnded as early:
+                await self._people.ask_about(early)
+
+    async def _propose(self) -> Proposal:
+        progress = self._progress
+        turn, taken = progress.turn, progress.revisions_taken
+        try:
+            return await propose(progress, self._catalogue)
+        except TaskEnded:
+            if self._people.are_asked:  # then the same turn may be repeated
+                progress.turn, progress.revisions_taken = turn, taken
+            raise
+
+    async def _ask_user(self, question: Question) -> None:
+        """Ask the user what the planner wants to know; the planner is told the answer in its next turn."""
+        request = await self._people.ask(
+            RequestKind.QUESTION,
+            "question",
+            question.text,
+            (Choice.REPLY, Choice.ABORT),
+            options=question.options,
+            free_text=question.free_text,
+        )
+        self._people.raise_if_aborted()
+        if request.answer is None:
+            raise unanswered(request)
+        self._progress.words.append(Word(question=question.text, text=request.answer.text))
 
     def _should_continue_as_new(self) -> bool:
         """Whether the server suggests a new run and the current run has completed a turn; called while no step runs."""
@@ -207,9 +252,12 @@ class AgentWorkflow:
         """
         self._accept(proposal)
         progress, finished = self._progress, len(self._progress.results)
-        execution = Execution(progress, self._catalogue, self._show)
+        execution = Execution(progress, self._catalogue, self._show, self._people)
         await execution.run()
         raise_if_cancelled()
+        self._people.raise_if_aborted()
+        if execution.unanswered:
+            raise unanswered(execution.unanswered)
         faults = [fault for fault in progress.faults if fault.revision == progress.revision]
         for fault in faults:
             if fault.decision == "escalate":
@@ -225,7 +273,13 @@ class AgentWorkflow:
         progress.replanning = bool(rejecting)
         if rejecting:
             progress.observations = []
-            self._check_replans(rejecting, fruitless)
+            fruitless_before, replans_before = progress.fruitless, progress.replans
+
+            async def check() -> None:
+                progress.fruitless, progress.replans = fruitless_before, replans_before
+                self._check_replans(rejecting, fruitless)
+
+            await self._asked_about(check)
             progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
 
@@ -286,6 +340,16 @@ class AgentWorkflow:
 
     def _show(self) -> None:
         workflow.set_current_details(details(self._progress))
+
+    def _publish_requests(self) -> None:
+        """Tell everybody who lists tasks whether this task waits for a person, and for what."""
+        progress, opened = self._progress, self._progress.open_requests
+        if progress.ending is None:
+            progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING
+        about = {"id", "kind", "step", "code", "reason", "since", "until", "choices"}
+        oldest = opened[0].model_dump(mode="json", include=about) if opened else None
+        workflow.upsert_memo({REQUEST_MEMO: oldest})
+        self._publish()
 
     def _publish(self) -> None:
         values = attributes.values(self._progress)

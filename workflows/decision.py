@@ -65,6 +65,12 @@ class Escalate(BaseModel, frozen=True):
     action: Literal["escalate"] = "escalate"
 
 
+class Ask(BaseModel, frozen=True):
+    """Ask a person, and wait for the answer; the step goes on with it."""
+
+    action: Literal["ask"] = "ask"
+
+
 Decision = Wait | UseFallback | Replan | Reconcile | Escalate
 
 

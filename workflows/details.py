@@ -68,6 +68,8 @@ def details(progress: Progress) -> str:
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
         head += [f"**Result:** {escape(shorten(_text(progress.ending.result), 600))}", ""]
+    if requests := _requests(progress):
+        head += [*requests, ""]
     if planning := _planning(progress):
         head += [*planning, ""]
     current = [
@@ -95,6 +97,26 @@ def _headline(progress: Progress) -> str:
     ending = progress.ending
     reason = f": {escape(shorten(ending.reason, 400)).rstrip('.')}" if ending and ending.reason else ""
     return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
+
+
+def _requests(progress: Progress) -> list[str]:
+    """Lines about the oldest open request to a person: what is asked, and how it is answered."""
+    opened = progress.open_requests
+    if not opened or progress.ending is not None:
+        return []
+    first = opened[0]
+    more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
+    where = f"{escape(first.step)}: " if first.step else ""
+    options = f" Options: {escape(', '.join(first.options))}." if first.options else ""
+    choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
+    since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
+    return [
+        f"**Waiting for a person** since {since}, until {until}.{more}",
+        "",
+        f"**Request {first.id}:** {where}{escape(shorten(first.reason, 600))}{options}",
+        "",
+        f"More actions > Update: {choices}. Or: `python starter.py answer {progress.task_id} {first.choices[0].value}`",
+    ]
 
 
 def _of(spent: float, limit: float | None) -> str:
@@ -169,6 +191,7 @@ def _fault_line(progress: Progress, fault: FaultRecord) -> str:
             "cannot_tell": "it cannot be found out whether it was applied",
         }[fault.reconciled],
         "escalate": "a person has to act",
+        "ask": "a person was asked",
         "retry": "retried",
     }[fault.decision]
     where = "" if _is_turns(progress) else f"Plan {fault.revision}, "

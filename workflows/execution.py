@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import assert_never
+from typing import Literal, assert_never
 
 from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids, routing
+from workflows.asking import People
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
+from workflows.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import Applied, Code, Fault
-from workflows.header import CallHeader, Undoes, made_by_reset
+from workflows.header import CallHeader, Provided, Undoes, made_by_reset
+from workflows.people import Choice, HumanRequest, RequestKind, Word
 from workflows.plan import Step, StepReturn, Unresolved, canonical, ready_steps, resolve
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
@@ -28,15 +30,26 @@ MAX_SENT = 2 * 1024 * 1024
 """The most bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
 
 
+FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
+
+
 class Execution:
     """Runs the steps of the current plan, and records in `progress` the state and the result of each step."""
 
-    def __init__(self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-        """`changed` is called whenever the details of the task, which Temporal's web UI shows, have changed."""
+    def __init__(
+        self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None], people: People | None = None
+    ) -> None:
+        """`changed` is called whenever the details of the task, which Temporal's web UI shows, have changed.
+
+        `people` are asked if a fault needs a person; None if the task ends then.
+        """
         self._progress = progress
         self._catalogue = catalogue
         self._changed = changed
+        self._people = people
         self._draining = False
+        self.unanswered: HumanRequest | None = None
+        """The request because of which the task ends, since nobody answered it."""
         self.reached_limit: Limit | None = None
         """The limit of the budget that was reached, so that a step could not start; None if no limit was reached."""
 
@@ -99,6 +112,13 @@ class Execution:
             decision = decide(fault, self._spec(record), self._remaining(record, finding))
             if record.undoes is not None and isinstance(decision, Replan):
                 decision = Escalate()  # a rollback has no planner
+            people = self._people_for(record)
+            if isinstance(decision, Escalate) and people is not None:
+                self._note(record, fault, Ask(), finding)
+                if not (again := await self._ask(people, record, fault)):
+                    return
+                fault, finding = again
+                continue
             self._note(record, fault, decision, finding)
             match decision:
                 case Reconcile():
@@ -117,6 +137,51 @@ class Execution:
                 case _:
                     assert_never(decision)
             fault, finding = self._check_repeat(record) or await self._attempt(record), None
+
+    def _people_for(self, record: StepRecord) -> People | None:
+        """The people who are asked about a step; None if the task ends where it needs one, and for a rollback."""
+        return self._people if self._people and self._people.are_asked and record.undoes is None else None
+
+    async def _ask(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
+        """Ask a person about a step; returns what came of the next attempt, None if no attempt follows."""
+        reason = fault.reason
+        while True:
+            record.status = StepStatus.WAITING
+            request = await people.ask(RequestKind.FAULT, fault.code.value, reason, FAULT_CHOICES, record)
+            answer = request.answer
+            record.status = StepStatus.RUNNING
+            if answer is None or answer.choice is not Choice.PROVIDE:
+                break
+            if (refused := await self._provide(record, request)) is None:
+                return None
+            reason = f"{fault.reason} The result that was provided is not accepted: {refused.reason}"
+        match answer.choice if answer else None:
+            case Choice.RETRY:
+                record.used = record.losses = 0
+                return await self._attempt(record), None
+            case Choice.SKIP:
+                record.status = StepStatus.SKIPPED
+            case Choice.REPLAN:
+                if answer and answer.text:
+                    self._progress.words.append(Word(text=answer.text))
+                self._change_decision(record, "replan")
+                record.status, self._draining = StepStatus.FAILED, True
+            case _:
+                self.unanswered = None if answer or people.abort else request
+                self._change_decision(record, "escalate")
+                record.status, self._draining = StepStatus.FAILED, True
+        return None
+
+    async def _provide(self, record: StepRecord, request: HumanRequest) -> Fault | None:
+        """Complete a step with the result that a person provides; return why that is none of its results."""
+        record.fencing_token += 1  # it takes over what an attempt with an unknown outcome has claimed
+        fault = await self._attempt(record, provided=Provided(result=request.result))
+        request.result, request.refused = None, fault.reason if fault else ""
+        return fault
+
+    def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
+        mine = max(number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
+        self._progress.faults[mine] = self._progress.faults[mine].model_copy(update={"decision": decision})
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
         """The fault with what reconciliation found; None if the effect was applied, so that the step is completed."""
@@ -161,11 +226,17 @@ class Execution:
     def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
-    async def _attempt(self, record: StepRecord) -> Fault | None:
+    async def _attempt(self, record: StepRecord, provided: Provided | None = None) -> Fault | None:
         """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left."""
         raise_if_cancelled()
-        call = self._call(record)
+        call = self._call(record, provided)
         granted = await call.reserve_after_siblings()
+        while not granted and (people := self._people_for(record)):
+            record.status = StepStatus.WAITING
+            if not await people.ask_for_budget(call.missing):
+                break
+            record.status = StepStatus.RUNNING
+            granted = await call.reserve_after_siblings()
         if not granted:
             self.reached_limit, self._draining = call.missing, True
             record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
@@ -185,7 +256,7 @@ class Execution:
         self._note_retries(record, reply.earlier)
         return None
 
-    def _call(self, record: StepRecord) -> ToolCall:
+    def _call(self, record: StepRecord, provided: Provided | None = None) -> ToolCall:
         progress, step = self._progress, record.step
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
         return ToolCall(
@@ -195,7 +266,7 @@ class Execution:
             record.args,
             id=step.id,
             title=f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
-            header=self._header(record),
+            header=self._header(record).model_copy(update={"provided": provided}),
             used=record.used,
         )
 
@@ -280,7 +351,7 @@ class Execution:
         elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
 
-    def _note(self, record: StepRecord, fault: Fault, decision: Decision, finding: Finding | None) -> None:
+    def _note(self, record: StepRecord, fault: Fault, decision: Decision | Ask, finding: Finding | None) -> None:
         """Record a fault and the decision that follows it.
 
         If reconciliation has made a `finding` about the fault, the new record replaces the earlier record of this

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import (
@@ -30,6 +30,12 @@ class Undoes(BaseModel, frozen=True):
     kind: str
 
 
+class Provided(BaseModel, frozen=True):
+    """The result of a call that a person provides; the tool is not called."""
+
+    result: JsonValue
+
+
 class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
 
@@ -50,6 +56,7 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
     undoes: Undoes | None = None
     """The effect that the call undoes; None for a call that undoes nothing."""
+    provided: Provided | None = None
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
 

@@ -5,6 +5,8 @@ Histories and idempotency keys hold them, and `explain` finds calls and waits by
 
 from temporalio import workflow
 
+from workflows.people import HumanRequest
+
 CATALOGUE = "catalogue"
 INSPECT = "inspect"
 PLAN, COMPACT = "plan:", "compact:"
@@ -73,6 +75,15 @@ def retry_timer(call: str, code: str) -> str:
 def reconcile_timer(step: str) -> str:
     """The name of the timer that waits until no attempt of the step's call can still be running."""
     return f"{step}{RECONCILE_TIMER}"
+
+
+REQUEST_TIMER = "waiting for a person: "
+
+
+def request_timer(request: HumanRequest) -> str:
+    """The name of the timer that ends the wait for a person."""
+    about = f"{request.step} {request.code}" if request.step else request.code
+    return f"{REQUEST_TIMER}{about} | {', '.join(choice.value for choice in request.choices)}"
 
 
 def is_retry_timer(name: str, *calls: str) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler,
 
 from workflows.budget import Spent
 from workflows.catalogue import Effect
+from workflows.people import HumanAnswer, HumanRequest
 from workflows.plan import Mistake, without_defaults
 from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
@@ -76,6 +77,10 @@ class Outcome(BaseModel, frozen=True):
     """If the task ended because a proposal was rejected, all reasons for the rejection; else empty."""
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     """While a task waits for its planner: until when, and why."""
+    requests: tuple[HumanRequest, ...] = ()
+    """What the task has asked of people, the oldest first, with their answers."""
+    extensions: tuple[HumanAnswer, ...] = Field(default=(), exclude_if=not_)
+    """What people added to the limits of the task."""
     is_tainted: bool = False
     spent: Spent
     started_at: datetime

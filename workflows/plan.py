@@ -102,6 +102,10 @@ class Question(_Recorded):
 
     type: Literal["question"] = "question"
     text: str
+    options: tuple[str, ...] = ()
+    """Answers to choose from; empty if there are none to suggest."""
+    free_text: bool = True
+    """Whether the user may answer with other words than the options."""
 
 
 class GiveUp(_Recorded):

@@ -12,6 +12,7 @@ from workflows.budget import Budget
 from workflows.catalogue import Effect, ToolSpec
 from workflows.guards import Grants, LoopGuard, RepeatGuard
 from workflows.outcome import Ending, Outcome, OutcomeStep
+from workflows.people import HumanAnswer, HumanRequest, Word
 from workflows.plan import canonical
 from workflows.record import (
     Compaction,
@@ -102,6 +103,15 @@ class Progress(BaseModel):
     rejections: list[Rejection] = Field(default_factory=list)
     is_draft: bool = Field(default=False, exclude_if=not_)
     """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
+    requests: list[HumanRequest] = Field(default_factory=list, exclude_if=not_)
+    """What the task has asked of people, the oldest first, with their answers."""
+    extensions: list[HumanAnswer] = Field(default_factory=list, exclude_if=not_)
+    """What people added to the limits of the task."""
+    words: list[Word] = Field(default_factory=list, exclude_if=not_)
+    """What people said to the planner."""
+    words_told: int = Field(default=0, exclude_if=not_)
+    """How many of the `words` a planner with a conversation was told."""
+    undo_when_aborted: bool = Field(default=False, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)
     """How many of the task's hand-written `revisions` were used or passed over."""
@@ -115,6 +125,10 @@ class Progress(BaseModel):
         info = workflow.info()
         budget = Budget(limits=task.limits)
         return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
+
+    @property
+    def open_requests(self) -> list[HumanRequest]:
+        return [one for one in self.requests if one.is_open]
 
     @property
     def not_undone(self) -> str:
@@ -201,6 +215,8 @@ class Progress(BaseModel):
     def end(self, ending: Ending, now: datetime) -> None:
         for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
+        for request in self.open_requests:
+            request.closed = "ended"
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
@@ -240,6 +256,8 @@ class Progress(BaseModel):
             failovers=tuple(self.failovers),
             rejections=tuple(self.rejections),
             waiting=self.waiting,
+            requests=tuple(self.requests),
+            extensions=tuple(self.extensions),
             reasons=ending.reasons,
             is_tainted=self.grants.is_tainted,
             spent=spent,

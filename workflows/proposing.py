@@ -173,7 +173,7 @@ async def _take_turn(
         spec = routing.REPLAN if progress.replanning else routing.PLAN
         situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
-        had_untold_effects = progress.has_untold_effects
+        had_untold_effects, words = progress.has_untold_effects, len(progress.words)
         proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
         if proposed is not None and written is not None and not proposed.rejected:
             proposed = proposed.model_copy(update={"proposal": written})
@@ -182,6 +182,7 @@ async def _take_turn(
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
         if not proposed.compact:
             _record_turn(progress, catalogue, proposed)
+            progress.words_told = words
             progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects
             return proposed
         await _compact(progress, catalogue, proposed.compact)

@@ -15,7 +15,7 @@ from temporalio import workflow
 
 from workflows import ids, routing
 from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
-from workflows.decision import Decision, Escalate
+from workflows.decision import Ask, Decision, Escalate
 from workflows.details import summary
 from workflows.faults import UNCOUNTED, Applied, Code, Fault
 from workflows.progress import Progress
@@ -140,9 +140,11 @@ def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
     return [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
 
 
-def explain_effect(fault: Fault, decision: Decision, record: StepRecord, key: str, finding: Finding | None) -> Fault:
+def explain_effect(
+    fault: Fault, decision: Decision | Ask, record: StepRecord, key: str, finding: Finding | None
+) -> Fault:
     """The fault; if a person has to act, its reason also says that the call was or may have been applied."""
-    if not isinstance(decision, Escalate) or fault.applied is Applied.NONE:
+    if not isinstance(decision, Escalate | Ask) or fault.applied is Applied.NONE:
         return fault
     if fault.applied is Applied.APPLIED:
         return fault.model_copy(update={"reason": f"{record.kind} was applied (key {key}), but: {fault.reason}"})

@@ -152,7 +152,7 @@ class FaultRecord(Fault):
 
     step_id: str
     revision: int
-    decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate"]
+    decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask"]
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
     """What reconciliation found out about the effect of the call; `applied` then says the same. None if there was no
     reconciliation."""

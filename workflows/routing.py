@@ -40,6 +40,8 @@ HTTP_READ_DEADLINE = 20.0
 STEP_DEADLINE = timedelta(days=1)
 """The schedule-to-close timeout of each activity, and the longest total time that a step may wait between its
 activities."""
+ANSWER_WITHIN = timedelta(days=3)
+"""How long a request to a person is open, unless the task says otherwise; then the task ends."""
 GRACE = timedelta(seconds=5)
 """Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
 Temporal's start-to-close timeout is reached."""

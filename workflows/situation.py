@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 
 from workflows.catalogue import Catalogue
+from workflows.people import Word
 from workflows.plan import Mistake, NewSteps, Step, canonical
 from workflows.progress import Progress
 from workflows.record import FaultRecord, Observation, StepRecord
@@ -41,6 +42,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """The faults that led to replans, in the order in which they happened."""
     observations: tuple[Observation, ...] = ()
     """The states that were read, for the next plan, after steps of the newest plan were rejected."""
+    words: tuple[Word, ...] = Field(default=(), exclude_if=not_)
+    """What people said to the planner."""
     rejected: tuple[Mistake, ...] = ()
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -150,6 +153,7 @@ def _everything(progress: Progress) -> dict[str, object]:
         "records": tuple(progress.slim().records),
         "faults": tuple(fault for fault in progress.faults if fault.decision == "replan"),
         "observations": tuple(progress.observations),
+        "words": tuple(progress.words),
         "omitted": len(progress.folded.ids),
     }
 
@@ -157,6 +161,8 @@ def _everything(progress: Progress) -> dict[str, object]:
 def _news(progress: Progress) -> dict[str, object]:
     """What a planner is told that keeps its conversation: the outcome of the newest plan and, once, the task."""
     found: dict[str, object] = {"converses": True, "branch": progress.branch}
+    if untold := progress.words[progress.words_told :]:
+        found["words"] = tuple(untold)
     records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:
         task = progress.task

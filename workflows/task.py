@@ -6,12 +6,17 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
+from workflows import routing
 from workflows.budget import Limits
 from workflows.plan import NewSteps, Proposal, Step
 from workflows.record import FaultRecord, StepRecord
 
 MAX_TEXT = 16_000
 """The most characters of a task's text."""
+
+
+def _is_usual(seconds: float) -> bool:
+    return seconds == routing.ANSWER_WITHIN.total_seconds()
 
 
 class TaskStatus(StrEnum):
@@ -57,7 +62,10 @@ class Task(BaseModel, frozen=True):
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     strategy: Literal["plan", "react"] = "plan"
     limits: Limits = Limits()
-    on_escalation: Literal["end", "undo"] = "end"
+    on_escalation: Literal["wait", "end", "undo"] = "end"
+    """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
+    answer_within: float = Field(default=routing.ANSWER_WITHIN.total_seconds(), gt=0, exclude_if=_is_usual)
+    """Seconds that a request to a person is open."""
     planner: str | None = None
     allow: tuple[str, ...] = ()
     """Kinds of tools with an effect that may be planned even after the task has read untrusted content."""

@@ -18,7 +18,8 @@ from activities.providers.untrusted import fenced, remove_hidden
 from workflows.catalogue import Effect
 from workflows.faults import Applied
 from workflows.guards import REPEATED_NOTICE
-from workflows.plan import GiveUp, NewSteps, Proposed, canonical
+from workflows.people import Word
+from workflows.plan import GiveUp, NewSteps, Proposed, Question, canonical
 from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.situation import Situation
 
@@ -117,6 +118,7 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     facts = [
         *prompts.undone_steps(undone),
         *goal,
+        *map(prompts.said_by_person, _unasked(before, situation)),
         *_earlier_effects(situation),
         *_observed(situation.observations, situation.shown),
     ]
@@ -186,8 +188,22 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
             yield _call_result(call.id, situation.planned, situation)
         elif index < len(ids):
             yield _call_result(call.id, [one for one in situation.records if one.step.id == ids[index]], situation)
+        elif words := _replies(before, situation):
+            yield ToolResult(call.id, "\n".join(map(prompts.said_by_person, words)))
         else:
             yield ToolResult(call.id, prompts.TASK_ENDED)
+
+
+def _replies(before: RecordedTurn | None, situation: Situation) -> list[Word]:
+    """The answers to the question that the model asked in the turn `before`."""
+    is_question = before is not None and isinstance(before.proposed.proposal, Question)
+    return [word for word in situation.words if word.question] if is_question else []
+
+
+def _unasked(before: RecordedTurn | None, situation: Situation) -> list[Word]:
+    """What people said, apart from what the result of the model's own question tells."""
+    replies = _replies(before, situation) if before and assistant_turn(before).calls else []
+    return [word for word in situation.words if word not in replies]
 
 
 def _call_result(call_id: str, records: Sequence[StepRecord], situation: Situation) -> ToolResult:

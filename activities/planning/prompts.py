@@ -5,6 +5,7 @@ from typing import Any
 
 from activities.providers.untrusted import fenced
 from activities.toolbox.declare.kind import Kind
+from workflows.people import Word
 from workflows.plan import MAX_DEPTH, MAX_STEPS, Mistake
 from workflows.situation import Situation
 
@@ -179,6 +180,13 @@ EARLIER_EFFECTS = (
 def undone_steps(ids: Sequence[str]) -> list[str]:
     """A line that names completed steps that were undone after the model was told of them; no line without `ids`."""
     return [f"Since then these finished steps were undone, and what they did is gone: {', '.join(ids)}."] if ids else []
+
+
+def said_by_person(word: Word) -> str:
+    """A line with what a person said: the answer to a question of the model, or a hint."""
+    return (
+        f"You asked: {word.question} The user answers: {word.text}" if word.question else f"The user says: {word.text}"
+    )
 
 
 def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool) -> str:

@@ -1,0 +1,337 @@
+"""Tasks that wait for a person: what they ask, which answers they take, and how they go on."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from replan import Key, NeedsPerson, Refused, Tool, tool
+from tests.harness import DONE, outcome, plan, staged, step
+from tests.workflows.history import Handle, kinds, until
+from tests.workflows.props import Said, Word, echo
+from workflows.agent import REQUEST_MEMO
+from workflows.budget import Limits
+from workflows.outcome import Outcome
+from workflows.people import Choice, HumanRequest
+from workflows.plan import Answer, Question
+from workflows.record import StepStatus
+from workflows.task import Task, TaskStatus
+
+
+class Door:
+    """What stands outside of Replan: a key that somebody has to mend."""
+
+    def __init__(self) -> None:
+        """Closed."""
+        self.is_open = False
+        self.calls = list[str]()
+
+
+DOOR = Door()
+
+
+@pytest.fixture(autouse=True)
+def closed_door() -> None:
+    """Each test begins with the key revoked."""
+    DOOR.__init__()  # type: ignore[misc]
+
+
+class Receipt(BaseModel):
+    """What a charge returns."""
+
+    id: int
+
+
+@tool.keyed
+async def charge(args: Word, key: Key) -> Receipt:
+    """Charge, if the key is good."""
+    DOOR.calls.append(key)
+    if not DOOR.is_open:
+        raise NeedsPerson("The key was revoked: make a new one.", code="unauthorized")
+    return Receipt(id=7)
+
+
+TOOLS: list[Tool[..., Any]] = [echo, charge]
+PAY = [plan(step("before", "echo", word="a"), step("paid", "charge", "before", word="b")), DONE]
+
+
+def waiting(text: str = "a task", *, limits: Limits | None = None, **more: Any) -> Task:
+    """A task that waits for people."""
+    return Task(text=text, on_escalation="wait", limits=limits or Limits(), **more)
+
+
+async def asked(handle: Handle, number: int = 1) -> HumanRequest:
+    """The request with this number, as soon as it is open."""
+    progress = await until(handle, lambda now: len(now.requests) >= number)
+    return progress.requests[number - 1]
+
+
+async def answer(handle: Handle, choice: str, **given: Any) -> str:
+    """Answer as a client does."""
+    said: str = await handle.execute_update(choice, given or None, result_type=str)
+    return said
+
+
+async def refusal(handle: Handle, choice: str, *args: Any) -> str:
+    """Why an answer is not accepted."""
+    with pytest.raises(WorkflowUpdateFailedError) as raised:
+        await handle.execute_update(choice, args=list(args))
+    assert isinstance(raised.value.cause, ApplicationError)
+    return raised.value.cause.message
+
+
+async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_path: Path) -> None:
+    """Two attempts of that step with one key, one of every other, and the history says who answered."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        request = await asked(handle)
+        seen = await handle.describe()
+        DOOR.is_open = True
+        said = await answer(handle, "retry", by="ann")
+        ended = await outcome(handle)
+
+    assert (request.kind, request.step, request.code, request.attempts) == ("fault", "paid", "unauthorized", 1)
+    assert (said, ended.status) == ("r1: retry", TaskStatus.COMPLETED)
+    assert [(one.id, one.attempts, one.status) for one in ended.steps] == [
+        ("before", 1, StepStatus.COMPLETED),
+        ("paid", 2, StepStatus.COMPLETED),
+    ]
+    assert len(DOOR.calls) == 2 and len({*DOOR.calls}) == 1
+    (kept,) = ended.requests
+    assert kept.answer is not None and (kept.answer.choice, kept.answer.by) == (Choice.RETRY, "ann")
+    assert (await seen.memo_value(REQUEST_MEMO))["step"] == "paid"
+    assert REQUEST_MEMO not in await (await handle.describe()).memo()
+    assert [fault.decision for fault in ended.faults] == ["ask"]
+
+
+async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Path) -> None:
+    """Only what needs the waiting step waits with it."""
+    steps = [step("paid", "charge", word="b"), step("other", "echo", word="c"), step("more", "echo", "other", word="d")]
+    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as stage:
+        handle = await stage.start(waiting())
+        progress = await until(
+            handle, lambda now: bool(now.open_requests) and len(now.with_status(StepStatus.COMPLETED)) == 2
+        )
+        DOOR.is_open = True
+        await answer(handle, "retry")
+        ended = await outcome(handle)
+
+    assert (progress.status, ended.status) == (TaskStatus.WAITING, TaskStatus.COMPLETED)
+
+
+async def test_a_person_asks_for_a_new_plan_with_a_hint(client: Client, tmp_path: Path) -> None:
+    """It counts as a replan, and the planner is told what was said."""
+    said = list[tuple[str, ...]]()
+
+    class Asked(BaseModel):
+        name: str = "asked"
+
+        async def propose(self, situation: Any, kinds: Mapping[str, Any]) -> Any:
+            said.append(tuple(word.text for word in situation.words))
+            if not situation.faults:
+                return plan(step("paid", "charge", word="b"))
+            return (
+                DONE
+                if any(one.step.id == "other" for one in situation.records)
+                else plan(step("other", "echo", word="c"))
+            )
+
+    async with staged(client, tmp_path, TOOLS, Asked()) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        await answer(handle, "replan", hint="Pay by invoice.")
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
+    assert said[:2] == [(), ("Pay by invoice.",)]
+    assert [fault.decision for fault in ended.faults] == ["replan"]
+
+
+async def test_a_person_provides_the_result(client: Client, tmp_path: Path) -> None:
+    """It is checked as the tool's own would be; the tool is not called again."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        wrong = await refusal(handle, "provide", {"result": {"id": "none"}})
+        request = await asked(handle, 2)
+        await answer(handle, "provide", result={"id": 9})
+        ended = await outcome(handle)
+
+    assert "It does not fit the result of charge: 'id'" in wrong
+    assert "is not accepted" in request.reason
+    assert (ended.status, ended.steps[1].result, len(DOOR.calls)) == (TaskStatus.COMPLETED, {"id": 9}, 1)
+
+
+async def test_a_step_that_nothing_needs_is_skipped(client: Client, tmp_path: Path) -> None:
+    """One that others need is not."""
+    steps = [step("paid", "charge", word="b"), step("after", "echo", "paid", word="c")]
+    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        needed = await refusal(handle, "skip")
+        await answer(handle, "abort", reason="enough")
+        ended = await outcome(handle)
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        await answer(handle, "skip")
+        skipped = await outcome(handle)
+
+    assert needed == "The step 'paid' cannot be skipped: after needs it."
+    assert (ended.status, ended.code, ended.reason) == (TaskStatus.FAILED, "aborted", "Aborted: enough")
+    assert (skipped.status, skipped.steps[1].status) == (TaskStatus.COMPLETED, StepStatus.SKIPPED)
+
+
+async def test_a_question_goes_back_into_the_conversation(client: Client, tmp_path: Path) -> None:
+    """A reply that is none of the options is rejected, where only these are allowed."""
+    question = Question(text="Which slot?", options=("14:30", "15:00"), free_text=False)
+    async with staged(client, tmp_path, TOOLS, [question, Answer(result="booked")]) as stage:
+        handle = await stage.start(waiting())
+        request = await asked(handle)
+        other = await refusal(handle, "reply", {"text": "16:00"})
+        await answer(handle, "reply", text="15:00", by="ann")
+        ended = await outcome(handle)
+
+    assert (request.kind, request.options, request.free_text) == ("question", ("14:30", "15:00"), False)
+    assert other == "The question takes one of '14:30', '15:00', and not '16:00'."
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "booked")
+
+
+@tool.read
+async def no(args: Word) -> Said:
+    """Refuse."""
+    raise Refused("No.", code="conflict")
+
+
+@pytest.mark.parametrize(("limit", "kind"), [("tool_calls", "echo"), ("replans", "no")])
+async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, limit: str, kind: str) -> None:
+    """An extension goes on where the task stopped."""
+    given = {"tool_calls": 1} if limit == "tool_calls" else {"replans": 0}
+
+    class OneByOne(BaseModel):
+        name: str = "one by one"
+
+        async def propose(self, situation: Any, kinds: Mapping[str, Any]) -> Any:
+            ids = [one.step.id for one in situation.records]
+            return DONE if "b" in ids else plan(step("b", "echo", word="b") if ids else step("a", kind, word="a"))
+
+    async with staged(client, tmp_path, [*TOOLS, no], OneByOne()) as stage:
+        handle = await stage.start(waiting(limits=Limits(**{"replans": 2, **given})))
+        request = await asked(handle)
+        nothing = await refusal(handle, "extend", {})
+        await answer(handle, "extend", **{limit: 2}, by="ann")
+        ended = await outcome(handle)
+
+    assert (request.kind, request.code, len(ended.requests)) == ("budget", limit, 1)
+    assert nothing.startswith("Say how much more")
+    assert (ended.status, [one.extended for one in ended.extensions]) == (TaskStatus.COMPLETED, [{limit: 2}])
+
+
+async def test_nobody_answers(client: Client, tmp_path: Path) -> None:
+    """The task ends as escalated, and the reason says what was asked."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        ended = await stage.run(waiting(answer_within=1))
+
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "unanswered")
+    assert ended.reason.startswith("paid: The key was revoked: make a new one. Nobody has answered since ")
+    assert [one.closed for one in ended.requests] == ["unanswered"]
+
+
+async def test_a_task_that_does_not_wait_ends_as_before(client: Client, tmp_path: Path) -> None:
+    """Without `wait`, nothing is asked."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.code, ended.requests) == (TaskStatus.ESCALATED, "unauthorized", ())
+
+
+WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
+    "not this choice": (
+        "reply",
+        ({"text": "x"},),
+        "The request r1 (fault) takes retry, replan, provide, skip, abort, and",
+    ),
+    "no such request": ("retry", ({"request": "r9"},), "There is no request 'r9'; open are r1 (paid: unauthorized)."),
+    "no object": ("retry", (7,), "The answer cannot be read: its argument is no JSON object."),
+    "another field": ("retry", ({"requset": "r1"},), "The answer cannot be read: 'requset': Extra inputs are not"),
+    "two arguments": ("retry", ({}, {}), "The answer cannot be read: it has 2 arguments, and takes one."),
+    "no result": ("provide", ({},), 'The result is missing: {"result": ...}.'),
+    "no limit": ("extend", ({"usd": 1},), "The task has no limit of usd: nothing to extend."),
+    "negative": ("extend", ({"tool_calls": -1},), "The answer cannot be read: 'tool_calls'"),
+}
+
+
+async def test_what_is_not_accepted_leaves_no_trace(client: Client, tmp_path: Path) -> None:
+    """No event, and the request stays open."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        before = len([event async for event in handle.fetch_history_events()])
+        for choice, given, says in WRONG.values():
+            assert (await refusal(handle, choice, *given)).startswith(says), choice
+        after = len([event async for event in handle.fetch_history_events()])
+        await answer(handle, "abort")
+        late = await outcome(handle)
+
+    assert before == after
+    assert late.code == "aborted"
+
+
+async def test_of_two_answers_one_wins(client: Client, tmp_path: Path) -> None:
+    """The other is told who was first."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        DOOR.is_open = True
+        answers = [handle.execute_update("retry", {"by": name, "request": "r1"}) for name in ("ann", "bob")]
+        came = await asyncio.gather(*answers, return_exceptions=True)
+        ended = await outcome(handle)
+
+    lost = [one for one in came if isinstance(one, WorkflowUpdateFailedError)]
+    assert (len(lost), ended.status, ended.steps[1].attempts) == (1, TaskStatus.COMPLETED, 2)
+    assert "was answered already: retry by" in str(lost[0].cause)
+
+
+async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Path) -> None:
+    """And other open requests are closed with it."""
+
+    @tool.idempotent
+    async def back(args: Receipt) -> Said:
+        """Take it back."""
+        return Said(said="back")
+
+    @tool.keyed(undo=back.using(id="result.id"))
+    async def give(args: Word, key: Key) -> Receipt:
+        """Give."""
+        return Receipt(id=3)
+
+    steps = [
+        step("given", "give", word="a"),
+        step("one", "charge", "given", word="b"),
+        step("two", "charge", "given", word="c"),
+    ]
+    async with staged(client, tmp_path, [*TOOLS, back, give], [plan(*steps), DONE]) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle, 2)
+        await answer(handle, "abort", request="r1", undo=True)
+        ended = await outcome(handle)
+
+    assert (ended.code, ended.steps[0].status) == ("aborted", StepStatus.UNDONE)
+    assert [one.closed for one in ended.requests] == ["", "ended"]
+    assert "back" in await kinds(handle)
+
+
+async def test_a_cancel_ends_the_wait(client: Client, tmp_path: Path) -> None:
+    """The request is closed."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        await handle.cancel()
+        ended: Outcome = await outcome(handle)
+
+    assert (ended.status, ended.requests[0].closed) == (TaskStatus.CANCELLED, "ended")

@@ -1,0 +1,276 @@
+"""Asking people: a request holds a task open until somebody answers it with an Update, or until its time is over."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from workflows import ids
+from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.details import summary
+from workflows.outcome import TaskEnded
+from workflows.people import (
+    DESCRIPTIONS,
+    GIVEN,
+    Choice,
+    Given,
+    GivenAbort,
+    GivenExtend,
+    GivenProvide,
+    HumanAnswer,
+    HumanRequest,
+    NotAccepted,
+    RequestKind,
+    Word,
+    answer_of,
+    check_given,
+    find_request,
+)
+from workflows.plan import canonical
+from workflows.progress import Progress
+from workflows.record import StepRecord, StepStatus
+from workflows.spending import Limit, limit_message
+from workflows.task import TaskStatus
+
+MAX_RESULT = 512 * 1024
+"""The most bytes of a result that a person provides."""
+ABORTED = "aborted"
+UNANSWERED = "unanswered"
+"""Codes of tasks that a person ended, or that nobody answered."""
+
+
+class People:
+    """Asks people on behalf of one task, and gives its steps the answers."""
+
+    def __init__(self, progress: Progress, published: Callable[[], None]) -> None:
+        """`published` is called whenever a request was opened or closed."""
+        self._progress = progress
+        self._published = published
+        self.abort: HumanAnswer | None = None
+        """The answer that ends the task; None if there is none."""
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether the task waits for people; if not, it ends where it would need one."""
+        return self._progress.task.on_escalation == "wait" and not self._progress.is_draft and self.abort is None
+
+    async def ask(
+        self,
+        kind: RequestKind,
+        code: str,
+        reason: str,
+        choices: tuple[Choice, ...],
+        record: StepRecord | None = None,
+        **more: Any,
+    ) -> HumanRequest:
+        """Open a request and wait; it then has an answer, or `closed` says why it has none."""
+        progress, within = self._progress, timedelta(seconds=self._progress.task.answer_within)
+        about = {"step": record.step.id, "attempts": record.attempts} if record else {}
+        request = HumanRequest(
+            id=f"r{len(progress.requests) + 1}",
+            kind=kind,
+            code=code,
+            reason=reason,
+            choices=choices,
+            revision=progress.revision,
+            since=workflow.now(),
+            until=workflow.now() + within,
+            **about,
+            **more,
+        )
+        progress.requests.append(request)
+        self._published()
+        try:
+            await self._wait(request, within)
+        except asyncio.CancelledError:
+            request.closed = "ended"  # nothing of `workflow` may be called here
+            raise
+        if request.is_open:
+            request.closed = "ended" if self.abort else UNANSWERED
+        self._published()
+        if request.answer and request.answer.choice is Choice.ABORT:
+            self.abort = request.answer
+        return request
+
+    async def ask_for_budget(self, limit: Limit) -> bool:
+        """Ask for more of what is used up; returns whether it was extended."""
+        opened = next((one for one in self._progress.open_requests if _is_about(one, limit)), None)
+        if opened is None:
+            reason = limit_message(self._progress.budget.limits, limit)
+            opened = await self.ask(RequestKind.BUDGET, limit, reason, (Choice.EXTEND, Choice.ABORT))
+        else:  # another step asks already
+            await workflow.wait_condition(lambda: opened is None or not opened.is_open)
+        return opened.answer is not None and opened.answer.choice is Choice.EXTEND
+
+    async def ask_about(self, early: TaskEnded) -> None:
+        """Ask a person about what would end the task, and return if it shall go on.
+
+        Raises:
+            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
+        """
+        ending = early.ending
+        if not self.are_asked or ending.status not in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
+            raise early
+        if ending.status is TaskStatus.OVER_BUDGET:
+            limit: Any = ending.code
+            if limit == "deadline" or not await self.ask_for_budget(limit):
+                self.raise_if_aborted()
+                raise early
+            return
+        choices = (Choice.RETRY, Choice.REPLAN, Choice.ABORT)
+        request = await self.ask(RequestKind.FAULT, ending.code or "", ending.reason, choices)
+        self.raise_if_aborted()
+        if request.answer is None:
+            raise unanswered(request)
+        if request.answer.text:
+            self._progress.words.append(Word(text=request.answer.text))
+
+    def raise_if_aborted(self) -> None:
+        """End the task if a person has said so.
+
+        Raises:
+            TaskEnded: somebody answered `abort`.
+        """
+        if self.abort is not None:
+            by = f" by {self.abort.by}" if self.abort.by else ""
+            why = f": {self.abort.text}" if self.abort.text else ""
+            raise TaskEnded(TaskStatus.FAILED, f"Aborted{by}{why}", ABORTED)
+
+    async def _wait(self, request: HumanRequest, within: timedelta) -> None:
+        try:
+            await workflow.wait_condition(
+                lambda: not request.is_open or self.abort is not None,
+                timeout=within,
+                timeout_summary=summary(ids.request_timer(request)),
+            )
+        except TimeoutError:
+            return
+
+
+def unanswered(request: HumanRequest) -> TaskEnded:
+    """The end of a task whose request nobody answered in time."""
+    where = f"{request.step}: " if request.step else ""
+    since = f"since {request.since:%Y-%m-%d %H:%M} UTC"
+    return TaskEnded(TaskStatus.ESCALATED, f"{where}{request.reason} Nobody has answered {since}.", UNANSWERED)
+
+
+def _is_about(request: HumanRequest, limit: Limit) -> bool:
+    return request.kind is RequestKind.BUDGET and request.code == limit
+
+
+class _Asking(Protocol):
+    _progress: Progress
+
+
+def _update(choice: Choice) -> Callable[..., Any]:
+    """The Update that gives an answer, with the validator that rejects it without a trace in history."""
+
+    @undecoded
+    async def handle(self: _Asking, *given: Any) -> str:
+        return await _accept(self._progress, choice, _read(choice, given))
+
+    @undecoded
+    def check(self: _Asking, *given: Any) -> None:
+        _check(self._progress, choice, _read(choice, given))
+
+    update = workflow.update(name=choice.value, description=DESCRIPTIONS[choice])(handle)
+    update.validator(check)
+    return update
+
+
+class Answers:
+    """The Updates of a workflow with which people answer its requests."""
+
+    _progress: Progress
+
+    retry = _update(Choice.RETRY)
+    replan = _update(Choice.REPLAN)
+    provide = _update(Choice.PROVIDE)
+    skip = _update(Choice.SKIP)
+    abort = _update(Choice.ABORT)
+    reply = _update(Choice.REPLY)
+    extend = _update(Choice.EXTEND)
+
+
+def _read(choice: Choice, given: tuple[Any, ...]) -> Given:
+    model = GIVEN[choice]
+    try:
+        return read_argument(given, model) if given and not _is_null(given) else model()
+    except MalformedArgument as malformed:
+        fields = ", ".join(f'"{name}"' for name in model.model_fields)
+        raise NotAccepted(f"The answer cannot be read: {malformed}. It takes an object with {fields}.") from None
+
+
+def _is_null(given: tuple[Any, ...]) -> bool:
+    first = given[0]
+    encoding = first.payload.metadata.get("encoding") if isinstance(first, RawValue) else None
+    return len(given) == 1 and (encoding == b"binary/null" or (encoding is not None and first.payload.data == b"null"))
+
+
+def _check(progress: Progress, choice: Choice, given: Given) -> HumanRequest | None:
+    """The request that an answer is for; None if the answer needs none.
+
+    Raises:
+        NotAccepted: the task does not accept the answer now.
+    """
+    if progress.ending is not None:
+        raise NotAccepted("The task has ended.")
+    if isinstance(given, GivenExtend):
+        _check_amounts(progress, given)
+        if not given.request:
+            return None
+    request = find_request(progress.requests, choice, given)
+    check_given(request, choice, given)
+    if choice is Choice.SKIP:
+        needing = [one.step.id for one in _not_started(progress) if request.step in one.step.dependencies]
+        if needing:
+            raise NotAccepted(f"The step {request.step!r} cannot be skipped: {', '.join(needing)} needs it.")
+    if isinstance(given, GivenProvide) and (size := len(canonical(given.result).encode())) > MAX_RESULT:
+        raise NotAccepted(f"The result has {size} bytes, more than {MAX_RESULT}.")
+    return request
+
+
+def _not_started(progress: Progress) -> list[StepRecord]:
+    return [one for one in progress.with_status(StepStatus.PENDING) if one.revision == progress.revision]
+
+
+def _check_amounts(progress: Progress, given: GivenExtend) -> None:
+    if not given.amounts:
+        raise NotAccepted('Say how much more: {"tool_calls": 10, "replans": 1, "tokens": 10000, "usd": 1.5}.')
+    for name in given.amounts:
+        if getattr(progress.budget.limits, name) is None:
+            raise NotAccepted(f"The task has no limit of {name}: nothing to extend.")
+
+
+async def _accept(progress: Progress, choice: Choice, given: Given) -> str:
+    # The state changes before the first await: another answer to the same request is rejected from now on.
+    request = _check(progress, choice, given)
+    answer = answer_of(choice, given, workflow.now())
+    if isinstance(given, GivenExtend) or request is None:
+        return _extend(progress, answer)
+    if isinstance(given, GivenAbort):
+        progress.undo_when_aborted = given.undo
+    if isinstance(given, GivenProvide):
+        request.result = given.result
+    request.answer = answer
+    if choice is Choice.PROVIDE:
+        await workflow.wait_condition(lambda: request.refused is not None)
+        if request.refused:
+            raise ApplicationError(f"The result was not accepted: {request.refused}", type="not_accepted")
+    return f"{request.id}: {choice.value}"
+
+
+def _extend(progress: Progress, answer: HumanAnswer) -> str:
+    limits = progress.budget.limits
+    changed: dict[str, JsonValue] = {name: getattr(limits, name) + amount for name, amount in answer.extended.items()}
+    progress.budget.limits = limits.model_copy(update=changed)
+    for request in progress.open_requests:
+        if request.kind is RequestKind.BUDGET and request.code in answer.extended:
+            request.answer = answer
+    progress.extensions.append(answer)
+    return ", ".join(f"{name} {value}" for name, value in changed.items())

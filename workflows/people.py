@@ -1,0 +1,232 @@
+"""Requests to people: what a task asks, which answers it accepts, and what was answered."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from operator import not_
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+MAX_WORDS = 4_000
+"""The most characters of a hint, a reason or a reply."""
+MAX_NAME = 200
+"""The most characters of a person's name."""
+
+
+class RequestKind(StrEnum):
+    FAULT = "fault"
+    """A fault that only a person can repair, or whose outcome only a person can find out."""
+    QUESTION = "question"
+    """A question of the planner."""
+    BUDGET = "budget"
+    """A limit of the task is reached."""
+
+
+class Choice(StrEnum):
+    """The answers. Each is also the name of the Update that gives it."""
+
+    RETRY = "retry"
+    REPLAN = "replan"
+    PROVIDE = "provide"
+    SKIP = "skip"
+    ABORT = "abort"
+    REPLY = "reply"
+    EXTEND = "extend"
+
+
+class Given(BaseModel):
+    """What a person sends with an answer; every field may be left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request: str = Field(default="", max_length=MAX_NAME)
+    """The id of the request; empty if only one is open."""
+    by: str = Field(default="", max_length=MAX_NAME)
+    """Who answers, as the person claims."""
+
+
+class GivenRetry(Given):
+    pass
+
+
+class GivenReplan(Given):
+    hint: str = Field(default="", max_length=MAX_WORDS)
+    """What the planner is told."""
+
+
+class GivenProvide(Given):
+    result: JsonValue = None
+    """The result of the step, as its kind would return it."""
+
+
+class GivenSkip(Given):
+    reason: str = Field(default="", max_length=MAX_WORDS)
+
+
+class GivenAbort(Given):
+    reason: str = Field(default="", max_length=MAX_WORDS)
+    undo: bool = False
+    """Whether the effects of the task are undone."""
+
+
+class GivenReply(Given):
+    text: str = Field(default="", max_length=MAX_WORDS)
+    """One of the options of the question, or other words if it allows them."""
+
+
+class GivenExtend(Given):
+    tool_calls: int = Field(default=0, ge=0, le=1_000_000)
+    replans: int = Field(default=0, ge=0, le=1_000_000)
+    tokens: int = Field(default=0, ge=0, le=10**12)
+    usd: float = Field(default=0.0, ge=0, le=10**9, allow_inf_nan=False)
+
+    @property
+    def amounts(self) -> dict[str, int | float]:
+        """By the name of a limit, how much is added to it."""
+        given = {name: getattr(self, name) for name in ("tool_calls", "replans", "tokens", "usd")}
+        return {name: amount for name, amount in given.items() if amount}
+
+
+GIVEN: dict[Choice, type[Given]] = {
+    Choice.RETRY: GivenRetry,
+    Choice.REPLAN: GivenReplan,
+    Choice.PROVIDE: GivenProvide,
+    Choice.SKIP: GivenSkip,
+    Choice.ABORT: GivenAbort,
+    Choice.REPLY: GivenReply,
+    Choice.EXTEND: GivenExtend,
+}
+DESCRIPTIONS: dict[Choice, str] = {
+    Choice.RETRY: "The cause is repaired: make the same call again.",
+    Choice.REPLAN: 'Make a new plan; a "hint" tells the planner what to do.',
+    Choice.PROVIDE: 'Somebody did the step: its "result", as the tool would return it.',
+    Choice.SKIP: "Go on without the step; only if no other step needs it.",
+    Choice.ABORT: 'End the task; {"undo": true} undoes its effects, "reason" says why.',
+    Choice.REPLY: 'Answer the question of the planner with "text".',
+    Choice.EXTEND: 'Give the task more, e.g. {"tool_calls": 10, "replans": 1, "tokens": 10000, "usd": 1.5}.',
+}
+"""What the web UI says about each Update."""
+
+
+class HumanAnswer(BaseModel, frozen=True):
+    """An accepted answer."""
+
+    choice: Choice
+    by: str = ""
+    at: AwareDatetime
+    text: str = ""
+    """The hint, the reason or the reply."""
+    undo: bool = Field(default=False, exclude_if=not_)
+    extended: dict[str, int | float] = Field(default_factory=dict, exclude_if=not_)
+    """By the name of a limit, how much was added to it."""
+
+
+class HumanRequest(BaseModel):
+    """What a task asks of a person; it is open until it has an answer or `closed` says why it needs none."""
+
+    id: str
+    kind: RequestKind
+    step: str | None = None
+    """The id of the step that waits; None if the whole task waits."""
+    revision: int = 0
+    code: str
+    reason: str
+    """What happened, or the question."""
+    attempts: int = 0
+    """How many attempts of the step were made before."""
+    since: AwareDatetime
+    until: AwareDatetime
+    """When the task ends if nobody answers."""
+    choices: tuple[Choice, ...]
+    options: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The answers that a question suggests."""
+    free_text: bool = True
+    """Whether a question may be answered with other words than its options."""
+    answer: HumanAnswer | None = None
+    closed: str = Field(default="", exclude_if=not_)
+    """Why the request was closed without an answer: `unanswered` or `ended`."""
+    result: JsonValue = Field(default=None, exclude=True)
+    """The result that a person provided, until the step has it."""
+    refused: str | None = Field(default=None, exclude_if=not_)
+    """Why the result that a person provided was not accepted; None until it was checked, empty if it was accepted."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.answer is None and not self.closed
+
+
+class Word(BaseModel, frozen=True):
+    """What a person said to the planner."""
+
+    question: str = Field(default="", exclude_if=not_)
+    """The question of the planner that it answers; empty for a hint."""
+    text: str
+
+
+class NotAccepted(ValueError):
+    """An answer that the task does not accept; the message says why, and what it accepts."""
+
+
+def find_request(requests: Sequence[HumanRequest], choice: Choice, given: Given) -> HumanRequest:
+    """The open request that an answer is for.
+
+    Raises:
+        NotAccepted: there is none, there are several, or it takes other answers.
+    """
+    open_ones = [one for one in requests if one.is_open]
+    if given.request:
+        found = next((one for one in requests if one.id == given.request), None)
+        if found is None:
+            raise NotAccepted(f"There is no request {given.request!r}{_which(open_ones)}.")
+    else:
+        if not open_ones:
+            raise NotAccepted("The task asks nothing now.")
+        fitting = [one for one in open_ones if choice in one.choices] or open_ones
+        if len(fitting) > 1:
+            raise NotAccepted(f'Several requests are open: say which one with "request"{_which(fitting)}.')
+        found = fitting[0]
+    _check_open(found)
+    if choice not in found.choices:
+        takes = ", ".join(one.value for one in found.choices)
+        raise NotAccepted(f"The request {found.id} ({found.kind.value}) takes {takes}, and not {choice.value}.")
+    return found
+
+
+def _check_open(request: HumanRequest) -> None:
+    if answer := request.answer:
+        by = f" by {answer.by}" if answer.by else ""
+        when = f"{answer.at:%Y-%m-%d %H:%M} UTC"
+        raise NotAccepted(f"The request {request.id} was answered already: {answer.choice.value}{by} at {when}.")
+    if request.closed:
+        raise NotAccepted(f"The request {request.id} is closed: {request.closed}.")
+
+
+def _which(requests: Sequence[HumanRequest]) -> str:
+    named = [f"{one.id} ({one.step or 'the task'}: {one.code})" for one in requests]
+    return f"; open are {', '.join(named)}" if named else "; none is open"
+
+
+def check_given(request: HumanRequest, choice: Choice, given: Given) -> None:
+    """Check what depends on the request alone.
+
+    Raises:
+        NotAccepted: something is missing, or is none of the options.
+    """
+    if isinstance(given, GivenReply):
+        text = given.text.strip()
+        if not text:
+            raise NotAccepted('A reply needs words: {"text": "..."}.')
+        if request.options and not request.free_text and text not in request.options:
+            raise NotAccepted(
+                f"The question takes one of {', '.join(map(repr, request.options))}, and not {text[:80]!r}."
+            )
+    if isinstance(given, GivenProvide) and "result" not in given.model_fields_set:
+        raise NotAccepted('The result is missing: {"result": ...}.')
+
+
+def answer_of(choice: Choice, given: Given, at: Any) -> HumanAnswer:
+    """The answer as the task keeps it, without a result, which the step has."""
+    text = str(getattr(given, "hint", "") or getattr(given, "reason", "") or getattr(given, "text", "")).strip()
+    undo = isinstance(given, GivenAbort) and given.undo
+    extended = given.amounts if isinstance(given, GivenExtend) else {}
+    return HumanAnswer(choice=choice, by=given.by, at=at, text=text, undo=undo, extended=extended)
