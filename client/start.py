@@ -50,7 +50,9 @@ class TaskOptions:
     strategy: Literal["plan", "react"] | None = None
     planner: str | None = None
     result_schema: dict[str, JsonValue] | None = None
-    on_escalation: Literal["end", "undo"] = "end"
+    on_escalation: Literal["wait", "end", "undo"] = "end"
+    answer_within: float | None = None
+    """Seconds; with `wait`, how long a request to a person is open."""
     allow: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
 
@@ -159,6 +161,7 @@ def build_task(options: TaskOptions) -> Task:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
     strategy = options.strategy or written.options.strategy or "plan"
     schema = options.result_schema
+    within = {} if options.answer_within is None else {"answer_within": options.answer_within}
     try:
         return Task(
             text=text,
@@ -171,6 +174,7 @@ def build_task(options: TaskOptions) -> Task:
             on_escalation=options.on_escalation,
             allow=options.allow,
             limits=_limits(options.limits, strategy, written.revisions),
+            **within,
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

@@ -86,9 +86,15 @@ async def start_command(
         ),
     ] = None,
     on_escalation: Annotated[
-        Literal["end", "undo"],
-        typer.Option(help="When the task needs a person: keep its effects (end) or undo them."),
-    ] = "end",
+        Literal["wait", "end", "undo"] | None,
+        typer.Option(
+            help="When the task needs a person: wait for an answer (at a terminal), end (else), or end and undo."
+        ),
+    ] = None,
+    answer_within: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days."),
+    ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,7 +113,9 @@ async def start_command(
 ) -> int:
     show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     starting.check(id, detach=detach, dry_run=dry_run)
-    given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": _time(deadline)}
+    until = _time("--deadline", deadline)
+    given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
+    profile = profile_name(common, detach=detach, jsonl=jsonl)
     options = TaskOptions(
         text=task,
         plan=plan,
@@ -115,9 +123,10 @@ async def start_command(
         strategy=strategy,
         planner=planner,
         result_schema=read_schema(result_schema) if result_schema is not None else None,
-        on_escalation=on_escalation,
+        on_escalation=on_escalation or ("wait" if profile == "interactive" else "end"),
+        answer_within=_time("--answer-within", answer_within),
         allow=starting.kinds(allow),
-        limits=limits_for(settings, profile_name(common, detach=detach, jsonl=jsonl), given),
+        limits=limits_for(settings, profile, given),
     )
     wanted = starting.build_task(options)
     if task and plan and not (common.json or jsonl):
@@ -141,12 +150,12 @@ def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) ->
         raise Problem("bad_settings", wrong.reason, wrong.remedy) from wrong
 
 
-def _time(deadline: str | None) -> float | None:
+def _time(option: str, text: str | None) -> float | None:
     try:
-        return None if deadline is None else seconds(deadline)
+        return None if text is None else seconds(text)
     except ValueError as error:
         reason, _, remedy = str(error).partition(": ")
-        raise Problem("usage", f"--deadline {reason}", remedy) from error
+        raise Problem("usage", f"{option} {reason}", remedy) from error
 
 
 def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:

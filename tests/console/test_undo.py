@@ -159,11 +159,11 @@ def test_an_escalated_task_keeps_or_undoes(served: Rollbacks, how: str, rows: in
 
 
 def test_there_is_no_other_way_to_escalate(desk: Rollbacks) -> None:
-    """What is not there yet is not offered."""
-    wrong = desk.starter("start", "--task", "x", "--on-escalation", "wait")
+    """The three that there are are named."""
+    wrong = desk.starter("start", "--task", "x", "--on-escalation", "pause")
 
     assert wrong.returncode == 2
-    assert "'wait' is not one of 'end', 'undo'" in wrong.stderr
+    assert "'pause' is not one of 'wait', 'end', 'undo'" in wrong.stderr
 
 
 def test_an_effect_of_a_run_after_an_undo_is_undone(served: Rollbacks) -> None:
