@@ -32,7 +32,10 @@ COMMANDS = {
     ),
     "call": Entry("Run", "Run one step. The quickest way to try a tool.", """call get_price '{"sku": "A-17"}'"""),
     "list": Entry(
-        "Look", "List tasks, newest first, with what needs a person.", "list --status escalated", "list_tasks"
+        "Look",
+        "List tasks, newest first, with what needs a person. With --status waiting, the longest wait first.",
+        "list --status escalated",
+        "list_tasks",
     ),
     "show": Entry("Look", "Show plans, steps, faults and the result of a task.", "show book-a-slot --follow"),
     "explain": Entry("Look", "Say why a task did what it did, from its history.", "explain book-a-slot --step book"),
@@ -47,6 +50,12 @@ COMMANDS = {
         "transcript book-a-slot --full",
     ),
     "tools": Entry("Look", "List the tools of a running worker.", "tools book_slot"),
+    "answer": Entry(
+        "Decide",
+        "Answer a request of a task that waits for a person. Without CHOICE: show what it asks.",
+        "answer book-a-slot retry",
+    ),
+    "extend": Entry("Decide", "Give a running task more than its limits.", "extend book-a-slot --tool-calls +10"),
     "cancel": Entry(
         "Decide", "Ask a task to stop. Finished steps stay, unless they are to be undone.", "cancel book-a-slot"
     ),

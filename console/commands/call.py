@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import JsonValue
@@ -68,34 +68,38 @@ async def call_command(
 
 def read_arguments(text: str) -> dict[str, JsonValue]:
     """Read a tool's arguments: a JSON object, or @FILE with a JSON object; raise Problem for anything else."""
-    try:
-        read: Any = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
-    except RecursionError as error:
-        raise _too_deep() from error
-    except ValueError as error:
-        raise Problem("bad_arguments", f"The arguments are not JSON ({error})", AN_OBJECT) from error
+    read = read_json(text, "The arguments are", AN_OBJECT)
     if not isinstance(read, dict):
         raise Problem("bad_arguments", "The arguments must be a JSON object", AN_OBJECT)
-    _require_sendable(read)
     return read
 
 
-def _require_sendable(read: dict[str, Any]) -> None:
+def read_json(text: str, name: str, example: str) -> JsonValue:
+    """Read JSON that can be sent, or @FILE with such JSON; raise Problem for anything else.
+
+    `name` begins the sentence about what is wrong, as in `The arguments are`; `example` says what to write.
+    """
+    try:
+        read: JsonValue = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
+    except RecursionError as error:
+        raise _too_deep(name) from error
+    except ValueError as error:
+        raise Problem("bad_arguments", f"{name} not JSON ({error})", example) from error
     # Python's JSON reader accepts what the server or pydantic cannot take.
     try:
         json.dumps(read, ensure_ascii=False).encode()
-        Step(id="call", kind="call", args=read).model_dump_json()
+        Step(id="call", kind="call", args={"": read}).model_dump_json()
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
-        raise Problem(
-            "bad_arguments", f"The arguments contain a lone surrogate ({half})", "write the whole character"
-        ) from error
+        reason = f"{name} no valid text, with a lone surrogate ({half})"
+        raise Problem("bad_arguments", reason, "write the whole character") from error
     except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
-        raise _too_deep() from error
+        raise _too_deep(name) from error
+    return read
 
 
-def _too_deep() -> Problem:
-    return Problem("bad_arguments", "The arguments are nested too deeply", "make them flatter")
+def _too_deep(name: str) -> Problem:
+    return Problem("bad_arguments", f"{name} nested too deeply", "make them flatter")
 
 
 def _text_of(file: str) -> str:

@@ -61,6 +61,8 @@ OF_ENDING: Mapping[str, str] = {
     "tokens": "Give more with `--tokens`.",
     "usd": "Give more with `--usd`.",
     "deadline": "Give more time with `--deadline`.",
+    "aborted": "Start it again if it is still needed.",
+    "unanswered": "Start it again, or `reset` it, when somebody can answer; give more time with `--answer-within`.",
     "cancelled": "Start it again if it is still needed.",
     "closed": "`temporal workflow show -w ID --detailed` shows who closed it.",
 }

@@ -116,8 +116,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(client: Client, folder: Path, *proposals: Any) -> AsyncIterator[Desk]:
-    """A desk whose planner makes these proposals."""
-    calls = Counter[str]()
-    async with staged(client, folder, tools(calls), [*proposals, DONE]) as stage:
+async def desk(
+    client: Client, folder: Path, *proposals: Any, queue: str | None = None, calls: Counter[str] | None = None
+) -> AsyncIterator[Desk]:
+    """A desk whose planner makes these proposals; `calls` were made before."""
+    calls = Counter[str]() if calls is None else calls
+    async with staged(client, folder, tools(calls), [*proposals, DONE], queue=queue) as stage:
         yield Desk(stage, calls)

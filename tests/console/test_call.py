@@ -38,7 +38,10 @@ async def echo(args: Words) -> Words:
     [
         ("{", "The arguments are not JSON ("),
         ("[]", "The arguments must be a JSON object: write an object"),
-        (r'{"text": "\ud800"}', r"The arguments contain a lone surrogate ('\ud800'): write the whole character."),
+        (
+            r'{"text": "\ud800"}',
+            r"The arguments are no valid text, with a lone surrogate ('\ud800'): write the whole character.",
+        ),
         ("[" * 50_000, "The arguments are nested too deeply: make them flatter."),
         ('{"a": ' + "[" * 600 + "]" * 600 + "}", "The arguments are nested too deeply: make them flatter."),
         ("@/nope", "The file '/nope' cannot be read (No such file or directory): check the path after the @."),

@@ -1,0 +1,183 @@
+"""Answers the requests of a task on behalf of a person."""
+
+import asyncio
+import getpass
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import (
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.problem import Problem, ProblemKind
+from client.tasks import Handle, memo_field, query_progress
+from client.text import starter, worker
+from runtime.validation import expected
+from workflows.agent import REQUEST_MEMO
+from workflows.people import GIVEN, MAX_NAME, Choice, Given, GivenExtend, HumanAnswer, HumanRequest, answer_of
+from workflows.plan import digest
+
+TAKEN_WITHIN = timedelta(seconds=8)
+"""How long a worker may take to accept an answer."""
+CHECKED_WITHIN = timedelta(seconds=60)
+"""How long the check of a provided result may take before it is no longer waited for."""
+CLOCK_DIFFERENCE = timedelta(seconds=5)
+"""The clock of this machine may be ahead of the server's by so much."""
+COMPLETED_WORKFLOW = "AcceptedUpdateCompletedWorkflow"
+"""The type of the failure of an accepted Update whose run was closed before the Update was completed."""
+
+
+def login_name() -> str:
+    """The name of the user who runs this process; empty if it has none."""
+    with suppress(OSError, KeyError):  # Python 3.13 raises only OSError
+        return getpass.getuser()[:MAX_NAME]
+    return ""
+
+
+def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
+    """What is sent with an answer; `by` is the login name of the user, unless it is given.
+
+    Raises:
+        Problem: a value cannot be sent.
+    """
+    try:
+        return GIVEN[choice](**{"by": login_name(), **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        option = f"--{str(first['loc'][0]).replace('_', '-')}"
+        raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
+
+
+async def open_requests(handle: Handle) -> list[HumanRequest]:
+    """The open requests of a task, the oldest first. If no worker answers, only the oldest, as far as it is published.
+
+    Raises:
+        WorkflowQueryFailedError: the worker answers with an error.
+    """
+    seen = await handle.describe()
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        return []
+    if progress := await query_progress(handle):
+        return progress.open_requests
+    oldest = await oldest_request(seen)
+    return [oldest] if oldest else []
+
+
+async def oldest_request(seen: WorkflowExecution) -> HumanRequest | None:
+    """The oldest open request of a task, from its memo; None if there is none or it cannot be read."""
+    return await memo_field(seen, REQUEST_MEMO, HumanRequest)
+
+
+async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
+    """Answer a request of a task, and return what the task said; None if a provided result is still being checked.
+
+    The same answer to the same request is one Update, however often it is sent.
+
+    Raises:
+        Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.
+    """
+    sent = given_with(choice, given)
+    seen = await handle.describe()
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        raise _closed(handle.id)
+    id, began = await _update_id(seen, choice, sent), datetime.now(UTC)
+    until = time.monotonic() + TAKEN_WITHIN.total_seconds()
+    while True:
+        try:
+            return await _said(handle.id, await _send(handle, choice, sent, id, until, seen.task_queue))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        # The run has ended meanwhile, perhaps to continue as new: then the new run knows what the old one accepted.
+        if (await handle.describe()).status is not WorkflowExecutionStatus.RUNNING:
+            raise _closed(handle.id)
+        if await _was_accepted(handle, choice, sent, began - CLOCK_DIFFERENCE):
+            return choice.value
+        if time.monotonic() > until:
+            raise _not_taken(handle.id, seen.task_queue)
+
+
+async def _update_id(seen: WorkflowExecution, choice: Choice, sent: Given) -> str:
+    oldest = None if sent.request else await oldest_request(seen)
+    request = sent.request or (oldest.id if oldest and choice in oldest.choices else "")
+    # Without a request, a later answer in the same words is another answer.
+    about = request or secrets.token_hex(6)
+    return f"{about}-{choice.value}-{digest(sent.model_dump(mode='json', exclude={'request'}))[:16]}"
+
+
+async def _send(
+    handle: Handle, choice: Choice, sent: Given, id: str, until: float, queue: str
+) -> WorkflowUpdateHandle[str]:
+    sending = asyncio.create_task(
+        handle.start_update(
+            choice.value,
+            sent.model_dump(mode="json", exclude_unset=True),
+            wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+            id=id,
+            result_type=str,
+        )
+    )
+    try:
+        await asyncio.wait([sending], timeout=max(0.0, until - time.monotonic()))
+        if not sending.done():
+            raise _not_taken(handle.id, queue)
+        return sending.result()
+    finally:
+        if not sending.done():
+            sending.cancel()
+            with suppress(WorkflowUpdateRPCTimeoutOrCancelledError):
+                await sending
+
+
+async def _said(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
+    try:
+        return await update.result(rpc_timeout=CHECKED_WITHIN)
+    except WorkflowUpdateRPCTimeoutOrCancelledError:
+        current = asyncio.current_task()
+        if current and current.cancelling():
+            raise asyncio.CancelledError from None
+        return None
+    except WorkflowUpdateFailedError as failure:
+        cause = failure.cause
+        if isinstance(cause, ApplicationError) and cause.type == COMPLETED_WORKFLOW:
+            return None
+        said = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        remedy = f"`{starter('answer', task_id)}` shows what it asks now"
+        raise Problem("not_accepted", said, remedy, ProblemKind.FAILED) from failure
+
+
+async def _was_accepted(handle: Handle, choice: Choice, sent: Given, since: datetime) -> bool:
+    progress = await query_progress(handle)
+    if progress is None:
+        return False
+    answers = [one.answer for one in progress.requests if one.answer and sent.request in ("", one.id)]
+    answers += progress.extensions if isinstance(sent, GivenExtend) else []
+    return any(
+        one.at >= since and _without_time(one) == _without_time(answer_of(choice, sent, one.at)) for one in answers
+    )
+
+
+def _without_time(one: HumanAnswer) -> dict[str, Any]:
+    return one.model_dump(exclude={"at"})
+
+
+def _closed(id: str) -> Problem:
+    return Problem("closed", f"Task {id!r} has ended", f"`{starter('show', id)}` shows how", ProblemKind.FAILED)
+
+
+def _not_taken(id: str, queue: str) -> Problem:
+    reason = f"No worker has taken the answer to task {id!r} yet, and one that starts soon may still take it"
+    remedy = f"`{starter('show', id)}` tells, and `{worker(queue)}` starts one"
+    return Problem("not_taken", reason, remedy, ProblemKind.UNREACHABLE)

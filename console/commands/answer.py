@@ -1,0 +1,126 @@
+"""`answer`: answer a request of a task that waits for a person, or show what it asks."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from temporalio.client import Client
+
+from client import people, tasks
+from client.problem import Problem
+from client.tasks import Handle
+from client.text import printable, starter
+from console.commands import show
+from console.commands.call import read_json
+from console.confirm import Yes, find_task
+from console.exits import Exit
+from console.options import Common, TaskId
+from console.render import document, requests
+from workflows.people import Choice
+from workflows.plan import nearest
+
+ANSWERS = tuple(choice.value for choice in Choice if choice is not Choice.EXTEND)
+"""The values of CHOICE; `extend` is a command of its own."""
+FOR: Mapping[str, tuple[Choice, ...]] = {
+    "hint": (Choice.REPLAN,),
+    "reason": (Choice.SKIP, Choice.ABORT),
+    "result": (Choice.PROVIDE,),
+    "text": (Choice.REPLY,),
+    "undo": (Choice.ABORT,),
+}
+"""By option, the answers that take it."""
+NEEDED = {Choice.PROVIDE: "result", Choice.REPLY: "text"}
+"""By answer, the option without which it says nothing."""
+
+Request = Annotated[
+    str | None, typer.Option("--request", metavar="REQUEST", help="Which request, if several are open, e.g. r2.")
+]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers; else your login name.")]
+
+
+async def answer_command(
+    *,
+    id: TaskId = None,
+    choice: Annotated[
+        str | None, typer.Argument(metavar="CHOICE", help="retry, replan, provide, skip, abort or reply.")
+    ] = None,
+    request: Request = None,
+    hint: Annotated[str | None, typer.Option(metavar="TEXT", help="With replan: what the planner is told.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With skip or abort: why.")] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="JSON", help="With provide: the result of the step as JSON, or @FILE.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="With reply: the answer to the question.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="With abort: undo what the task has done.")] = False,
+    by: By = None,
+    yes: Yes = False,
+    common: Common,
+) -> int:
+    if choice is None and id in ANSWERS:  # `answer retry`, for the newest task
+        id, choice = None, id
+    given = {"hint": hint, "reason": reason, "result": result, "text": text, "undo": undo or None}
+    options = {name: value for name, value in given.items() if value is not None}
+    if choice is None:
+        if options:
+            raise Problem("usage", f"--{next(iter(options))} goes with an answer", f"write one of {', '.join(ANSWERS)}")
+        client = await common.connected()
+        return await print_requests(client, await tasks.find_task(client, id), common)
+    chosen = _choice(choice)
+    sent = _given(chosen, options)
+    people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
+    client = await common.connected()
+    handle = await find_task(client, id, common, command="answer", yes=yes)
+    return await send(handle, common, chosen, **sent, **_who(request, by))
+
+
+def _choice(name: str) -> Choice:
+    if name not in ANSWERS:
+        reason = f"There is no answer {name!r}{nearest(name, ANSWERS)}"
+        raise Problem("usage", reason, f"it is one of {', '.join(ANSWERS)}; `extend` gives a task more")
+    return Choice(name)
+
+
+def _given(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
+    for name in options:
+        if choice not in FOR[name]:
+            goes_with = " or ".join(one.value for one in FOR[name])
+            raise Problem("usage", f"--{name} goes with {goes_with}, and not with {choice.value}", "leave it out")
+    needed = NEEDED.get(choice)
+    if needed and not str(options.get(needed, "")).strip():
+        raise Problem("usage", f"{choice.value} needs --{needed}", f"write {choice.value} {requests.GIVES[choice][0]}")
+    if "result" in options:
+        return {"result": read_json(options["result"], "--result is", """write JSON, e.g. '{"id": 7}', or @FILE""")}
+    return dict(options)
+
+
+def _who(request: str | None, by: str | None) -> dict[str, str]:
+    return {name: value for name, value in (("request", request), ("by", by)) if value is not None}
+
+
+async def send(handle: Handle, common: Common, choice: Choice, **given: Any) -> int:
+    """Send an answer to a task, and print what became of it."""
+    said = await people.answer(handle, choice, **given)
+    if common.json:
+        by = people.given_with(choice, given).by
+        fields = {"task_id": handle.id, "answer": choice.value, "by": by, "said": said, "checked": said is not None}
+        print(document.of_anything(fields))
+        return Exit.COMPLETED
+    what = said or f"{choice.value}, which is still being checked"
+    show.say(printable(f"{handle.id} took the answer: {what}. Follow: {starter('show', handle.id, '--follow')}"))
+    return Exit.COMPLETED
+
+
+async def print_requests(client: Client, handle: Handle, common: Common) -> int:
+    """Print the open requests of a task, and the commands that answer them."""
+    opened = await people.open_requests(handle)
+    if common.json:
+        place = show.ui_place(client, handle.id)
+        told = [one.model_dump(mode="json") for one in opened]
+        print(document.of_anything({"task_id": handle.id, "requests": told, "ui_url": place}))
+        return Exit.COMPLETED
+    if not opened:
+        show.say(printable(f"{handle.id} asks nothing now: {starter('show', handle.id)}"))
+    for one in opened:
+        for line in requests.choices(handle.id, one, is_alone=len(opened) == 1):
+            print(printable(line))
+    return Exit.COMPLETED

@@ -1,0 +1,100 @@
+"""Shows the requests of a task to people as lines, with the commands that answer them."""
+
+import shlex
+from collections.abc import Mapping
+from datetime import UTC
+
+from client.text import cut, one_line, printable, starter
+from console.render.terminal import Line, signed
+from console.render.tree import MAX_REASON, duration
+from workflows.outcome import Outcome
+from workflows.people import Choice, HumanAnswer, HumanRequest, RequestKind
+
+GIVES: Mapping[Choice, tuple[str, str]] = {
+    Choice.RETRY: ("", "the cause is repaired: make the same call again"),
+    Choice.REPLAN: ("--hint TEXT", "make a new plan; the hint tells the planner what to do"),
+    Choice.PROVIDE: ("--result JSON", "the result of the step, as its tool would return it"),
+    Choice.SKIP: ("", "go on without the step; only if no other step needs it"),
+    Choice.ABORT: ("", "end the task; --undo undoes what it has done"),
+    Choice.REPLY: ("--text TEXT", "answer the question"),
+    Choice.EXTEND: ("", "give it more, and go on"),
+}
+"""By answer, the options that it takes, and what follows it."""
+MORE: Mapping[str, str] = {"tool_calls": "10", "replans": "1", "tokens": "20000", "usd": "1.50"}
+"""By limit, an example of how much to add."""
+SIGN = "?"
+
+
+def lines(outcome: Outcome) -> list[str]:
+    """Two lines for each open request: what is asked, and the command that answers; none if the task asks nothing."""
+    opened = [one for one in outcome.requests if one.is_open]
+    return [line for one in opened for line in request_lines(outcome.task_id, one, is_alone=len(opened) == 1)]
+
+
+def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
+    others = ", ".join(choice.value for choice in request.choices[1:])
+    first = printable(command(task_id, request, request.choices[0], is_alone=is_alone))
+    return [asked_line(request), f"    Answer: {first}" + (f"   (or {others})" if others else "")]
+
+
+def asked_line(request: HumanRequest) -> Line:
+    """What a request asks, since when and until when: `  ? r1 paid: The key was revoked. (unauthorized) ...`."""
+    until = request.until.astimezone(UTC)
+    options = f" Options: {', '.join(map(one_line, request.options))}." if request.options else ""
+    text = f"{request.id} {about(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
+    return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
+
+
+def about(request: HumanRequest) -> str:
+    """What a request is about: its step, or the planner or the budget."""
+    if request.kind is RequestKind.QUESTION:
+        return "The planner asks"
+    return one_line(request.step or ("budget" if request.kind is RequestKind.BUDGET else "the task"))
+
+
+def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool) -> str:
+    """The command that gives an answer; `is_alone` says that no other request of the task is open."""
+    which = () if is_alone else ("--request", request.id)
+    if choice is Choice.EXTEND:
+        option = f"--{request.code.replace('_', '-')}"
+        return starter("extend", task_id, option, f"+{MORE.get(request.code, '1')}", *which)
+    given = GIVES[choice][0]
+    if choice is Choice.REPLY and request.options:
+        given = f"--text {shlex.quote(one_line(request.options[0]))}"
+    return " ".join(filter(None, [starter("answer", task_id, choice.value, *which), given]))
+
+
+def choices(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
+    """A request with every command that answers it, and what follows each answer."""
+    said: list[str] = [asked_line(request)]
+    for choice in request.choices:
+        said += [f"    {command(task_id, request, choice, is_alone=is_alone)}", f"        {GIVES[choice][1]}"]
+    return said
+
+
+def answered(request: HumanRequest) -> list[str]:
+    """The line about the answer of a request, or about its end without an answer; none while it is open."""
+    if answer := request.answer:
+        after = duration((answer.at - request.since).total_seconds(), 1)
+        return [signed(SIGN, f"{request.id} {about(request)}: {given(answer)} after {after}", "green")]
+    if request.closed:
+        return [signed(SIGN, f"{request.id} {about(request)}: {closed(request)}", "yellow")]
+    return []
+
+
+def given(answer: HumanAnswer) -> str:
+    """Who answered what: `ann answered replan ("Pay by invoice.")`."""
+    who = one_line(answer.by) or "somebody"
+    words = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
+    more = f" ({amounts(answer.extended)})" if answer.extended else ""
+    undo = " with its effects undone" if answer.undo else ""
+    return f"{who} answered {answer.choice.value}{undo}{words}{more}"
+
+
+def closed(request: HumanRequest) -> str:
+    return "nobody answered in time" if request.closed == "unanswered" else "the task ended before an answer"
+
+
+def amounts(extended: Mapping[str, int | float]) -> str:
+    """Additions to limits: `+10 tool calls, +1.5 usd`."""
+    return ", ".join(f"+{amount} {name.replace('_', ' ')}" for name, amount in extended.items())
