@@ -83,6 +83,12 @@ class Snapshot:
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
 
+    @property
+    def needs_answer(self) -> bool:
+        """Whether the task waits for a person, and nothing else of it goes on meanwhile."""
+        goes_on = self.doing or any(step.status is StepStatus.RUNNING for step in self.outcome.steps)
+        return not goes_on and any(one.is_open for one in self.outcome.requests)
+
 
 @dataclass(frozen=True)
 class TaskState:
@@ -281,6 +287,8 @@ class Follower:
     async def to_the_end(self) -> Outcome:
         """Follow until the task ends, and return its Outcome.
 
+        If nobody watches, it also returns when the task can only go on with a person's answer.
+
         Raises:
             Problem: the server does not know the task any more, or its workflow task keeps failing and nobody watches.
             RPCError: the server refuses access.
@@ -306,6 +314,8 @@ class Follower:
                 self._note_queued(found.snapshot.queued)
             if found and found.closed and (outcome := await self._ended()):
                 return outcome
+            if not self._is_attended and found and found.snapshot and found.snapshot.needs_answer:
+                return found.snapshot.outcome
             # A worker that answers slowly is asked less often.
             took = time.monotonic() - began if found and (found.snapshot or found.failing) else 0
             await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))

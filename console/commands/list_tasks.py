@@ -15,6 +15,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import people
 from client import tasks as finding
 from client.connection import ui_url
 from client.problem import Problem
@@ -23,15 +24,18 @@ from client.workflow_task import FailingTask, failing
 from console.exits import Exit
 from console.explain.words import moment
 from console.options import Common
-from console.render import document
+from console.render import document, requests
 from workflows import attributes
 from workflows.faults import Code
 from workflows.outcome import Outcome
+from workflows.people import HumanRequest
 from workflows.plan import nearest
 from workflows.task import UNREADABLE, Task, TaskStatus
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
 GAP = "  "
+MAX_WAITING = 1000
+"""Of more waiting tasks than this, `list --status waiting` looks at the newest."""
 MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
@@ -59,7 +63,7 @@ class Listed(BaseModel):
     task: str
     status: TaskStatus
     reason: str | None
-    """For an escalated task, the planner's question or the reason why it ended; None for other tasks."""
+    """Of an escalated task, the planner's question or why it ended; of a waiting one, what it asks; else None."""
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
@@ -69,6 +73,8 @@ class Listed(BaseModel):
     strategy: str | None
     ui_url: str | None
     failing: FailingTask | None = None
+    request: HumanRequest | None = None
+    """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
@@ -84,7 +90,7 @@ def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[st
     if width is not None:
         widths = _fitted(widths, width)
     lines = [cut(line, width) if width else line for line in (_line(row, widths) for row in cells)]
-    below = [_below(one, width) for one in listed]
+    below = [_below(one, width, now) for one in listed]
     return [lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair if line)]
 
 
@@ -116,11 +122,18 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return GAP.join(set_cell_size(cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
 
 
-def _below(one: Listed, width: int | None) -> str:
-    if not (one.reason or one.failing):
+def _below(one: Listed, width: int | None, now: datetime) -> str:
+    if one.failing:
+        line = f"    ! {one.failing.short}: `{starter('show', one.task_id)}`"
+    elif one.request:
+        # What is to be typed comes first, since a long reason is cut.
+        since = age(one.request.since, now)
+        about = f"{requests.about(one.request)}: {one_line(one.request.reason)}"
+        line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
+    elif one.reason:
+        line = f"    ? {one_line(one.reason)}"
+    else:
         return ""
-    shows = f"`{starter('show', one.task_id)}`"
-    line = f"    ! {one.failing.short}: {shows}" if one.failing else f"    ? {one_line(one.reason or '')}"
     return line if width is None else cut(line, width)
 
 
@@ -205,6 +218,8 @@ async def _found(
 ) -> tuple[list[WorkflowExecution], str]:
     asked = finding.TASKS + (f" AND ({query})" if query else "")
     try:
+        if status is TaskStatus.WAITING:
+            return await _longest_waiting(client, f"{asked} AND {EXACT[status]}", limit), ""
         return await finding.newest_tasks(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
@@ -219,6 +234,16 @@ async def _found(
         f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
     )
     return await finding.newest_tasks(client, f"{asked} AND {PLAIN[status]}", limit), note
+
+
+async def _longest_waiting(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
+    """Of the waiting tasks that `query` finds, those with the oldest requests, the oldest first; no task is asked."""
+    since = dict[str, datetime]()
+    rows = await finding.newest_tasks(client, query, MAX_WAITING)
+    for row in rows:
+        request = await people.oldest_request(row)
+        since[row.id] = request.since if request else row.start_time
+    return sorted(rows, key=lambda row: since[row.id])[:limit]
 
 
 async def _listed(
@@ -242,12 +267,13 @@ async def _listed(
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None  # deleted since the list was made
             raise
+    request = None if closed else await people.oldest_request(row)
     return Listed(
         task_id=row.id,
         run_id=row.run_id,
         task=text,
         status=status,
-        reason=why.reason if why else None,
+        reason=why.reason if why else request.reason if request else None,
         started_at=row.start_time,
         ended_at=row.close_time,
         replans=known.get(attributes.REPLANS.name),
@@ -256,6 +282,7 @@ async def _listed(
         strategy=known.get(attributes.STRATEGY.name),
         ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
         failing=fails,
+        request=request,
     )
 
 

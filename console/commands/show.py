@@ -29,7 +29,7 @@ from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
 from console.explain import words, world
 from console.options import Common, Jsonl, TaskId
-from console.render import document, tree
+from console.render import document, requests, tree
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
 from console.render.tree import WIDTH
@@ -149,7 +149,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     live = tree.LiveState.of(snapshot) if snapshot else None
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
-    lines += tree.waiting_lines(outcome)
+    lines += [*tree.waiting_lines(outcome), *requests.lines(outcome)]
     lines += tree.closing(outcome)
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, outcome, rolled_back))

@@ -18,7 +18,7 @@ from workflows.ids import rollback_id
 from workflows.plan import canonical
 
 Decision = Literal[
-    "retry", "wait", "fallback", "replan", "reconcile", "escalate", "send_back", "failover", "end", "undecided"
+    "retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask", "send_back", "failover", "end", "undecided"
 ]
 
 

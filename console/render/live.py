@@ -15,7 +15,7 @@ from client.follow import Silent, Snapshot, View
 from client.text import printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
-from console.render import tree
+from console.render import requests, tree
 from console.render.terminal import Screen, TerminalEcho, cut_line, terminal_size, wrap
 from console.render.tree import LineGroup, LiveState, RowLayout
 from console.render.views import busy_state, no_answer, workflow_task_state
@@ -129,7 +129,8 @@ class CallView(LiveView):
             return super()._frame(width, height)
         outcome, live = self._snapshot.outcome, LiveState.of(self._snapshot)
         steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
-        return _wrapped([*steps, _state_line(outcome, live.at), *self._notes()], width)
+        asked = requests.lines(outcome)
+        return _wrapped([*steps, *asked, _state_line(outcome, live.at), *self._notes()], width)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
@@ -137,6 +138,7 @@ def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], 
     outcome, live = snapshot.outcome, LiveState.of(snapshot)
     head = wrap(tree.heading(outcome, ui_url), width)
     doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(tree.waiting_lines(outcome), width)]
+    doing += _wrapped(requests.lines(outcome), width)
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]
     # The rows are laid out for the columns of the terminal, of which `width` leaves out the last.
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)

@@ -35,6 +35,7 @@ FOLLOWS = {
     "fallback": "another kind takes over",
     "reconcile": "unknown outcome -> finding out whether it was applied",
     "escalate": "neither a retry nor a new plan can help -> a person",
+    "ask": "neither a retry nor a new plan can help -> a person is asked",
 }
 """By decision, what follows a fault; `end` stands for a new plan that was not made before the task ended."""
 FOUND = {
@@ -43,6 +44,7 @@ FOUND = {
     "wait": "it was not applied -> the same step again",
     "fallback": "it was not applied -> another kind takes over",
     "reconcile": "it was applied: its result was found, nothing was repeated",
+    "ask": "it was not applied, but neither a retry nor a new plan can help -> a person is asked",
     "escalate": "it was not applied, but neither a retry nor a new plan can help -> a person",
 }
 """Like FOLLOWS, for a call with an unknown outcome, after Replan found out whether it was applied."""
@@ -330,7 +332,9 @@ def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     replanned = any(revision.number > fault.revision for revision in outcome.revisions)
-    if fault.decision == "escalate" and fault.applied in TO_A_PERSON:
+    if answered := _answered(outcome, fault):
+        return answered
+    if fault.decision in ("escalate", "ask") and fault.applied in TO_A_PERSON:
         return TO_A_PERSON[fault.applied]
     known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
@@ -338,6 +342,15 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     said = known[fault.decision]
     in_turns = outcome.strategy == "react" and fault.decision == "replan"
     return said.replace("a new plan", "the model's next turn") if in_turns else said
+
+
+def _answered(outcome: Outcome, fault: FaultRecord) -> str:
+    """What a person answered after a fault; empty if nobody was asked about it, or nobody has answered yet."""
+    for one in outcome.requests:
+        if one.step == fault.step_id and fault.at and one.since >= fault.at and one.code == fault.code and one.answer:
+            who = one_line(one.answer.by) or "a person"
+            return f"neither a retry nor a new plan can help -> {who} answered {one.answer.choice.value}"
+    return ""
 
 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:

@@ -9,6 +9,8 @@ fault          a fault, with the decision
 failover       a planner could not be used
 wait           the task waits for its planner
 thinking       how many tokens of a model's reply have come, by the id of the activity that asks it
+request        the task asks a person
+answer         a request was answered, or closed without an answer
 compaction     the oldest turns of the conversation were summarised
 rejection      Replan rejected a proposal of the planner
 worker, server a worker, or the server, stopped or began to answer
@@ -29,7 +31,7 @@ from client.problem import Problem
 from client.text import printable, worker
 from client.workflow_task import FailingTask
 from console.options import Common
-from console.render import document, tree
+from console.render import document, requests, tree
 from console.render.tree import WIDTH, RowLayout
 from workflows.inspect import Capacity
 from workflows.outcome import Outcome
@@ -101,6 +103,12 @@ class LinesView(StderrView):
         for note, line in tree.notes_above(outcome, None):
             self._print_once(note, [line])
         self._print_once(outcome.waiting, tree.waiting_lines(outcome))
+        opened = [one for one in outcome.requests if one.is_open]
+        for request in outcome.requests:
+            asked = requests.request_lines(outcome.task_id, request, is_alone=len(opened) <= 1)
+            self._print_once(("asked", request.id), asked if request.is_open else [requests.asked_line(request)])
+            if not request.is_open:
+                self._print_once(("answered", request.id), requests.answered(request))
         for one in tree.not_tried(outcome)[self._stays :]:
             self._begin_undo(wanted=True)
             self._stays += 1
@@ -188,6 +196,10 @@ class EventsView(View):
             self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
         if outcome.waiting:
             self._once("wait", outcome.waiting, outcome.waiting.model_dump(mode="json"))
+        for request in outcome.requests:
+            self._once("request", request.id, request.model_dump(mode="json"))
+            if not request.is_open:
+                self._once("answer", request.id, request.model_dump(mode="json"))
         for fault in outcome.faults:
             which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
             self._once("fault", which, fault.model_dump(mode="json"))

@@ -31,6 +31,7 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.decision import Remaining, decide
 from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
+from workflows.people import Choice, HumanAnswer, HumanRequest, RequestKind
 from workflows.progress import Progress
 from workflows.proposing import MAX_REJECTIONS
 from workflows.record import (
@@ -389,8 +390,19 @@ def parts() -> dict[str, dict[str, Any]]:
     unused = Rejection(turn=2, reasons=("No.",), withheld=(withheld,))
     parts_of: dict[str, tuple[Any, ...]] = {"revisions": (Revision(number=1),), "undo": (undone,)}
     parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
+    given = HumanAnswer(choice=Choice.RETRY, at=refused.at)
+    request: dict[str, Any] = {
+        "id": "r1",
+        "kind": "question",
+        "code": "question",
+        "reason": "Which?",
+        "choices": tuple(Choice),
+    }
+    request |= {"since": refused.at, "until": refused.at, "options": ("a",), "closed": "ended", "refused": "No."}
+    asked = HumanRequest(**request, answer=given)
     wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), waiting=wait, **parts_of)
+    parts_of["requests"] = (asked,)
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), waiting=wait, extensions=(given,), **parts_of)
     told = json.loads(document.of_task(whole, None, None))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
     return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"]}
@@ -411,6 +423,8 @@ WORDS = [
     ("steps[]", "effect", Effect),
     ("faults[]", "quadrant", Quadrant),
     ("faults[]", "effect", Applied),
+    ("requests[]", "kind", RequestKind),
+    ("requests[]", "choices", Choice),
     ("faults[]", "decision", get_args(FaultRecord.model_fields["decision"].annotation)),
 ]
 
