@@ -11,6 +11,7 @@ from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
+from temporalio.api.update.v1 import Request
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ActivityError, RetryState
 from temporalio.exceptions import TimeoutError as TemporalTimeout
@@ -20,6 +21,7 @@ from client.history.local import local_activity
 from client.history.records import (
     CONVERSING,
     RESULTS,
+    AcceptedAnswer,
     AttemptFailure,
     Call,
     CallEnd,
@@ -37,6 +39,7 @@ from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
 from workflows.outcome import Outcome
+from workflows.people import GIVEN, Choice
 from workflows.plan import NewSteps, Proposed, StepReturn
 from workflows.situation import Situation
 from workflows.task import Task
@@ -168,6 +171,7 @@ class Reading:
         self._run = 0
         self._open = dict[Event, Call]()
         self._timers = dict[Event, Timer]()
+        self._admitted = dict[str, Request]()
         self._memo: Outcome | None = None
         self._queue = ""
         self._streak = list[HistoryEvent]()
@@ -214,6 +218,21 @@ class Reading:
         elif of.signal_name == KNOW_EARLIER_EFFECTS:
             known = await self._payloads.model(event.event_id, "signal", of.input.payloads, EarlierEffects)
             self.history.earlier_effects += known.root if known else []
+
+    async def _on_workflow_execution_update_admitted(self, event: HistoryEvent) -> None:
+        # A reset brings an Update of the earlier run into the new one.
+        request = event.workflow_execution_update_admitted_event_attributes.request
+        self._admitted[request.meta.update_id] = request
+
+    async def _on_workflow_execution_update_accepted(self, event: HistoryEvent) -> None:
+        of = event.workflow_execution_update_accepted_event_attributes
+        sent = (self._admitted.get(of.protocol_instance_id) or of.accepted_request).input
+        if sent.name not in set(Choice):
+            return
+        choice, given = Choice(sent.name), None
+        if any(payload.data not in (b"", b"null") for payload in sent.args.payloads):
+            given = await self._payloads.model(event.event_id, "answer", sent.args.payloads, GIVEN[choice])
+        self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, given))
 
     def _relate(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)
@@ -371,7 +390,7 @@ class Reading:
     async def _on_timer_started(self, event: HistoryEvent) -> None:
         seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
         summary = await self._payloads.value(event.event_id, "summary", [event.user_metadata.summary])
-        timer = Timer(self._at(event.event_id), seconds, str(summary or ""))
+        timer = Timer(self._at(event.event_id), seconds, str(summary or ""), at=_when(event))
         self._timers[timer.started] = timer
         self.history.timers.append(timer)
 

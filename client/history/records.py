@@ -14,6 +14,7 @@ from workflows import ids, routing
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
+from workflows.people import Choice, Given
 from workflows.plan import Proposed
 from workflows.record import StepRecord
 from workflows.situation import Situation
@@ -157,6 +158,7 @@ class Timer:
     summary: str
     ended: Event | None = None
     fired: bool = False
+    at: datetime = LONG_AGO
 
     @property
     def is_deadline(self) -> bool:
@@ -169,6 +171,16 @@ class Timer:
     def retries(self, call: Call) -> bool:
         """Whether `call` is scheduled again when the timer fires."""
         return ids.is_retry_timer(self.summary, call.id, call.kind)
+
+
+@dataclass(frozen=True)
+class AcceptedAnswer:
+    """An answer of a person that the task accepted: the event, its time, and what was sent, if that can be read."""
+
+    event: Event
+    at: datetime
+    choice: Choice
+    given: Given | None
 
 
 @dataclass(frozen=True)
@@ -232,6 +244,7 @@ class History:
     """The events of the requests to cancel the task."""
     undo_asked: list[Event] = field(default_factory=list)
     """The events of the Signals that ask to undo the effects when the task is cancelled."""
+    answers: list[AcceptedAnswer] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
     due: datetime | None = None
     """The time when the open workflow task was scheduled; None if a worker has started it, or if none is open."""

@@ -3,15 +3,16 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from client.history.records import Call, CallEnd, Event, History
-from workflows import routing
+from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
+from workflows import ids, routing
 from workflows.outcome import Outcome, OutcomeStep
+from workflows.people import Choice, GivenExtend, HumanRequest
 from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
 from workflows.record import MAX_SHOWN_ARGS, FaultRecord
 
@@ -70,6 +71,29 @@ class Plan:
         return self.turn.call.events
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request of the task to a person, and its answer, as far as one was accepted."""
+
+    id: str
+    timer: Timer
+    """The timer that ends the wait."""
+    step: str | None
+    code: str
+    choices: tuple[str, ...]
+    answer: AcceptedAnswer | None = None
+    recorded: HumanRequest | None = None
+    """The request in the Outcome; None while the task runs."""
+
+    @property
+    def is_question(self) -> bool:
+        return Choice.REPLY in self.choices
+
+    @property
+    def is_budget(self) -> bool:
+        return Choice.EXTEND in self.choices
+
+
 class Story:
     """What one task did, derived from its history: its turns, its plans, and the calls that finished its steps."""
 
@@ -77,6 +101,19 @@ class Story:
         self.history = history
         self.turns = _turns(history)
         self.plans = _plans(history, self.turns)
+        self.requests = _requests(history)
+
+    def request_after(self, call: Call) -> Asked | None:
+        """The request to a person that the failure of a call led to; None if nobody was asked."""
+        after = call.ended or call.scheduled
+        step = None if call.is_own else call.step
+        later = [other.scheduled for other in self.history.calls if other.id == call.id and other.scheduled > after]
+        until = min(later, default=None)
+        for one in self.requests:
+            is_fault = not (one.is_question or one.is_budget)
+            if is_fault and one.step == step and one.timer.started > after and (not until or one.timer.started < until):
+                return one
+        return None
 
     @property
     def in_turns(self) -> bool:
@@ -145,6 +182,34 @@ class Story:
         return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
 
 
+def _requests(history: History) -> list[Asked]:
+    """The requests to people, in order: each has a timer of its own, and its number in the task is its id."""
+    recorded = {one.id: one for one in history.outcome.requests} if history.outcome else {}
+    found, taken = list[Asked](), set[Event]()
+    for timer in history.timers:
+        if read := ids.read_request_timer(timer.summary):
+            id = f"r{len(found) + 1}"
+            found.append(Asked(id, timer, *read, recorded=recorded.get(id)))
+    # An answer need not name its request; of several open ones, the one that was closed first had it.
+    for one in sorted(found, key=lambda one: one.timer.ended or Event(history.runs + 1, 0)):
+        answer = next((given for given in history.answers if given.event not in taken and _fits(one, given)), None)
+        if answer is not None:
+            found[found.index(one)] = replace(one, answer=answer)
+            if answer.choice is not Choice.EXTEND:  # one extension may answer several requests
+                taken.add(answer.event)
+    return found
+
+
+def _fits(asked: Asked, answer: AcceptedAnswer) -> bool:
+    if answer.given and answer.given.request:
+        return answer.given.request == asked.id
+    if isinstance(answer.given, GivenExtend) and asked.code not in answer.given.amounts:
+        return False
+    ended = asked.timer.ended
+    is_open = asked.timer.started < answer.event and ended is not None and answer.event < ended
+    return is_open and answer.choice in asked.choices
+
+
 def _turns(history: History) -> list[Turn]:
     calls = history.planning
     following = [*calls[1:], None]
@@ -178,7 +243,9 @@ def _judged(call: Call, reasons: Sequence[Mistake]) -> Turn:
 
 
 def _anything_after(history: History, call: Call) -> bool:
-    return any(other.scheduled > (call.ended or call.scheduled) for other in history.calls)
+    after = call.ended or call.scheduled
+    asked = (timer.started for timer in history.timers if ids.read_request_timer(timer.summary))
+    return any(event > after for event in (*asked, *(other.scheduled for other in history.calls)))
 
 
 def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from client.effects import EffectState, effect_of, reconciliation_of
 from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
-from console.explain import faults, words
+from console.explain import faults, people, words
 from console.explain.words import Item, Sentence
 from console.render.tree import count
+from workflows import ids
 from workflows.budget import Limits
 from workflows.plan import GiveUp, Question
 
@@ -114,8 +115,9 @@ def state_now(story: Story) -> list[Sentence]:
     if history.end is not None:
         return []
     said = [_running(story, call) for call in history.calls if call.closed is None]
+    said += people.now(story)
     for timer in history.timers:
-        if timer.ended is None:
+        if timer.ended is None and ids.read_request_timer(timer.summary) is None:
             text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"
             said.append(Sentence(text=text, events=(timer.started,)))
     if history.failing:

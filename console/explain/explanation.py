@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
-from console.explain import endings, faults, planning, words, world
+from console.explain import endings, faults, people, planning, words, world
 from console.explain.remedies import remedies
 from console.explain.words import Cost, Item, Sentence
 from console.render.tree import count, spent_on_models
@@ -22,6 +22,7 @@ COUNTED = {
     "send_back": ("rejected proposal", "rejected proposals"),
     "failover": ("planner that could not be used", "planners that could not be used"),
     "escalate": ("escalation", "escalations"),
+    "ask": ("request to a person", "requests to people"),
     "undecided": ("fault not decided yet", "faults not decided yet"),
 }
 """By decision, the words with which the summary counts the items, in singular and plural."""
@@ -43,6 +44,8 @@ class Explanation(BaseModel):
     """What an unfinished task does now, such as its open calls; empty if the task has ended."""
     resets: tuple[Sentence, ...]
     compactions: tuple[Sentence, ...]
+    extensions: tuple[Sentence, ...]
+    """What people added to the limits of the task without being asked."""
     todo: tuple[Sentence, ...]
     """What a person can do if the task cannot go on, or ended without being completed."""
     notes: tuple[Sentence, ...]
@@ -52,7 +55,7 @@ class Explanation(BaseModel):
     @property
     def is_plain(self) -> bool:
         """Whether everything went as planned, so that there is little to explain."""
-        told = (*self.items, *self.resets, *self.compactions, *self.notes)
+        told = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
         return self.status == "completed" and not told
 
 
@@ -60,6 +63,7 @@ def explain_task(history: History) -> Explanation:
     """Explain a task from its history; no worker is asked."""
     story = Story(history)
     found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.step_items(story, id)]
+    found += people.request_items(story)
     found += [*planning.proposal_items(story), *planning.failover_items(story), *endings.ending_items(story)]
     items = tuple(sorted(found, key=lambda item: item.at))
     return Explanation(
@@ -71,6 +75,7 @@ def explain_task(history: History) -> Explanation:
         now=tuple(endings.state_now(story)),
         resets=tuple(map(endings.reset_sentence, history.resets)),
         compactions=tuple(planning.compactions(story)),
+        extensions=tuple(people.extensions(story)),
         todo=tuple(remedies(story)),
         notes=tuple(unreadable(history)),
         cost=sum((item.cost for item in items), Cost(unattended=seconds_without_worker(history))),
@@ -160,7 +165,15 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "never_started": world.never_started(story),
         "now": [one.text for one in explanation.now],
         "todo": [one.text for one in explanation.todo],
-        "notes": [one.text for one in (*explanation.resets, *explanation.compactions, *explanation.notes)],
+        "notes": [
+            one.text
+            for one in (
+                *explanation.resets,
+                *explanation.compactions,
+                *explanation.extensions,
+                *explanation.notes,
+            )
+        ],
         "result": outcome.result if outcome else None,
     }
 

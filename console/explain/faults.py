@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from client.effects import Reconciliation, next_call, reconciliation_of
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Plan, Story, Turn, diff
-from console.explain import words
+from console.explain import people, words
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import times
 from workflows import ids, routing
 from workflows.faults import UNCOUNTED, Code, Fault
+from workflows.people import Choice
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
@@ -87,6 +88,8 @@ def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecor
 
 
 def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
+    if story.request_after(call):
+        return "ask"
     if record is not None and story.history.outcome is not None:
         return record.decision
     derived = _derived(story, call)
@@ -131,7 +134,7 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
             return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
         case "escalate" if call.is_undo:
             return "A rollback is not re-planned: what cannot be undone is left to a person"
-        case "escalate":
+        case "escalate" | "ask":
             return words.why_escalated(failing, is_own=call.is_own)
         case _:
             return "What follows is not decided yet"
@@ -251,6 +254,12 @@ def what_followed(
         return _waited(story, call)
     if decision == "fallback" and call is not None:
         return (_fallen_back(next_call(story, call)),), Cost()
+    if decision == "ask" and call is not None and (asked := story.request_after(call)):
+        told = tuple(people.answer_sentences(story, asked))
+        if asked.answer is None or asked.answer.choice is not Choice.REPLAN or not call.is_step:
+            return told, Cost()
+        replanned, cost = _replanned(story, id, asked.answer.event)
+        return (*told, *replanned), cost
     if decision == "replan":
         return _replanned(story, id, after)
     if decision == "escalate" and call is not None and call.is_undo:
@@ -372,9 +381,13 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
     end = story.history.end
     text = "Steps that run may still finish; then the task ends as escalated."
     if end is not None:
-        text = f"A person cannot answer a running task yet, so it ended as {end.status.replace('_', ' ')}."
+        text = (
+            f"The task was not to wait for a person (`--on-escalation`), so it ended as {end.status.replace('_', ' ')}."
+        )
     elif any(call.is_undo for call in story.history.calls):
-        text = "A person cannot answer a running task yet, so what it did is being undone; then it ends."
+        text = (
+            "The task was not to wait for a person (`--on-escalation`), so what it did is being undone; then it ends."
+        )
     return (Sentence(text=text, events=(end.event,) if end else ()),)
 
 

@@ -74,7 +74,8 @@ def _course(explained: Explanation) -> Iterator[Row]:
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
     if not explained.is_plain:  # otherwise each step did what its plan says
         groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
-    groups += [RowGroup(one.events[0], 3, [("", one)]) for one in (*explained.resets, *explained.compactions)]
+    others = (*explained.resets, *explained.compactions, *explained.extensions)
+    groups += [RowGroup(one.events[0], 3, [("", one)]) for one in others]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
 

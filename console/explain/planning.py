@@ -6,7 +6,7 @@ from itertools import groupby
 from client.effects import next_call
 from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
-from console.explain import faults, words
+from console.explain import faults, people, words
 from console.explain.words import Cost, Decision, Item, Sentence
 from console.render.tree import count
 from workflows import ids
@@ -177,7 +177,12 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
     proof = (end.event,) if end else ()
     if isinstance(said, Question):
         what, decision = f"The planner asked: {words.sentence(said.text)}", "escalate"
-        then = "A person cannot answer a running task yet, so it ended as escalated."
+        then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
+        after = turn.call.ended or turn.call.scheduled
+        asked = next((one for one in story.requests if one.is_question and one.timer.started > after), None)
+        if asked is not None:
+            about = Sentence(text=what, events=turn.call.events)
+            return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, asked)))
     else:
         what, decision = f"The planner gave up: {words.sentence(said.reason)}", "end"
         then = "Without a plan there is nothing to run, so the task ended as failed."

@@ -102,7 +102,7 @@ SAID = {
         " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: fix the tool. The cause "
         "is in the worker's log, in its line 'bug' with step 'a'.  [event 17]",
         "     Neither a retry nor a new plan can help, so a person must act.",
-        "     A person cannot answer a running task yet, so it ended as escalated.  [event 24]",
+        "     The task was not to wait for a person (`--on-escalation`), so it ended as escalated.  [event 24]",
     ],
     "cancelled": [
         " 1.  The task was asked to stop, and it was cancelled.  [events 21, 33]",

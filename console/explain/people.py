@@ -1,0 +1,111 @@
+"""Explains what a task asked of people: who answered what, when and after how long, and what followed."""
+
+from collections.abc import Iterator
+
+from client.history.records import Call, CallEnd, Event
+from client.history.story import Asked, Story
+from client.text import one_line, starter
+from console.explain import words
+from console.explain.words import Item, Sentence
+from workflows.people import Choice, Given, GivenAbort, GivenExtend
+from workflows.plan import Question
+
+
+def request_items(story: Story) -> Iterator[Item]:
+    """The items of the requests that no other item tells of: those about budgets, and about what cannot be read."""
+    told = {id(story.request_after(call)) for call in story.history.calls if call.closed is CallEnd.FAILED}
+    has_question = any(isinstance(turn.proposal, Question) for turn in story.turns)
+    for one in story.requests:
+        if id(one) in told or (one.is_question and has_question):
+            continue
+        about = "for more of a budget" if one.is_budget else f"about {one.step}" if one.step else "what to do"
+        reason = f" {words.sentence(one.recorded.reason)}" if one.recorded else ""
+        what = Sentence(text=f"A person was asked {about} ({one.code}).{reason}", events=(one.timer.started,))
+        yield Item(
+            steps=(one.step,) if one.step else (),
+            what=what,
+            decision="ask",
+            then=tuple(answer_sentences(story, one)),
+        )
+
+
+def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
+    """Sentences about the answer of a request, or about its end without one, and about what followed."""
+    timer, answer = asked.timer, asked.answer
+    if answer is None:
+        events = words.known(timer.started, timer.ended)
+        if timer.fired:
+            text = f"A person was asked ({asked.id}), and nobody answered within {words.seconds(timer.seconds)}."
+        elif timer.ended or story.history.end:
+            text = f"A person was asked ({asked.id}); the task ended before an answer came."
+        else:
+            text = f"A person was asked ({asked.id}), and has not answered yet."
+        yield Sentence(text=text, events=events)
+        return
+    who = one_line(answer.given.by) if answer.given and answer.given.by else "somebody"
+    after = words.seconds((answer.at - timer.at).total_seconds())
+    said = f"{answer.choice.value} after {after}, at {words.moment(answer.at)}{_given(answer.given)}"
+    text = f"A person was asked ({asked.id}), and {who} answered {said}."
+    yield Sentence(text=text, events=(timer.started, answer.event))
+    if asked.recorded and asked.recorded.refused:
+        yield Sentence(text=f"The result was not accepted: {words.sentence(asked.recorded.refused)}")
+    elif follows := _follows(story, asked):
+        yield follows
+
+
+def _given(given: Given | None) -> str:
+    """What was said with an answer, as a clause: `: "Pay by invoice"`."""
+    if isinstance(given, GivenExtend):
+        more = (f"{amount} {name.replace('_', ' ')}" for name, amount in given.amounts.items())
+        return f": {words.listed(more)} more"
+    text = next((str(value) for name in ("hint", "reason", "text") if (value := getattr(given, name, ""))), "")
+    undo = " with the effects of the task undone" if isinstance(given, GivenAbort) and given.undo else ""
+    return undo + (f': "{words.sentence(text).rstrip(".")}"' if text else "")
+
+
+def _follows(story: Story, asked: Asked) -> Sentence | None:
+    choice = asked.answer.choice if asked.answer else None
+    if choice is Choice.SKIP:
+        return Sentence(text="The task went on without the step.")
+    if choice not in (Choice.RETRY, Choice.PROVIDE) or asked.answer is None or asked.step is None:
+        return None
+    event = asked.answer.event
+    call = next((one for one in story.history.of_step(asked.step) if one.scheduled > event), None)
+    if choice is Choice.PROVIDE:
+        text = "The tool was not called: the result that the person gave was taken."
+        return Sentence(text=text, events=_events(call))
+    if call is None:
+        return Sentence(text="The same call is to be made again.")
+    became = {CallEnd.COMPLETED: "succeeded", CallEnd.FAILED: "failed", CallEnd.CANCELLED: "was stopped"}
+    end = became[call.closed] if call.closed else "has not ended yet"
+    return Sentence(text=f"The same call was made again, and {end}.", events=_events(call))
+
+
+def _events(call: Call | None) -> tuple[Event, ...]:
+    return call.events if call else ()
+
+
+def now(story: Story) -> list[Sentence]:
+    """The requests that are open now, with the command that answers them."""
+    command = starter("answer", story.history.task_id)
+    return [
+        Sentence(
+            text=f"The task waits for a person ({one.id}: {' '.join(filter(None, [one.step, one.code]))}) since "
+            f"{words.moment(one.timer.at)}: `{command}` shows the answers.",
+            events=(one.timer.started,),
+        )
+        for one in story.requests
+        if one.timer.ended is None
+    ]
+
+
+def extensions(story: Story) -> list[Sentence]:
+    """The extensions that no request had asked for."""
+    answers = [one.answer.event for one in story.requests if one.answer]
+    return [
+        Sentence(
+            text=f"{one_line(one.given.by) or 'Somebody'} extended the budget{_given(one.given)}.", events=(one.event,)
+        )
+        for one in story.history.answers
+        if isinstance(one.given, GivenExtend) and one.event not in answers
+    ]
