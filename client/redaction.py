@@ -19,6 +19,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio.api.common.v1 import Header, Memo, Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
+from temporalio.api.update.v1 import Request
 
 from client.history.local import LOCAL_ACTIVITY, RESULT, local_activity
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
@@ -27,12 +28,13 @@ from client.start import DIGEST_MEMO
 from client.tasks import TASK_MEMO
 from runtime.payloads import INLINE
 from workflows import attributes
-from workflows.agent import OUTCOME_MEMO
+from workflows.agent import OUTCOME_MEMO, REQUEST_MEMO
 from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault, Quadrant
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
+from workflows.people import GIVEN, Choice, HumanRequest
 from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
 from workflows.record import (
@@ -112,10 +114,12 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Compaction: frozenset({"planner"}),
     Ending: frozenset({"code"}),
     Failover: frozenset({"planner", "code"}),
+    **dict.fromkeys(GIVEN.values(), frozenset({"request"})),
     Fault: frozenset({"source"}),
     FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
     GiveUp: frozenset({"type"}),
     NewSteps: frozenset({"type"}),
+    HumanRequest: frozenset({"id", "step", "code", "closed"}),
     Observation: frozenset({"step_id", "kind"}),
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
@@ -236,13 +240,15 @@ KEPT_NAMES = frozenset(
 )
 """The names of fields in Temporal's events that keep their strings, in any message; KEPT_STRINGS has full names."""
 
+UPDATE_NAME = "temporal.api.update.v1.Input.name"
+
 Shape = tuple[type[BaseModel], ...]
 """The models that a payload may hold; empty for data of a tool."""
 
 PATCH = "core_patch"
 """The name of the marker event with which the SDK records `workflow.patched`."""
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
-BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,)}
+BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,), REQUEST_MEMO: (HumanRequest,)}
 OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, UNDO_WHEN_CANCELLED, KNOW_EARLIER_EFFECTS})
 """The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""
 OUR_METADATA = frozenset({"encoding", "messageType", INLINE})
@@ -285,6 +291,10 @@ class Redaction:
             case "marker_recorded_event_attributes":
                 local = local_activity(event)
                 return (RESULTS.get(local.kind, StepReturn),) if local else ()
+            case "workflow_execution_update_accepted_event_attributes":
+                return _answer(event.workflow_execution_update_accepted_event_attributes.accepted_request)
+            case "workflow_execution_update_admitted_event_attributes":
+                return _answer(event.workflow_execution_update_admitted_event_attributes.request)
             case "workflow_execution_signaled_event_attributes":
                 name = event.workflow_execution_signaled_event_attributes.signal_name
                 return (StepRecord,) if name == KNOW_EARLIER_EFFECTS else ()
@@ -330,6 +340,7 @@ class Redaction:
             field.name in KEPT_NAMES
             or field.full_name in KEPT_STRINGS
             or (field.name == "signal_name" and value in OUR_NAMES)
+            or (field.full_name == UPDATE_NAME and value in set(Choice))
         ):
             if field.is_repeated:
                 value[:] = [self.text(one) for one in value]
@@ -352,6 +363,10 @@ class Redaction:
             return self.text(payload.data.hex()).encode()
         self.opaque += bool(payload.data)
         return payload.data
+
+
+def _answer(request: Request) -> Shape:
+    return (GIVEN[Choice(request.input.name)],) if request.input.name in set(Choice) else ()
 
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
