@@ -25,12 +25,14 @@ ELSEWHERE = {
     r"temporal workflow reset": "no command, but one that is warned of",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
+    r"python starter\.py answer book-a-slot retry": "its task has no fault that a person repairs",
 }
 """Command lines that are not run here, and why."""
 TOLD = {
     ".venv/bin/python": "python",
     "localhost:7233": "{address}",
     "cancel book-a-slot": "cancel going-on",
+    "extend book-a-slot": "extend asks",
     ".replan/": "{folder}/state/",
     "postgresql+psycopg://replan@localhost/replan": "sqlite+aiosqlite:///{folder}/theirs.db",
     ":///reports.db": ":///{folder}/reports.db",
@@ -52,6 +54,9 @@ SHOWN = {
     "transcript": "transcript book-a-slot",
     "undo": "undo book-a-slot",
     "tools": "tools calculate",
+    "answer": "answer asks",
+    "extend": "extend asks --tool-calls +1",
+    "answer ID CHOICE": "answer asks abort",
     "cancel": "cancel unwanted",
     "reset": "reset book-a-slot --to price",
     "export": "export book-a-slot",
@@ -74,7 +79,8 @@ RUNNING = [line for line in LINES if RUNS.match(line.command) and line not in SE
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Processes]:
     """A checkout of links, so that nothing is written into ours, with a worker and the tasks that the pages name.
 
-    `book-a-slot` met a changed world and looked up a price; the others wait on a queue that no worker serves.
+    `book-a-slot` met a changed world and looked up a price; `asks` waits for a person. The others
+    wait on a queue that no worker serves.
     """
     folder = tmp_path_factory.mktemp("world")
     for path in ROOT.iterdir():
@@ -93,6 +99,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
         task = "book a slot for the team at 14:00, then get the price of A-17"
         done = processes.starter("--id", "book-a-slot", "--task", task)
         assert done.returncode == 0, done.stdout + done.stderr
+        asks = ("--id", "asks", "--task", "book a slot for the team at 14:00", "--on-escalation", "wait")
+        assert processes.starter(*asks, "--replans", "0").returncode == 3
         for id in ("going-on", "stuck", "unwanted"):
             processes.starter("--id", id, "--task", "calculate 1 + 1", "--queue", "nobody", "--detach")
         yield processes

@@ -13,8 +13,9 @@ from temporalio.client import Client
 
 from runtime.dev_server import DevServer
 from tests.console.desk import Desk, desk
+from tests.console.terminal import Terminal, starter
 from tests.harness import plan, step
-from tests.processes import Processes
+from tests.processes import ROOT, Processes
 from tests.workflows.history import Handle, until
 from workflows.budget import Limits
 from workflows.plan import Question
@@ -205,3 +206,60 @@ async def test_the_same_answer_again_is_the_same_update(signing: tuple[Desk, Han
     ]
     assert (len(accepted), len(ended.requests), desk.calls["sign b"]) == (1, 1, 1)
     assert all(one.returncode == 0 or "has ended" in one.stderr for one in slow)
+
+
+async def test_waiting_tasks_are_listed_the_longest_wait_first(
+    client: Client, console: Console, tmp_path: Path
+) -> None:
+    """With what they ask and the command that answers, although the task that waits longest was started first."""
+    async with desk(client, tmp_path, SIGN) as signed:
+        handles = [await signed.begin(waiting()), await signed.begin(waiting())]
+        queue = (await handles[0].describe()).task_queue
+        await asked(handles[0])
+        signed.calls.clear()
+        query = f"TaskQueue = '{queue}'"
+        async with asyncio.timeout(20):
+            while len((await console.document("list", "--status", "waiting", "--query", query))["tasks"]) < 1:
+                await asyncio.sleep(0.1)
+        listed = await console.document("list", "--status", "waiting", "--query", query)
+        said = await console("list", "--status", "waiting", "--query", query)
+        for handle in handles:
+            await handle.cancel()
+
+    times = [one["request"]["since"] for one in listed["tasks"]]
+    assert times == sorted(times)
+    assert (listed["tasks"][0]["reason"], listed["tasks"][0]["request"]["step"]) == ("The key is missing.", "signed")
+    assert f"s, `python starter.py answer {listed['tasks'][0]['task_id']}`: signed: The key is missing." in said.stdout
+
+
+async def test_without_a_terminal_following_ends(signing: tuple[Desk, Handle], console: Console) -> None:
+    """Exit code 3, with the request and the command; the task goes on waiting. As events, each once."""
+    _, handle = signing
+    lines = await console("show", handle.id, "--follow")
+    events = [
+        json.loads(line) for line in (await console("show", handle.id, "--follow", "--jsonl")).stdout.splitlines()
+    ]
+    shown = await console("show", handle.id)
+
+    assert (lines.returncode, shown.returncode) == (3, 3)
+    for said in (lines.stdout, shown.stdout):
+        assert "? r1 signed: The key is missing." in said
+        assert f"    Answer: python starter.py answer {handle.id} retry   (or replan, provide, skip, abort)" in said
+    assert [one["id"] for one in events if one["event"] == "request"] == ["r1"]
+    assert (events[-1]["event"], events[-1]["document"]["status"]) == ("end", "waiting")
+
+
+async def test_at_a_terminal_it_is_followed_until_somebody_answers(
+    signing: tuple[Desk, Handle], console: Console, server: DevServer
+) -> None:
+    """The request stands below the tree, with the command for a second terminal."""
+    _, handle = signing
+    environment = {"TEMPORAL_ADDRESS": server.address}
+    with Terminal(starter(ROOT, "show", handle.id, "--follow"), environment, ROOT) as terminal:
+        await terminal.until("? r1 signed: The key is missing.")
+        await terminal.until("Answer: python starter.py answer ")
+        await console("answer", handle.id, "retry", "--by", "ann")
+        code = await terminal.ended()
+
+    assert code == 0
+    assert any("ann answered retry" in row for row in terminal.shown.text)
