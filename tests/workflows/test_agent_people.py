@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from replan import Key, NeedsPerson, Refused, Tool, tool
-from tests.harness import DONE, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
 from workflows.agent import REQUEST_MEMO
@@ -57,7 +57,7 @@ async def charge(args: Word, key: Key) -> Receipt:
 
 
 TOOLS: list[Tool[..., Any]] = [echo, charge]
-PAY = [plan(step("before", "echo", word="a"), step("paid", "charge", "before", word="b")), DONE]
+PAY: Proposals = [plan(step("before", "echo", word="a"), step("paid", "charge", "before", word="b")), DONE]
 
 
 def waiting(text: str = "a task", *, limits: Limits | None = None, **more: Any) -> Task:
