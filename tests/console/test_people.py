@@ -256,7 +256,7 @@ async def test_at_a_terminal_it_is_followed_until_somebody_answers(
     _, handle = signing
     environment = {"TEMPORAL_ADDRESS": server.address}
     with Terminal(starter(ROOT, "show", handle.id, "--follow"), environment, ROOT) as terminal:
-        await terminal.until("? r1 signed: The key is missing.")
+        await terminal.until("r1 signed: The key is missing.")
         await terminal.until("Answer: python starter.py answer ")
         await console("answer", handle.id, "retry", "--by", "ann")
         code = await terminal.ended()
