@@ -111,7 +111,7 @@ async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(de
 async def test_what_a_cancelled_task_had_done_is_told_to_the_next(desk: Processes, api: ModelApi) -> None:
     """The model had called for it, and died before it was told what came of it."""
     api.script = [PLANS, Delayed(60)]
-    id = f"cut-short-by-{'anthropic' if 'ANTHROPIC_API_KEY' in desk.environment else 'openai'}"
+    id = f"cut-short-by-{type(api).__name__.lower()}"
     await done(desk, "--task", "find the answer", "--id", id, "--detach")
     async with asyncio.timeout(60):
         while json.loads((await done(desk, "show", id, "--json")).stdout)["spent"]["tool_calls"] == 0:
