@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from runtime import process
 from runtime.client import connect, namespace_id, register_search_attributes
 from runtime.dev_server import LocalServer, dev_server
 from runtime.settings import Settings
@@ -84,6 +85,8 @@ def build(
     # A user's worker has no sandbox, which costs 1.6 ms a step: it runs only Replan's workflows, and
     # `workflows/ruff.toml` and the tests keep these deterministic.
     limits: dict[str, Any] = {
+        # It is in three events of each step: the SDK's own is 32 digits, for which it reads all modules once more.
+        "build_id": process.version(),
         "interceptors": interceptors,
         "graceful_shutdown_timeout": GRACE,
         # An activity hears of its cancellation with a heartbeat, so heartbeats must not be held back for longer.

@@ -7,6 +7,7 @@ from temporalio.client import Client
 from activities.offline.planner import OfflinePlanner
 from client.history.fetch import final_outcome
 from replan import tool
+from runtime import process
 from tests.harness import DONE, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.props import Said, Word, echo
@@ -74,3 +75,13 @@ async def test_arguments_stand_in_a_history_twice_and_results_once(client: Clien
     results = sum(b'"said":"' + words[1].encode() in event for event in whole)
 
     assert (args, results) == ([2, 2], 1)
+
+
+async def test_a_history_tells_the_version_of_replan_that_ran_the_task(client: Client, tmp_path: Path) -> None:
+    """It stands in each of these events, so it is short."""
+    async with staged(client, tmp_path, [echo], [plan(step("a", "echo", word="hi")), DONE]) as stage:
+        handle = await stage.start()
+        await handle.result()
+        completed = [event.workflow_task_completed_event_attributes for event in await events(handle)]
+
+    assert {one.worker_version.build_id for one in completed if one.scheduled_event_id} == {process.version()}
