@@ -14,7 +14,18 @@ from workflows.task import TaskStatus
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
-    *("revisions", "replans", "steps", "faults", "omitted", "undo", "compactions", "failovers", "rejections"),
+    *(
+        "revisions",
+        "replans",
+        "steps",
+        "faults",
+        "omitted",
+        "undo",
+        "compactions",
+        "failovers",
+        "rejections",
+        "requests",
+    ),
     *("is_tainted", "spent", "started_at", "ended_at", "ui_url"),
 ]
 STEP = [

@@ -218,7 +218,7 @@ async def test_waiting_tasks_are_listed_the_longest_wait_first(
         await asked(handles[0])
         signed.calls.clear()
         query = f"TaskQueue = '{queue}'"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len((await console.document("list", "--status", "waiting", "--query", query))["tasks"]) < 1:
                 await asyncio.sleep(0.1)
         listed = await console.document("list", "--status", "waiting", "--query", query)
