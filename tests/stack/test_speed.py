@@ -1,31 +1,60 @@
-"""The steps benchmark on the stack: its figures for production settings stand beside the development server's."""
+"""Two benchmarks on the stack: their figures for production settings stand beside the development server's."""
 
 import asyncio
 import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy.engine import URL
 
+from tests.deploy.composition import services
 from tests.processes import ROOT
 from tests.stack.stack import Stack
 
 ROUNDS = 2
+TASKS = os.environ.get("CROWD_TASKS", "200")
+"""How many tasks the crowd has; the figures in docs/performance.md are of 2000, which take many minutes."""
 
 
-@pytest.mark.timeout(600)
-async def test_the_steps_benchmark(stack: Stack, figures: list[str], tmp_path: Path) -> None:
-    """Its table for this server stands beside the development server's."""
+async def show(module: str, words: list[str], figures: list[str], settings: Mapping[str, str]) -> None:
+    """Run a benchmark; what it prints stands in the summary."""
     if importlib.util.find_spec("benchmarks") is None:
         pytest.skip("there is no benchmarks/ in this checkout")
-    words = ["--address", stack.places.address, "--rounds", str(ROUNDS), "--json", str(tmp_path / "steps.json")]
-    command = [sys.executable, "-m", "benchmarks.steps", *words]
-    environment = {**os.environ, "COLUMNS": "120"}
+    command = [sys.executable, "-m", module, *words]
+    environment = {**os.environ, "COLUMNS": "120", **settings}
     done = await asyncio.to_thread(
         subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     figures.extend(done.stdout.splitlines())
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(600)
+async def test_the_steps_benchmark(stack: Stack, figures: list[str], tmp_path: Path) -> None:
+    """Its table for this server stands beside the development server's."""
+    words = ["--address", stack.places.address, "--rounds", str(ROUNDS), "--json", str(tmp_path / "steps.json")]
+    await show("benchmarks.steps", words, figures, {})
+
+
+@pytest.fixture
+def store(stack: Stack) -> str:
+    """The URL of an empty database in the stack's PostgreSQL."""
+    given = services()["postgresql"].environment
+    user, password = given["POSTGRES_USER"], given["POSTGRES_PASSWORD"]
+    admin = URL.create("postgresql", user, password, "127.0.0.1", stack.places.database, "postgres")
+    with psycopg.connect(admin.render_as_string(hide_password=False), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE crowd")
+    return admin.set(drivername="postgresql+psycopg", database="crowd").render_as_string(hide_password=False)
+
+
+@pytest.mark.timeout(3600)
+async def test_the_crowd_benchmark(stack: Stack, store: str, figures: list[str]) -> None:
+    """Its workers have their store in the stack's PostgreSQL, too."""
+    words = ["--address", stack.places.address, "--tasks", TASKS]
+    await show("benchmarks.crowd", words, figures, {"REPLAN_STORE": store})
