@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 PROCESSES_PER_CORE = 3
@@ -47,9 +47,10 @@ WITHOUT_CHAT_COMPLETIONS = {
 SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
-# Examples take their time where two cores are shared.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
-settings.register_profile("full", deadline=None, print_blob=True, max_examples=400)
+# Examples take their time where two cores are shared, both to be made and to be tried.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("quick", UNTIMED, max_examples=50)
+settings.register_profile("full", UNTIMED, max_examples=400)
 settings.load_profile("quick")
 
 
