@@ -27,7 +27,7 @@ from runtime.dev_server import ServerUnavailable
 from runtime.payloads import s3, with_storage
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
-from workflows.header import CallInterceptor
+from workflows.interceptor import CallInterceptor
 
 BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, BadSettings, StoreUnavailable, UnknownClass, UnknownPlanner)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)

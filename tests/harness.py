@@ -34,8 +34,8 @@ from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.catalogue import Price
-from workflows.header import CallInterceptor
 from workflows.inspect import InspectWorkflow
+from workflows.interceptor import CallInterceptor
 from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Task

@@ -3,19 +3,10 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.worker import (
-    Interceptor,
-    StartActivityInput,
-    StartLocalActivityInput,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
-)
 
 from workflows.plan import Sparse
 
@@ -82,30 +73,7 @@ def attached(header: CallHeader) -> Iterator[None]:
             _CALL.reset(token)
 
 
-class CallInterceptor(Interceptor):
-    """A worker interceptor: it sends the current `CallHeader` with each activity that a workflow schedules."""
-
-    def workflow_interceptor_class(
-        self, input: WorkflowInterceptorClassInput
-    ) -> type[WorkflowInboundInterceptor] | None:
-        return _Inbound
-
-
-class _Inbound(WorkflowInboundInterceptor):
-    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        super().init(_Outbound(outbound))
-
-
-class _Outbound(WorkflowOutboundInterceptor):
-    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
-        input.headers = _with_call(input.headers)
-        return super().start_activity(input)
-
-    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
-        input.headers = _with_call(input.headers)
-        return super().start_local_activity(input)
-
-
-def _with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:
+def with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:
+    """The headers of an activity, with that of the call within whose `attached` block it is scheduled."""
     header = _CALL.get(None)
     return headers if header is None else {**headers, HEADER: workflow.payload_converter().to_payload(header)}

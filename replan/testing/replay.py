@@ -21,7 +21,7 @@ from temporalio.worker import Replayer
 from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
-from workflows.header import CallInterceptor
+from workflows.interceptor import CallInterceptor
 from workflows.plan import PRUNED_ENCODING
 
 

@@ -16,8 +16,8 @@ from runtime import serve
 from runtime.dev_server import DevServer, free_port
 from runtime.process import version
 from tests.processes import ROOT, Processes
-from workflows.header import CallInterceptor
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow
+from workflows.interceptor import CallInterceptor
 from workflows.routing import control_queue
 
 QUEUE = "doctor"

@@ -25,8 +25,8 @@ from runtime import serve
 from runtime.dev_server import DevServer
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
-from workflows.header import CallInterceptor
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow
+from workflows.interceptor import CallInterceptor
 from workflows.plan import Answer, GiveUp, NewSteps, Question
 from workflows.routing import control_queue
 from workflows.situation import Situation

@@ -26,7 +26,7 @@ from runtime.payloads import with_storage
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events
 from workflows.agent import AgentWorkflow
-from workflows.header import CallInterceptor
+from workflows.interceptor import CallInterceptor
 from workflows.outcome import Outcome
 from workflows.task import Task
 
