@@ -11,7 +11,7 @@ import typer
 from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionDescription
 
 from client import tasks
 from client.connection import ui_url
@@ -142,24 +142,29 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
 async def show(client: Client, handle: Handle, common: Common) -> int:
     """Print the state of a task as it is now."""
     outcome, snapshot = await _standing(client, handle, common)
-    rolled_back = await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
+    seen, rolled_back = await asyncio.gather(handle.describe(), _rollback(client, handle, outcome))
     live = tree.LiveState.of(snapshot) if snapshot else None
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *requests.lines(outcome)]
     lines += tree.closing(outcome)
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
-    print_lines(lines + await _effects(client, handle, outcome, rolled_back))
+    print_lines(lines + await _effects(client, handle, seen, outcome, rolled_back))
     return exit_code(outcome)
 
 
-async def _effects(client: Client, handle: Handle, outcome: Outcome, rolled_back: str | None) -> list[str]:
+async def _rollback(client: Client, handle: Handle, outcome: Outcome) -> str | None:
+    return await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
+
+
+async def _effects(
+    client: Client, handle: Handle, seen: WorkflowExecutionDescription, outcome: Outcome, rolled_back: str | None
+) -> list[str]:
     """Lines about effects that the outcome does not show: of cancelled steps, and of runs before a reset."""
     # The whole history is read only in these two cases.
-    seen = await handle.describe()
     has_earlier = seen.raw_description.workflow_execution_info.first_run_id not in ("", seen.run_id)
     was_cut = any(step.status is StepStatus.CANCELLED and step.effect is not Effect.READ for step in outcome.steps)
     is_unknown = was_cut and rolled_back is None
