@@ -1,4 +1,4 @@
-"""The pictures of `docs/performance.md`; needs matplotlib, which only this module imports."""
+"""The pictures of `docs/performance.md`; needs matplotlib, which only this module and `flames` import."""
 
 from pathlib import Path
 
