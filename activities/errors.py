@@ -21,6 +21,8 @@ RESERVED_CODES = frozenset(
     {
         Code.CIRCUIT_OPEN,
         Code.MISSING_TOOL,
+        Code.NEEDS_APPROVAL,
+        Code.REJECTED,
         Code.REPEATED_CALL,
         Code.STORE_UNAVAILABLE,
         Code.UNDECODABLE,

@@ -215,7 +215,7 @@ POLL_SECONDS = 0.25
 LONGEST_POLL = 1.0
 """Seconds: the longest pause between two polls."""
 # A little shorter than QUERY_TIMEOUT, so that one query without an answer is enough to tell the view.
-PATIENCE_SECONDS = 2.4
+PATIENCE_SECONDS = 3.4
 """Seconds that a worker is silent, a call waits, or a workflow task fails, before the Follower tells its view."""
 CAPACITY_SECONDS = 10.0
 """While a call waits for a free slot, a worker is asked every CAPACITY_SECONDS how busy it is."""

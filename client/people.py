@@ -75,6 +75,27 @@ async def open_requests(handle: Handle) -> list[HumanRequest]:
     return [oldest] if oldest else []
 
 
+async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequest:
+    """The open request for an approval with this id, or the only one, with the call that is to be approved.
+
+    Raises:
+        Problem: there is no such request, there are several, or no worker answers, so that nobody can see the call.
+    """
+    seen = await handle.describe()
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        raise _closed(handle.id)
+    progress = await query_progress(handle)
+    if progress is None:
+        raise _not_taken(handle.id, seen.task_queue)
+    opened = [one for one in progress.open_requests if one.call and id in (None, one.id)]
+    if len(opened) == 1:
+        return opened[0]
+    which = ", ".join(one.id for one in opened)
+    reason = f"Several calls wait for an approval: {which}" if opened else "No such call waits for an approval"
+    remedy = f"`{starter('answer', handle.id)}` shows what is asked" + ("; name one with --request" if opened else "")
+    raise Problem("not_accepted", reason, remedy, ProblemKind.FAILED)
+
+
 async def oldest_request(seen: WorkflowExecution) -> HumanRequest | None:
     """The oldest open request of a task, from its memo; None if there is none or it cannot be read."""
     return await memo_field(seen, REQUEST_MEMO, HumanRequest)
@@ -170,7 +191,7 @@ async def _was_accepted(handle: Handle, choice: Choice, sent: Given, since: date
 
 
 def _without_time(one: HumanAnswer) -> dict[str, Any]:
-    return one.model_dump(exclude={"at"})
+    return one.model_dump(exclude={"at", "edited"})
 
 
 def _closed(id: str) -> Problem:

@@ -34,7 +34,7 @@ from workflows.faults import Fault, Quadrant
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
-from workflows.people import GIVEN, Choice, HumanRequest
+from workflows.people import GIVEN, Choice, HumanRequest, ProposedCall
 from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
 from workflows.record import (
@@ -108,7 +108,7 @@ class Placeholders:
 
 KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Answer: frozenset({"type"}),
-    CallHeader: frozenset({"key", "digest"}),
+    CallHeader: frozenset({"key", "digest", "approve"}),
     Catalogue: frozenset({"planner"}),
     Companion: frozenset({"kind", "args"}),
     Compaction: frozenset({"planner"}),
@@ -124,6 +124,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
     PassedOver: frozenset({"planner", "code"}),
+    ProposedCall: frozenset({"kind", "effect", "undo"}),
     Progress: frozenset({"planner", "down", "folded", "grants", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),
@@ -131,7 +132,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
-    Task: frozenset({"strategy", "on_escalation", "planner", "allow", "continues"}),
+    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "allow", "continues"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
     UndoRecord: frozenset({"step_id", "kind"}),
     WithheldCall: frozenset({"step", "kind"}),
@@ -199,7 +200,8 @@ class Values(Placeholders):
             case str():
                 return self.text(value)
             case dict():
-                return {key: self._part(name, one, dumped[key]) for key, one in value.items()}
+                keys = {key: self.key(key) if name == "edited" else key for key in value}
+                return {keys[key]: self._part(name, one, dumped[key]) for key, one in value.items()}
             case tuple() | list() if name == "earlier":
                 return self.of(dumped, (Fault,))
             case tuple() | list():

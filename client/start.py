@@ -51,6 +51,7 @@ class TaskOptions:
     planner: str | None = None
     result_schema: dict[str, JsonValue] | None = None
     on_escalation: Literal["wait", "end", "undo"] = "end"
+    approve: Literal["declared", "effects", "all"] = "declared"
     answer_within: float | None = None
     """Seconds; with `wait`, how long a request to a person is open."""
     allow: tuple[str, ...] = ()
@@ -172,6 +173,7 @@ def build_task(options: TaskOptions) -> Task:
             planner=options.planner if options.planner is not None else written.options.planner,
             result_schema=schema if schema is not None else written.options.result_schema,
             on_escalation=options.on_escalation,
+            approve=options.approve,
             allow=options.allow,
             limits=_limits(options.limits, strategy, written.revisions),
             **within,

@@ -34,7 +34,8 @@ Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 TASK_MEMO = "task"
 """The key of the memo with the text of a task."""
-QUERY_TIMEOUT = timedelta(seconds=2.5)
+QUERY_TIMEOUT = timedelta(seconds=3.5)
+"""Longer than a workflow task waits for a worker that was killed, so that another worker can answer."""
 
 
 async def existing(answer: Awaitable[T]) -> T | None:

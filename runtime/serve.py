@@ -32,7 +32,7 @@ INQUIRIES = "InspectWorkflow"
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
-STICKY = timedelta(seconds=1)
+STICKY = timedelta(seconds=2)
 """How long a workflow task waits for the worker with the workflow in its cache; then any other worker takes it."""
 POLLERS = 10
 

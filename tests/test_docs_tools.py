@@ -271,7 +271,7 @@ def test_the_codes_of_a_status_are_those_of_its_cell(row: list[str]) -> None:
 
 def test_the_functions_of_ensure_are_those_that_exist() -> None:
     """No one is missing, and none is invented."""
-    rows = {row[0]: ticked(row[1]) for row in table("in `ensure`")}
+    rows = {row[0]: ticked(row[1]) for row in table("in a condition")}
 
     assert set(rows["functions"]) == set(TYPED_FUNCTIONS)
 

@@ -20,6 +20,8 @@ from workflows.people import (
     Choice,
     Given,
     GivenAbort,
+    GivenApprove,
+    GivenEdit,
     GivenExtend,
     GivenProvide,
     HumanAnswer,
@@ -28,6 +30,8 @@ from workflows.people import (
     RequestKind,
     Word,
     answer_of,
+    changes,
+    check_code,
     check_given,
     find_request,
 )
@@ -88,10 +92,9 @@ class People:
         try:
             await self._wait(request, within)
         except asyncio.CancelledError:
-            request.closed = "ended"  # nothing of `workflow` may be called here
+            request.close("ended")  # nothing of `workflow` may be called here
             raise
-        if request.is_open:
-            request.closed = "ended" if self.abort else UNANSWERED
+        request.close("ended" if self.abort else UNANSWERED)
         self._published()
         if request.answer and request.answer.choice is Choice.ABORT:
             self.abort = request.answer
@@ -176,7 +179,10 @@ def _update(choice: Choice) -> Callable[..., Any]:
 
     @undecoded
     def check(self: _Asking, *given: Any) -> None:
-        _check(self._progress, choice, _read(choice, given))
+        read = _read(choice, given)
+        # Not in `_accept`, which a run made by a reset repeats: there the code is one of another run.
+        if request := _check(self._progress, choice, read):
+            check_code(request, read)
 
     update = workflow.update(name=choice.value, description=DESCRIPTIONS[choice])(handle)
     update.validator(check)
@@ -188,6 +194,9 @@ class Answers:
 
     _progress: Progress
 
+    approve = _update(Choice.APPROVE)
+    reject = _update(Choice.REJECT)
+    edit = _update(Choice.EDIT)
     retry = _update(Choice.RETRY)
     replan = _update(Choice.REPLAN)
     provide = _update(Choice.PROVIDE)
@@ -232,6 +241,8 @@ def _check(progress: Progress, choice: Choice, given: Given) -> HumanRequest | N
             raise NotAccepted(f"The step {request.step!r} cannot be skipped: {', '.join(needing)} needs it.")
     if isinstance(given, GivenProvide) and (size := len(canonical(given.result).encode())) > MAX_RESULT:
         raise NotAccepted(f"The result has {size} bytes, more than {MAX_RESULT}.")
+    if isinstance(given, GivenEdit) and (size := len(canonical(given.args).encode())) > MAX_RESULT:
+        raise NotAccepted(f"The arguments have {size} bytes, more than {MAX_RESULT}.")
     return request
 
 
@@ -257,11 +268,18 @@ async def _accept(progress: Progress, choice: Choice, given: Given) -> str:
         progress.undo_when_aborted = given.undo
     if isinstance(given, GivenProvide):
         request.result = given.result
+    if isinstance(given, GivenApprove | GivenEdit):
+        request.given_code = given.call
+    if isinstance(given, GivenEdit):
+        record = next(one for one in progress.records if one.step.id == request.step)
+        answer = answer.model_copy(update={"edited": changes(record.args or {}, given.args)})
+        request.given_args = given.args
     request.answer = answer
-    if choice is Choice.PROVIDE:
+    if choice in (Choice.PROVIDE, Choice.EDIT):
         await workflow.wait_condition(lambda: request.refused is not None)
         if request.refused:
-            raise ApplicationError(f"The result was not accepted: {request.refused}", type="not_accepted")
+            what = "result was" if choice is Choice.PROVIDE else "arguments were"
+            raise ApplicationError(f"The {what} not accepted: {request.refused}", type="not_accepted")
     return f"{request.id}: {choice.value}"
 
 

@@ -66,6 +66,8 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     ensure: str | None = None
     """A condition over `args` and `result`; if a result violates it, the call fails with the code
     `unexpected_result`."""
+    approve: str | None = None
+    """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
     untrusted: bool = False
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
     tokens: int = 0

@@ -108,13 +108,22 @@ def _requests(progress: Progress) -> list[str]:
     more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
     where = f"{escape(first.step)}: " if first.step else ""
     options = f" Options: {escape(', '.join(first.options))}." if first.options else ""
+    asked = [f"**Request {first.id}:** {where}{escape(shorten(first.reason, 600))}{options}", ""]
+    if (call := first.call) is not None:
+        undo = f", undone by {call.undo}" if call.undo else ""
+        args = escape(shorten(canonical(call.args), 700))
+        asked += [
+            f"**Call:** {escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.",
+            "",
+            f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.',
+            "",
+        ]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",
         "",
-        f"**Request {first.id}:** {where}{escape(shorten(first.reason, 600))}{options}",
-        "",
+        *asked,
         f"More actions > Update: {choices}. Or: `python starter.py answer {progress.task_id} {first.choices[0].value}`",
     ]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -14,9 +14,9 @@ from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Eff
 from workflows.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import Applied, Code, Fault
-from workflows.header import CallHeader, Provided, Undoes, made_by_reset
-from workflows.people import Choice, HumanRequest, RequestKind, Word
-from workflows.plan import Step, StepReturn, Unresolved, canonical, ready_steps, resolve
+from workflows.header import Approval, CallHeader, Provided, Undoes, made_by_reset
+from workflows.people import Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind, Word, shown_args
+from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, ready_steps, resolve
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
 from workflows.record import FaultRecord, StepRecord, StepStatus
@@ -30,6 +30,9 @@ MAX_SENT = 2 * 1024 * 1024
 """The most bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
 
 
+APPROVAL_CHOICES = (Choice.APPROVE, Choice.REJECT, Choice.EDIT, Choice.ABORT)
+MAX_REASON = 2_000
+"""The most characters of the fault that tells the planner why a person rejected a call."""
 FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
 
 
@@ -115,7 +118,8 @@ class Execution:
             people = self._people_for(record)
             if isinstance(decision, Escalate) and people is not None:
                 self._note(record, fault, Ask(), finding)
-                if not (again := await self._ask(people, record, fault)):
+                ask = self._ask_approval if fault.code is Code.NEEDS_APPROVAL else self._ask
+                if not (again := await ask(people, record, fault)):
                     return
                 fault, finding = again
                 continue
@@ -167,10 +171,68 @@ class Execution:
                 self._change_decision(record, "replan")
                 record.status, self._draining = StepStatus.FAILED, True
             case _:
-                self.unanswered = None if answer or people.abort else request
-                self._change_decision(record, "escalate")
-                record.status, self._draining = StepStatus.FAILED, True
+                self._give_up(people, record, request)
         return None
+
+    async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
+        """Ask a person to approve a call; returns what came of it or of its rejection, None if no call follows."""
+        reason = fault.reason
+        while True:
+            record.status = StepStatus.WAITING
+            call = self._proposed(record)
+            request = await people.ask(
+                RequestKind.APPROVAL, fault.code.value, reason, APPROVAL_CHOICES, record, call=call
+            )
+            answer = request.answer
+            record.status = StepStatus.RUNNING
+            match answer.choice if answer else None:
+                case Choice.APPROVE:
+                    shown = self._digest(record)
+                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown)
+                    return await self._attempt(record), None
+                case Choice.EDIT:
+                    if (refused := await self._edit(record, request)) is None:
+                        return await self._attempt(record), None
+                    reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
+                case Choice.REJECT:
+                    return self._uncalled(record, Code.REJECTED, _rejected(record, answer)), None
+                case _:
+                    self._give_up(people, record, request)
+                    return None
+
+    def _proposed(self, record: StepRecord) -> ProposedCall:
+        spec, run = self._spec(record), workflow.info().run_id
+        return ProposedCall(
+            kind=spec.kind,
+            effect=spec.effect.value,
+            undo=spec.undo.kind if spec.undo else None,
+            args=shown_args(record.args or {}),
+            code=ids.approval_code(run, self._key(record), self._digest(record)),
+        )
+
+    def _digest(self, record: StepRecord) -> str:
+        return digest(record.kind, record.args)
+
+    async def _edit(self, record: StepRecord, request: HumanRequest) -> Fault | None:
+        """Change the arguments as a person edited them; if the tool does not take them, return why, and change nothing.
+
+        The tool checks them in a call that asks for an approval and has none, so it applies no effect.
+        """
+        planned, shown, given = record.args, self._digest(record), request.given_args
+        record.args, record.approval, request.given_args = {**(planned or {}), **given}, None, {}
+        fault = await self._attempt(record, approve="all")
+        if fault is None or fault.code is Code.NEEDS_APPROVAL:
+            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
+            request.refused = ""
+            return None
+        record.args, request.refused = planned, fault.reason
+        return fault
+
+    def _give_up(self, people: People, record: StepRecord, request: HumanRequest) -> None:
+        """Let the task end because of a request that was answered with an abort, or by nobody."""
+        self.unanswered = None if request.answer or people.abort else request
+        self._change_decision(record, "escalate")
+        record.status, self._draining = StepStatus.FAILED, True
 
     async def _provide(self, record: StepRecord, request: HumanRequest) -> Fault | None:
         """Complete a step with the result that a person provides; return why that is none of its results."""
@@ -226,10 +288,13 @@ class Execution:
     def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
-    async def _attempt(self, record: StepRecord, provided: Provided | None = None) -> Fault | None:
-        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left."""
+    async def _attempt(self, record: StepRecord, **told: Any) -> Fault | None:
+        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left.
+
+        `told` is what the worker is told in the header of this attempt only.
+        """
         raise_if_cancelled()
-        call = self._call(record, provided)
+        call = self._call(record, told)
         granted = await call.reserve_after_siblings()
         while not granted and (people := self._people_for(record)):
             record.status = StepStatus.WAITING
@@ -256,7 +321,7 @@ class Execution:
         self._note_retries(record, reply.earlier)
         return None
 
-    def _call(self, record: StepRecord, provided: Provided | None = None) -> ToolCall:
+    def _call(self, record: StepRecord, told: Mapping[str, Any]) -> ToolCall:
         progress, step = self._progress, record.step
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
         return ToolCall(
@@ -266,7 +331,7 @@ class Execution:
             record.args,
             id=step.id,
             title=f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
-            header=self._header(record).model_copy(update={"provided": provided}),
+            header=self._header(record).model_copy(update=told),
             used=record.used,
         )
 
@@ -282,6 +347,8 @@ class Execution:
             fencing_token=record.fencing_token if has_effect else 0,
             is_reset=progress.was_reset or made_by_reset(),
             undoes=self._undoes(record),
+            approve=progress.task.approve,
+            approval=record.approval,
             task=progress.task_id if progress.origin is not None else None,
         )
 
@@ -379,6 +446,11 @@ class Execution:
 
     def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:
         self._progress.faults += [FaultRecord.of_step(one, record, "retry", at=workflow.now()) for one in faults]
+
+
+def _rejected(record: StepRecord, answer: HumanAnswer | None) -> str:
+    why = f": {answer.text}" if answer and answer.text else ""
+    return f"A person rejected the call of {record.kind}{why}"[:MAX_REASON].rstrip(".") + "."
 
 
 def _size(step: Step, results: Mapping[str, JsonValue]) -> int:

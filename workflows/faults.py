@@ -78,6 +78,7 @@ class Code(StrEnum):
     UNSERIALISABLE = "unserialisable"
     WRONG_STORE = "wrong_store"
     NEEDS_PERSON = "needs_person"
+    NEEDS_APPROVAL = "needs_approval"
     BUG = "bug"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
@@ -88,6 +89,7 @@ class Code(StrEnum):
     UNEXPECTED_RESULT = "unexpected_result"
     REPEATED_CALL = "repeated_call"
     REFUSED = "refused"
+    REJECTED = "rejected"
 
 
 _CODES = {
@@ -97,10 +99,11 @@ _CODES = {
     Quadrant.TRANSIENT_SEMANTIC: "rate_limited busy",
     Quadrant.PERSISTENT_INFRASTRUCTURAL: (
         "unauthorized forbidden quota_exhausted missing_tool malformed_schema too_large undecodable unserialisable"
-        " wrong_store needs_person bug"
+        " wrong_store needs_person needs_approval bug"
     ),
     Quadrant.PERSISTENT_SEMANTIC: (
         "not_found conflict gone precondition_failed invalid_input no_results unexpected_result repeated_call refused"
+        " rejected"
     ),
 }
 QUADRANT: Mapping[Code, Quadrant] = {Code(code): cell for cell, codes in _CODES.items() for code in codes.split()}
@@ -111,7 +114,7 @@ DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAI
 RetryPolicy does not."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 """Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
-UNCOUNTED = DEFERRED | {Code.MISSING_TOOL}
+UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.NEEDS_APPROVAL}
 """Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
 stopped it."""
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
+from workflows import ids
 from workflows.plan import Sparse
 
 HEADER = "replan-call"
@@ -25,6 +27,21 @@ class Provided(BaseModel, frozen=True):
     """The result of a call that a person provides; the tool is not called."""
 
     result: JsonValue
+
+
+class Approval(BaseModel, frozen=True):
+    """What a person approved: one call, in one run of the task."""
+
+    code: str
+    """The code that the person was shown and has sent."""
+    shown: str
+    """The digest of the kind and the arguments that the person was shown."""
+    allowed: str
+    """The digest of the kind and the arguments that may be called: others than `shown` if the person edited them."""
+
+    def allows(self, run: str, key: str, call: str) -> bool:
+        """Whether the call with this key, and with the digest `call`, may be made in a run of the task."""
+        return self.allowed == call and self.code == ids.approval_code(run, key, self.shown)
 
 
 class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
@@ -48,6 +65,9 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     undoes: Undoes | None = None
     """The effect that the call undoes; None for a call that undoes nothing."""
     provided: Provided | None = None
+    approve: Literal["declared", "effects", "all"] = "declared"
+    """Which calls need an approval besides those whose tools declare it, as in `Task.approve`."""
+    approval: Approval | None = None
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
 

@@ -1,19 +1,26 @@
 """Requests to people: what a task asks, which answers it accepts, and what was answered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from operator import not_
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 
+from workflows.plan import canonical
+
 MAX_WORDS = 4_000
 """The most characters of a hint, a reason or a reply."""
+MAX_SHOWN, MIN_SHOWN = 16_000, 200
+"""The most characters of all arguments of a call that a person is shown, and what is shown of each in any case."""
+CUT = "… (cut)"
 MAX_NAME = 200
 """The most characters of a person's name."""
 
 
 class RequestKind(StrEnum):
+    APPROVAL = "approval"
+    """A call that may only be made if a person approves it."""
     FAULT = "fault"
     """A fault that only a person can repair, or whose outcome only a person can find out."""
     QUESTION = "question"
@@ -25,6 +32,9 @@ class RequestKind(StrEnum):
 class Choice(StrEnum):
     """The answers. Each is also the name of the Update that gives it."""
 
+    APPROVE = "approve"
+    REJECT = "reject"
+    EDIT = "edit"
     RETRY = "retry"
     REPLAN = "replan"
     PROVIDE = "provide"
@@ -43,6 +53,23 @@ class Given(BaseModel):
     """The id of the request; empty if only one is open."""
     by: str = Field(default="", max_length=MAX_NAME)
     """Who answers, as the person claims."""
+
+
+class GivenApprove(Given):
+    call: str = Field(default="", max_length=MAX_NAME)
+    """The code of the call that was shown."""
+
+
+class GivenReject(Given):
+    reason: str = Field(default="", max_length=MAX_WORDS)
+    """What the planner is told."""
+
+
+class GivenEdit(Given):
+    call: str = Field(default="", max_length=MAX_NAME)
+    """The code of the call that was shown."""
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    """The arguments that are changed, by name; the others stay."""
 
 
 class GivenRetry(Given):
@@ -88,6 +115,9 @@ class GivenExtend(Given):
 
 
 GIVEN: dict[Choice, type[Given]] = {
+    Choice.APPROVE: GivenApprove,
+    Choice.REJECT: GivenReject,
+    Choice.EDIT: GivenEdit,
     Choice.RETRY: GivenRetry,
     Choice.REPLAN: GivenReplan,
     Choice.PROVIDE: GivenProvide,
@@ -97,6 +127,9 @@ GIVEN: dict[Choice, type[Given]] = {
     Choice.EXTEND: GivenExtend,
 }
 DESCRIPTIONS: dict[Choice, str] = {
+    Choice.APPROVE: 'Make this call: {"call": CODE}, with the code that the details show beside it.',
+    Choice.REJECT: 'Do not make this call; the planner makes a new plan and is told the "reason".',
+    Choice.EDIT: 'Make this call with other arguments: {"call": CODE, "args": {the changed ones}}.',
     Choice.RETRY: "The cause is repaired: make the same call again.",
     Choice.REPLAN: 'Make a new plan; a "hint" tells the planner what to do.',
     Choice.PROVIDE: 'Somebody did the step: its "result", as the tool would return it.',
@@ -106,6 +139,14 @@ DESCRIPTIONS: dict[Choice, str] = {
     Choice.EXTEND: 'Give the task more, e.g. {"tool_calls": 10, "replans": 1, "tokens": 10000, "usd": 1.5}.',
 }
 """What the web UI says about each Update."""
+
+
+class Change(BaseModel, frozen=True):
+    """An argument that a person changed."""
+
+    was: JsonValue = None
+    """None, too, if there was no such argument."""
+    now: JsonValue = None
 
 
 class HumanAnswer(BaseModel, frozen=True):
@@ -119,6 +160,22 @@ class HumanAnswer(BaseModel, frozen=True):
     undo: bool = Field(default=False, exclude_if=not_)
     extended: dict[str, int | float] = Field(default_factory=dict, exclude_if=not_)
     """By the name of a limit, how much was added to it."""
+    edited: dict[str, Change] = Field(default_factory=dict, exclude_if=not_)
+    """By name, the arguments that were changed."""
+
+
+class ProposedCall(BaseModel, frozen=True):
+    """A call that a person is asked to approve."""
+
+    kind: str
+    effect: str
+    """What the call may change, in the words of `workflows.catalogue.Effect`."""
+    undo: str | None = None
+    """The kind of tool that can undo its effect; None if there is none."""
+    args: dict[str, JsonValue] | None = None
+    """The arguments of the call; of long ones the beginning. None once the request is closed: the step has them."""
+    code: str
+    """What an approval must repeat. It stands for this call with all of its arguments, in this run of the task."""
 
 
 class HumanRequest(BaseModel):
@@ -142,17 +199,30 @@ class HumanRequest(BaseModel):
     """The answers that a question suggests."""
     free_text: bool = True
     """Whether a question may be answered with other words than its options."""
+    call: ProposedCall | None = Field(default=None, exclude_if=not_)
+    """The call that is to be approved; None for a request of another kind."""
     answer: HumanAnswer | None = None
     closed: str = Field(default="", exclude_if=not_)
     """Why the request was closed without an answer: `unanswered` or `ended`."""
     result: JsonValue = Field(default=None, exclude=True)
     """The result that a person provided, until the step has it."""
+    given_code: str = Field(default="", exclude=True)
+    """The code that came with the approval."""
+    given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
+    """The arguments that a person changed, until the step has them."""
     refused: str | None = Field(default=None, exclude_if=not_)
-    """Why the result that a person provided was not accepted; None until it was checked, empty if it was accepted."""
+    """Why the result or the arguments that a person gave were not accepted; None until they were checked, empty if they
+    were accepted."""
 
     @property
     def is_open(self) -> bool:
         return self.answer is None and not self.closed
+
+    def close(self, why: str = "") -> None:
+        """Note why the request got no answer, if it has none, and drop the arguments that were only to be shown."""
+        self.closed = "" if self.answer else self.closed or why
+        if self.call:
+            self.call = self.call.model_copy(update={"args": None})
 
 
 class Word(BaseModel, frozen=True):
@@ -220,8 +290,50 @@ def check_given(request: HumanRequest, choice: Choice, given: Given) -> None:
             raise NotAccepted(
                 f"The question takes one of {', '.join(map(repr, request.options))}, and not {text[:80]!r}."
             )
+    if isinstance(given, GivenEdit) and not given.args:
+        raise NotAccepted('Say what is changed: {"call": CODE, "args": {"amount": 400}}.')
     if isinstance(given, GivenProvide) and "result" not in given.model_fields_set:
         raise NotAccepted('The result is missing: {"result": ...}.')
+
+
+def check_code(request: HumanRequest, given: Given) -> None:
+    """Check that who approves or edits a call has seen this very call, in this run of the task.
+
+    Temporal's reset gives the new run the Updates of the old one again: the codes in them are those of the old run.
+
+    Raises:
+        NotAccepted: the code is missing, or stands for another call or run.
+    """
+    if not isinstance(given, GivenApprove | GivenEdit) or request.call is None or given.call == request.call.code:
+        return
+    now = f'{{"call": "{request.call.code}"}} stands for {request.call.kind} with the arguments that are shown now'
+    if not given.call:
+        raise NotAccepted(f"Say which call you have seen: {now}.")
+    raise NotAccepted(f"The code {given.call[:40]!r} stands for another call, or for the run before a reset: {now}.")
+
+
+def shown_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The arguments as people are shown them: whole if they are short together, else the beginning of each long one."""
+    if _length(dict(args)) <= MAX_SHOWN:
+        return dict(args)
+    most = max(MIN_SHOWN, MAX_SHOWN // len(args))
+    return {name: value if _length(value) <= most else f"{_text(value)[:most]}{CUT}" for name, value in args.items()}
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _length(value: JsonValue) -> int:
+    return len(_text(value))
+
+
+def changes(before: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> dict[str, Change]:
+    """What an edit changes, with the beginnings of long values."""
+    changed = {name: value for name, value in given.items() if name not in before or before[name] != value}
+    was = shown_args({name: before[name] for name in changed if name in before})
+    now = shown_args(changed)
+    return {name: Change(was=was.get(name), now=now[name]) for name in changed}
 
 
 def answer_of(choice: Choice, given: Given, at: Any) -> HumanAnswer:

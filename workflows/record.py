@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, Field, JsonValue
 from workflows import ids
 from workflows.catalogue import Companion, Effect
 from workflows.faults import Fault
+from workflows.header import Approval
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
@@ -75,6 +76,8 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     that the ledger can reject an older attempt."""
     was_waiting: bool = False
     """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
+    approval: Approval | None = Field(default=None, exclude=True)
+    """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
     undoes: str | None = None
     """The id of the step whose effect this step undoes; None for a step of a plan."""
     outlived: bool = False

@@ -40,7 +40,7 @@ MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
 activity with 2 MB."""
 
-ONLY_LOCAL = UNCOUNTED | {Code.TOO_LARGE}
+ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TOO_LARGE}
 """Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
 does not shut down, and may return more."""
 TIMEOUTS_AGAIN = "pure-timeouts-again"

@@ -15,6 +15,10 @@ MAX_TEXT = 16_000
 """The most characters of a task's text."""
 
 
+def _is_declared(approve: str) -> bool:
+    return approve == "declared"
+
+
 def _is_usual(seconds: float) -> bool:
     return seconds == routing.ANSWER_WITHIN.total_seconds()
 
@@ -64,6 +68,8 @@ class Task(BaseModel, frozen=True):
     limits: Limits = Limits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
+    approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=_is_declared)
+    """Which calls a person must approve besides those whose tools declare it: none, those that have an effect, all."""
     answer_within: float = Field(default=routing.ANSWER_WITHIN.total_seconds(), gt=0, exclude_if=_is_usual)
     """Seconds that a request to a person is open."""
     planner: str | None = None

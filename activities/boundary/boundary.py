@@ -35,6 +35,7 @@ from activities.toolbox.resources import Resources
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
+from workflows.header import CallHeader
 from workflows.inspect import Capacity
 from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, pruned
 
@@ -125,6 +126,7 @@ class Boundary:
 
     async def _run(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
         value, args = _decode(kind, payload, attempt)
+        _check_approved(kind, value, args, attempt)
         self._effects.check_store(attempt)
         if await self._effects.has_undone(attempt):
             attempt.replayed = True
@@ -162,6 +164,7 @@ class Boundary:
 
         def work() -> JsonValue:  # validators, too, are code of the tool
             value, args = _decode(kind, payload, attempt)
+            _check_approved(kind, value, args, attempt)
             call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
             before = call.arguments_seen()
             attempt.called = True
@@ -304,6 +307,34 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
         raise FaultRaised(
             Fault.of(Code.INVALID_INPUT, f"The arguments do not fit {kind.spec.kind}: {wrong}.")
         ) from None
+
+
+def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:
+    """Refuse a call that a person must approve, unless this very call was approved in this run of the task.
+
+    Raises:
+        FaultRaised: it is not approved; nothing was called.
+    """
+    call, run = attempt.call, activity.info().workflow_run_id or ""
+    needs = None if call.provided is not None else _needs_approval(kind, args, call)
+    if needs is None or (call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value))):
+        return
+    void = " What was approved is another call, or one before a reset." if call.approval else ""
+    reason = f"{kind.spec.kind} needs approval ({needs}).{void}"
+    raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason), is_certain=True)
+
+
+def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None:
+    """Why a person must approve a call, in a few words; None if it needs no approval."""
+    declared = kind.spec.approve
+    if call.undoes is not None:  # it was approved with the effect that it takes back
+        return declared if declared == conditions.ALWAYS else None
+    if isinstance(kind.approve, str):
+        return kind.approve
+    if kind.approve and (needs := conditions.applies(kind.approve, conditions.condition_value(args.model_dump))):
+        return needs
+    is_meant = call.approve == "all" or (call.approve == "effects" and kind.spec.effect is not Effect.READ)
+    return f"the task asks for {call.approve}" if is_meant else None
 
 
 def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:

@@ -178,6 +178,7 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
     more += [f"fallback={spec.fallback}"] if spec.fallback else []
     more += [f"ensure={spec.ensure}"] if spec.ensure else []
+    more += [f"approve={spec.approve}"] if spec.approve else []
     more += [f"datasource={spoken(kind.datasource.url)}"] if kind.datasource else []
     more += ["untrusted"] if spec.untrusted else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []

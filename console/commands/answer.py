@@ -23,13 +23,14 @@ ANSWERS = tuple(choice.value for choice in Choice if choice is not Choice.EXTEND
 """The values of CHOICE; `extend` is a command of its own."""
 FOR: Mapping[str, tuple[Choice, ...]] = {
     "hint": (Choice.REPLAN,),
-    "reason": (Choice.SKIP, Choice.ABORT),
+    "reason": (Choice.REJECT, Choice.SKIP, Choice.ABORT),
+    "args": (Choice.EDIT,),
     "result": (Choice.PROVIDE,),
     "text": (Choice.REPLY,),
     "undo": (Choice.ABORT,),
 }
 """By option, the answers that take it."""
-NEEDED = {Choice.PROVIDE: "result", Choice.REPLY: "text"}
+NEEDED = {Choice.EDIT: "args", Choice.PROVIDE: "result", Choice.REPLY: "text"}
 """By answer, the option without which it says nothing."""
 
 Request = Annotated[
@@ -42,11 +43,15 @@ async def answer_command(
     *,
     id: TaskId = None,
     choice: Annotated[
-        str | None, typer.Argument(metavar="CHOICE", help="retry, replan, provide, skip, abort or reply.")
+        str | None,
+        typer.Argument(metavar="CHOICE", help="approve, reject, edit, retry, replan, provide, skip, abort or reply."),
     ] = None,
     request: Request = None,
     hint: Annotated[str | None, typer.Option(metavar="TEXT", help="With replan: what the planner is told.")] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With skip or abort: why.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With reject, skip or abort: why.")] = None,
+    args: Annotated[
+        str | None, typer.Option(metavar="JSON", help="With edit: the arguments that change as JSON, or @FILE.")
+    ] = None,
     result: Annotated[
         str | None, typer.Option(metavar="JSON", help="With provide: the result of the step as JSON, or @FILE.")
     ] = None,
@@ -58,7 +63,7 @@ async def answer_command(
 ) -> int:
     if choice is None and id in ANSWERS:  # `answer retry`, for the newest task
         id, choice = None, id
-    given = {"hint": hint, "reason": reason, "result": result, "text": text, "undo": undo or None}
+    given = {"hint": hint, "reason": reason, "args": args, "result": result, "text": text, "undo": undo or None}
     options = {name: value for name, value in given.items() if value is not None}
     if choice is None:
         if options:
@@ -70,6 +75,13 @@ async def answer_command(
     people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
+    if chosen in (Choice.APPROVE, Choice.EDIT):
+        shown = await people.request_to_approve(handle, request)
+        sent |= {"call": shown.call.code if shown.call else ""}
+        request = shown.id
+        if chosen is Choice.APPROVE and not common.json:
+            for line in requests.call_lines(shown):
+                show.say(line)
     return await send(handle, common, chosen, **sent, **_who(request, by))
 
 
@@ -88,8 +100,9 @@ def _given(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
     needed = NEEDED.get(choice)
     if needed and not str(options.get(needed, "")).strip():
         raise Problem("usage", f"{choice.value} needs --{needed}", f"write {choice.value} {requests.GIVES[choice][0]}")
-    if "result" in options:
-        return {"result": read_json(options["result"], "--result is", """write JSON, e.g. '{"id": 7}', or @FILE""")}
+    for name in ("result", "args"):
+        if name in options:
+            return {name: read_json(options[name], f"--{name} is", """write JSON, e.g. '{"id": 7}', or @FILE""")}
     return dict(options)
 
 

@@ -91,6 +91,10 @@ async def start_command(
             help="When the task needs a person: wait for an answer (at a terminal), end (else), or end and undo."
         ),
     ] = None,
+    approve: Annotated[
+        Literal["declared", "effects", "all"],
+        typer.Option(help="Which calls a person must approve: as tools declare, or also all with an effect, or all."),
+    ] = "declared",
     answer_within: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days."),
@@ -124,6 +128,7 @@ async def start_command(
         planner=planner,
         result_schema=read_schema(result_schema) if result_schema is not None else None,
         on_escalation=on_escalation or ("wait" if profile == "interactive" else "end"),
+        approve=approve,
         answer_within=_time("--answer-within", answer_within),
         allow=starting.kinds(allow),
         limits=limits_for(settings, profile, given),

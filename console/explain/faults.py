@@ -31,12 +31,21 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
     for call in story.history.of_step(id):
         if call.closed is CallEnd.COMPLETED and call.attempt > 1:
             yield retry_item(call)
-        if call.closed is CallEnd.FAILED and call.failing is not None:
+        if call.closed is CallEnd.FAILED and call.failing is not None and not _only_checked(story, call):
             record = _recorded(records, call.failing)
             yield call_item(story, call, call.failing, _decision(story, call, record), record)
     for record in records:
         if record.attempt == 0:  # no call was made, so the history has no event of it
             yield _uncalled(story, id, record)
+
+
+def _only_checked(story: Story, call: Call) -> bool:
+    """Whether a call only checked the arguments that a person had edited, and accepted them."""
+    if call.failing is None or call.failing.code is not Code.NEEDS_APPROVAL or story.request_after(call):
+        return False
+    answers = [one.answer for one in story.requests if one.step == call.step and one.answer]
+    before = [one for one in answers if one.event < call.scheduled]
+    return bool(before) and before[-1].choice is Choice.EDIT
 
 
 def call_item(
@@ -177,6 +186,8 @@ def retry_waits(call: Call) -> list[float]:
 
 
 def cost_of_attempts(call: Call, failed: int) -> Cost:
+    if call.failing and call.failing.code is Code.NEEDS_APPROVAL:
+        return Cost()
     lost = _lost_before(call) + _lost_last(call)  # seconds of attempts that ended without a response
     return Cost(failed_attempts=failed, waited=sum(retry_waits(call)), lost=lost)
 

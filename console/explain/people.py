@@ -7,8 +7,8 @@ from client.history.story import Asked, Story
 from client.text import one_line, starter
 from console.explain import words
 from console.explain.words import Item, Sentence
-from workflows.people import Choice, Given, GivenAbort, GivenExtend
-from workflows.plan import Question
+from workflows.people import Choice, Given, GivenAbort, GivenEdit, GivenExtend
+from workflows.plan import Question, canonical
 
 
 def request_items(story: Story) -> Iterator[Item]:
@@ -48,7 +48,8 @@ def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
     text = f"A person was asked ({asked.id}), and {who} answered {said}."
     yield Sentence(text=text, events=(timer.started, answer.event))
     if asked.recorded and asked.recorded.refused:
-        yield Sentence(text=f"The result was not accepted: {words.sentence(asked.recorded.refused)}")
+        what = "arguments were" if answer.choice is Choice.EDIT else "result was"
+        yield Sentence(text=f"The {what} not accepted: {words.sentence(asked.recorded.refused)}")
     elif follows := _follows(story, asked):
         yield follows
 
@@ -58,6 +59,8 @@ def _given(given: Given | None) -> str:
     if isinstance(given, GivenExtend):
         more = (f"{amount} {name.replace('_', ' ')}" for name, amount in given.amounts.items())
         return f": {words.listed(more)} more"
+    if isinstance(given, GivenEdit):
+        return f": {words.listed(f'{name} = {one_line(canonical(value))}' for name, value in given.args.items())}"
     text = next((str(value) for name in ("hint", "reason", "text") if (value := getattr(given, name, ""))), "")
     undo = " with the effects of the task undone" if isinstance(given, GivenAbort) and given.undo else ""
     return undo + (f': "{words.sentence(text).rstrip(".")}"' if text else "")
@@ -67,18 +70,26 @@ def _follows(story: Story, asked: Asked) -> Sentence | None:
     choice = asked.answer.choice if asked.answer else None
     if choice is Choice.SKIP:
         return Sentence(text="The task went on without the step.")
-    if choice not in (Choice.RETRY, Choice.PROVIDE) or asked.answer is None or asked.step is None:
+    if choice is Choice.REJECT:
+        return Sentence(text="The call was not made.")
+    is_call = choice in (Choice.APPROVE, Choice.EDIT, Choice.RETRY, Choice.PROVIDE)
+    if not is_call or asked.answer is None or asked.step is None:
         return None
-    event = asked.answer.event
-    call = next((one for one in story.history.of_step(asked.step) if one.scheduled > event), None)
+    calls = [one for one in story.history.of_step(asked.step) if one.scheduled > asked.answer.event]
+    if choice is Choice.EDIT:
+        calls = calls[1:]  # the first only checked the arguments
+    call = calls[0] if calls else None
     if choice is Choice.PROVIDE:
         text = "The tool was not called: the result that the person gave was taken."
         return Sentence(text=text, events=_events(call))
+    which = "The same call" if choice is Choice.RETRY else "This call"
+    which += " with these arguments" if choice is Choice.EDIT else ""
+    again = " again" if choice is Choice.RETRY else ""
     if call is None:
-        return Sentence(text="The same call is to be made again.")
+        return Sentence(text=f"{which} is to be made{again}.")
     became = {CallEnd.COMPLETED: "succeeded", CallEnd.FAILED: "failed", CallEnd.CANCELLED: "was stopped"}
     end = became[call.closed] if call.closed else "has not ended yet"
-    return Sentence(text=f"The same call was made again, and {end}.", events=_events(call))
+    return Sentence(text=f"{which} was made{again}, and {end}.", events=_events(call))
 
 
 def _events(call: Call | None) -> tuple[Event, ...]:

@@ -36,6 +36,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.UNSERIALISABLE: "Return a pydantic model of plain values.",
     Code.WRONG_STORE: "Give all workers of a queue the same `--store`.",
     Code.NEEDS_PERSON: "Do what its reason says.",
+    Code.NEEDS_APPROVAL: "Start the task with `--on-escalation wait`, and answer its request.",
     Code.BUG: "Read the exception in the worker's log, and fix the tool, or say with raises= what it is.",
     Code.NOT_FOUND: "If no plan helps, name something that exists.",
     Code.CONFLICT: "If no plan helps, ask for something else.",
@@ -46,6 +47,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.UNEXPECTED_RESULT: "If it stays, correct the tool's result model or its `ensure=`.",
     Code.REPEATED_CALL: "If no plan helps, ask for something else.",
     Code.REFUSED: "Read the reason.",
+    Code.REJECTED: "Nothing: a person did not want the call.",
 }
 """By fault code, what to do about the fault; docs/errors.md has the same sentences."""
 OF_ENDING: Mapping[str, str] = {

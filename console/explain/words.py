@@ -130,6 +130,7 @@ TOO_LITTLE_LEFT = (
 )
 
 UNCALLED_BECAUSE: Mapping[Code | None, str] = {
+    Code.REJECTED: "A person rejected the call, so it was not made",
     Code.REPEATED_CALL: "The same call had failed before and nothing had changed since, so it was not made",
     Code.INVALID_INPUT: "Its arguments could not be made from the results that it refers to, so nothing was called",
 }
@@ -138,6 +139,8 @@ UNCALLED_ANYWAY = "Nothing was called"
 
 def failed_as(failing: AttemptFailure, often: str = "") -> str:
     """How an attempt failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
+    if failing.code is Code.NEEDS_APPROVAL:
+        return f"was not called ({code(failing)}): {reason(failing)}"
     verb = {
         Quadrant.PERSISTENT_SEMANTIC: "was rejected",
         Quadrant.TRANSIENT_SEMANTIC: "was told to wait",
@@ -171,6 +174,8 @@ def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
         return f"More than {routing.MAX_LOSSES} workers died or froze during the call: the call may be the cause"
     if failing.fault and failing.fault.applied is Applied.UNKNOWN:
         return "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan"
+    if failing.code is Code.NEEDS_APPROVAL:
+        return "A person must approve this call before it is made"
     if failing.code is Code.MISSING_TOOL:
         return "No worker knew the kind within the time that Replan waits for one"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):

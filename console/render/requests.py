@@ -4,13 +4,19 @@ import shlex
 from collections.abc import Mapping
 from datetime import UTC
 
+from pydantic import JsonValue
+
 from client.text import cut, one_line, printable, starter
 from console.render.terminal import Line, signed
 from console.render.tree import MAX_REASON, duration
 from workflows.outcome import Outcome
-from workflows.people import Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.people import Change, Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.plan import canonical
 
 GIVES: Mapping[Choice, tuple[str, str]] = {
+    Choice.APPROVE: ("", "make this call"),
+    Choice.REJECT: ("--reason TEXT", "do not make it; the planner is told the reason and makes a new plan"),
+    Choice.EDIT: ("--args JSON", "make it with other arguments: those in the JSON change, the others stay"),
     Choice.RETRY: ("", "the cause is repaired: make the same call again"),
     Choice.REPLAN: ("--hint TEXT", "make a new plan; the hint tells the planner what to do"),
     Choice.PROVIDE: ("--result JSON", "the result of the step, as its tool would return it"),
@@ -34,7 +40,7 @@ def lines(outcome: Outcome) -> list[str]:
 def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
     others = ", ".join(choice.value for choice in request.choices[1:])
     first = printable(command(task_id, request, request.choices[0], is_alone=is_alone))
-    return [asked_line(request), f"    Answer: {first}" + (f"   (or {others})" if others else "")]
+    return [asked_line(request), *call_lines(request), f"    Answer: {first}" + (f"   (or {others})" if others else "")]
 
 
 def asked_line(request: HumanRequest) -> Line:
@@ -43,6 +49,20 @@ def asked_line(request: HumanRequest) -> Line:
     options = f" Options: {', '.join(map(one_line, request.options))}." if request.options else ""
     text = f"{request.id} {about(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
     return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
+
+
+def call_lines(request: HumanRequest) -> list[str]:
+    """The call that a request shows, an argument in each line; none for a request that is not for an approval."""
+    call = request.call
+    if call is None:
+        return []
+    undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
+    args = [f"      {printable(name)}: {printable(_value(value))}" for name, value in (call.args or {}).items()]
+    return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]
+
+
+def _value(value: JsonValue) -> str:
+    return one_line(value if isinstance(value, str) else canonical(value))
 
 
 def about(request: HumanRequest) -> str:
@@ -66,7 +86,7 @@ def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bo
 
 def choices(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
     """A request with every command that answers it, and what follows each answer."""
-    said: list[str] = [asked_line(request)]
+    said: list[str] = [asked_line(request), *call_lines(request)]
     for choice in request.choices:
         said += [f"    {command(task_id, request, choice, is_alone=is_alone)}", f"        {GIVES[choice][1]}"]
     return said
@@ -88,7 +108,14 @@ def given(answer: HumanAnswer) -> str:
     words = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
     more = f" ({amounts(answer.extended)})" if answer.extended else ""
     undo = " with its effects undone" if answer.undo else ""
-    return f"{who} answered {answer.choice.value}{undo}{words}{more}"
+    edited = f" ({changed(answer.edited)})" if answer.edited else ""
+    return f"{who} answered {answer.choice.value}{undo}{words}{more}{edited}"
+
+
+def changed(edited: Mapping[str, Change]) -> str:
+    """The arguments that a person changed: `amount 900 -> 400`."""
+    said = (f"{name} {_value(one.was)} -> {_value(one.now)}" for name, one in edited.items())
+    return cut(one_line(", ".join(said)), MAX_REASON)
 
 
 def closed(request: HumanRequest) -> str:

@@ -322,7 +322,7 @@ def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
         for fault in outcome.faults
         if fault.step_id == step.id and fault.revision == step.revision and fault.attempt
     ]
-    counted = [fault.decision for fault in told if fault.code is not Code.WORKER_SHUTDOWN]
+    counted = [fault.decision for fault in told if fault.code not in (Code.WORKER_SHUTDOWN, Code.NEEDS_APPROVAL)]
     retried = counted.count("retry")
     # A completed step's last attempt succeeded, unless a reconciliation found that an earlier one was applied.
     was_found = bool(told) and told[-1].reconciled == "applied"
@@ -339,6 +339,8 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
         return known["end"]
+    if fault.code is Code.NEEDS_APPROVAL:
+        return f"{_why_asked(fault)} -> a person" + (" is asked" if fault.decision == "ask" else "")
     said = known[fault.decision]
     in_turns = outcome.strategy == "react" and fault.decision == "replan"
     return said.replace("a new plan", "the model's next turn") if in_turns else said
@@ -349,8 +351,13 @@ def _answered(outcome: Outcome, fault: FaultRecord) -> str:
     for one in outcome.requests:
         if one.step == fault.step_id and fault.at and one.since >= fault.at and one.code == fault.code and one.answer:
             who = one_line(one.answer.by) or "a person"
-            return f"neither a retry nor a new plan can help -> {who} answered {one.answer.choice.value}"
+            return f"{_why_asked(fault)} -> {who} answered {one.answer.choice.value}"
     return ""
+
+
+def _why_asked(fault: FaultRecord) -> str:
+    is_approval = fault.code is Code.NEEDS_APPROVAL
+    return "not called yet" if is_approval else "neither a retry nor a new plan can help"
 
 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:

@@ -66,8 +66,8 @@ PLANTED = {
     tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
     "decorate it, e.g. with @tool.read.",
     tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
-    "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, raises, retry, timeout, datasource, "
-    "untrusted, tokens, tokens_overhead, enforces_timeout.",
+    "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, retry, timeout, "
+    "datasource, untrusted, tokens, tokens_overhead, enforces_timeout.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
@@ -79,6 +79,13 @@ PLANTED = {
     ): "elsewhere: datasource= is of type str, not an AsyncEngine: use create_async_engine(URL).",
     tool("amiss", "@tool.read(ensure='len(result.fre) > 0')"): "amiss: ensure reads 'result.fre': "
     "did you mean free?: Free has ['free'].",
+    tool("approved", "@tool.read(approve='args.dey > 5')"): "approved: approve reads 'args.dey': did you mean day?: "
+    "Slot has ['day'].",
+    tool("sometimes", "@tool.read(approve='sometimes')"): "sometimes: approve reads 'sometimes': write args.sometimes.",
+    tool("constant", "@tool.read(approve='1 > 0')"): "constant: approve='1 > 0' does not use the arguments: write "
+    "'always', 'never', or compare something of args.",
+    tool("approving", "@tool.read(approve=True)"): "approving: approve=True must be 'never', 'always' or a condition, "
+    "e.g. 'args.amount > 500'.",
     tool("greedy", "@tool.read(raises={Exception: 'refused'})"): "greedy: raises= names Exception, which is every "
     "error, also of a bug: name the classes of the library.",
     tool("spelt", "@tool.read(raises={OSError: 'conflit'})"): "spelt: raises= OSError: there is no code 'conflit' for "

@@ -31,7 +31,7 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.decision import Remaining, decide
 from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
-from workflows.people import Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.people import Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
 from workflows.progress import Progress
 from workflows.proposing import MAX_REJECTIONS
 from workflows.record import (
@@ -398,6 +398,7 @@ def parts() -> dict[str, dict[str, Any]]:
         "reason": "Which?",
         "choices": tuple(Choice),
     }
+    request["call"] = ProposedCall(kind="book_slot", effect="transactional", code="1f0c")
     request |= {"since": refused.at, "until": refused.at, "options": ("a",), "closed": "ended", "refused": "No."}
     asked = HumanRequest(**request, answer=given)
     wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")

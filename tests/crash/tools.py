@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, event, insert
+from temporalio import activity
 
 from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Transaction, metadata, tool
@@ -62,7 +63,7 @@ ENTRIES = Table(
     "crash_entries",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("word", String(40)),
+    Column("word", String(80)),
     extend_existing=True,  # this file is a tools file and a module, so one process may import it twice
 )
 
@@ -97,6 +98,35 @@ async def write(args: Write, tx: Transaction) -> Written:
     if is_first and args.dies == "after the commit":
         event.listen(tx.engine.sync_engine.pool, "checkin", lambda *_: _die())
     return Written(id=id or 0)
+
+
+class Order(BaseModel):
+    """What to order, and the file of the service that takes orders."""
+
+    item: str
+    amount: int
+    file: Path
+
+
+class Ordered(BaseModel):
+    """What was ordered."""
+
+    amount: int
+
+
+@tool.keyed(approve="args.amount > 500")
+async def order(args: Order, key: Key) -> Ordered:
+    """Order something; the service applies each key once."""
+    with args.file.open("a") as file:
+        file.write(f"{key} {args.amount}\n")
+    return Ordered(amount=args.amount)
+
+
+@tool.transactional(approve="always")
+async def spend(args: Order, tx: Transaction) -> Ordered:
+    """Write a row about an amount."""
+    await tx.execute(insert(ENTRIES).values(word=f"{activity.info().workflow_id} {args.amount}"))
+    return Ordered(amount=args.amount)
 
 
 class Find(BaseModel):

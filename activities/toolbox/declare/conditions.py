@@ -1,6 +1,7 @@
-"""The conditions of `ensure="result.amount == args.amount"`: checked when a tool is loaded, evaluated for each result.
+"""The conditions of `ensure="result.amount == args.amount"` and `approve="args.amount > 500"`.
 
-A result may have the promised type and still be wrong: a charge of another amount, a booking for another day.
+They are checked when a tool is loaded, and evaluated for each result, or for the arguments of each call. A result may
+have the promised type and still be wrong: a charge of another amount, a booking for another day.
 """
 
 import ast
@@ -29,6 +30,8 @@ from activities.toolbox.expressions.evaluation import (
 from activities.toolbox.expressions.expression import Reader, Sign, Unreadable, named
 
 MAX_LENGTH = 1000  # characters of a condition
+NEVER, ALWAYS = "never", "always"
+"""Values of `approve=` that are no conditions."""
 SHOWN = 100  # characters of a condition that a message about its mistakes shows
 
 
@@ -38,7 +41,7 @@ class Undecided(Unreadable):
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of an `ensure`, parsed; it can be evaluated for any number of results."""
+    """A condition, parsed; it can be evaluated for any number of results or arguments."""
 
     source: str
     tree: ast.expr
@@ -92,34 +95,60 @@ def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
     """
     if ensure is None:
         return []
-    shown = f"{name}: ensure={ensure!r:.{SHOWN}}"
+    shown = _shown(name, "ensure", ensure)
     if not isinstance(ensure, str):
         return [f"{shown} must be a str, e.g. 'result.amount == args.amount'."]
-    try:
-        condition = Condition.read(ensure)
-        types, wrong = _look_up(name, condition, {"args": Fields.of(args), "result": Fields.of(result)})
-        if not wrong:
-            condition.check(types)
-    except Unreadable as unreadable:
-        return [f"{shown} is no condition: {_inside(unreadable)}"]
-    if not wrong and not any(dotted.split(".")[0] == "result" for dotted in condition.names):
+    names, wrong = _mistakes(name, "ensure", ensure, {"args": Fields.of(args), "result": Fields.of(result)})
+    if not wrong and not any(dotted.split(".")[0] == "result" for dotted in names):
         wrong.append(f"{shown} does not use the result: compare something of it, e.g. result.id != none.")
     return wrong
 
 
+def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
+    """The mistakes in `approve`, which says when calls of the tool `name` need an approval, one sentence each.
+
+    `args` is the type of the tool's arguments.
+    """
+    if approve in (NEVER, ALWAYS):
+        return []
+    shown = _shown(name, "approve", approve)
+    if not isinstance(approve, str):
+        return [f"{shown} must be 'never', 'always' or a condition, e.g. 'args.amount > 500'."]
+    names, wrong = _mistakes(name, "approve", approve, {"args": Fields.of(args)})
+    if not wrong and not names:
+        wrong.append(f"{shown} does not use the arguments: write 'always', 'never', or compare something of args.")
+    return wrong
+
+
+def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
+    """The names that the condition of an option reads, and its mistakes."""
+    try:
+        condition = Condition.read(source)
+        types, wrong = _look_up(name, option, condition, known)
+        if not wrong:
+            condition.check(types)
+    except Unreadable as unreadable:
+        return (), [f"{_shown(name, option, source)} is no condition: {_inside(unreadable)}"]
+    return condition.names, wrong
+
+
+def _shown(name: str, option: str, given: object) -> str:
+    return f"{name}: {option}={given!r:.{SHOWN}}"
+
+
 def _look_up(
-    name: str, condition: Condition, known: Mapping[str, Fields]
+    name: str, option: str, condition: Condition, known: Mapping[str, Fields]
 ) -> tuple[Mapping[str, Type | None], list[str]]:
     types, wrong = dict[str, Type | None](), list[str]()
     for dotted in condition.names:
         root = dotted.split(".")[0]
         if root not in known:
-            wrong.append(f"{name}: ensure reads {dotted!r}: write {' or '.join(f'{one}.{dotted}' for one in known)}.")
+            wrong.append(f"{name}: {option} reads {dotted!r}: write {' or '.join(f'{one}.{dotted}' for one in known)}.")
             continue
         try:
             types[dotted] = known[root].type(dotted)
         except NoField as missing:
-            wrong.append(f"{name}: ensure reads {dotted!r}{missing}.")
+            wrong.append(f"{name}: {option} reads {dotted!r}{missing}.")
     return types, wrong
 
 
@@ -131,6 +160,14 @@ def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str
     except Undecided as why:
         return f"The result of {kind} does not decide its condition {condition.source!r}: {_inside(why)}"
     return f"The result of {kind} violates {condition.source!r}: do not use it, make a new plan from what was observed."
+
+
+def applies(condition: Condition, args: Any) -> str | None:
+    """Why a call with these arguments needs an approval, in a few words; None if the condition is false for them."""
+    try:
+        return condition.source if condition.holds({"args": args}) else None
+    except Undecided as why:  # rather one approval too many
+        return f"{condition.source}, which these arguments do not decide: {_inside(why).rstrip('.')}"
 
 
 def condition_value(dump: Callable[..., Any]) -> Any:

@@ -60,6 +60,12 @@ class Kind:
     def ensure(self) -> Condition | None:
         return Condition.read(self.spec.ensure) if self.spec.ensure else None
 
+    @cached_property
+    def approve(self) -> Condition | str | None:
+        """When a person must approve a call: "always", or a condition over its arguments; None for never."""
+        declared = self.spec.approve
+        return declared if declared in (None, conditions.ALWAYS) else Condition.read(declared)
+
     def parse(self, args: JsonValue) -> BaseModel:
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
         return self.args.model_validate_json(canonical(args))
@@ -108,6 +114,8 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
         given[option] = companions.as_data(given[option], args)
     if tool.options.fallback:
         given["fallback"] = tool.options.fallback.__name__
+    if given["approve"] == conditions.NEVER:
+        del given["approve"]
     if tool.pure:
         given |= {"pure": True, "timeout": min(tool.options.timeout, routing.PURE_TIMEOUT)}
     return ToolSpec.model_validate(
@@ -134,6 +142,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     if companions.is_model(first):
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))
+        yield from conditions.approval_mistakes(tool.__name__, tool.options.approve, first)
     if "return" not in hints or hints["return"] is type(None):
         yield f"{tool.__name__}: the result has no type: annotate it, e.g. -> Price (a pydantic model)."
 

@@ -80,6 +80,8 @@ class ToolOptions:
     """The tool that the workflow calls with the same arguments if the last retry of this tool has failed."""
     ensure: str | None = None
     """A condition over `args` and `result`; the worker rejects a result for which the condition is not true."""
+    approve: str = "never"
+    """Which calls a person must approve: `never`, `always`, or a condition over `args`, e.g. `args.amount > 500`."""
     raises: Raises = field(default_factory=dict)
     """What the exceptions of a library are that no table of `activities/borders` knows: by class, a code of
     docs/errors.md, `fault(...)`, or a function that returns one of them."""
