@@ -220,7 +220,7 @@ class Execution:
         """
         planned, shown, given = record.args, self._digest(record), request.given_args
         record.args, record.approval, request.given_args = {**(planned or {}), **given}, None, {}
-        fault = await self._attempt(record, approve="all")
+        fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
             record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
             request.refused = ""
@@ -237,9 +237,21 @@ class Execution:
     async def _provide(self, record: StepRecord, request: HumanRequest) -> Fault | None:
         """Complete a step with the result that a person provides; return why that is none of its results."""
         record.fencing_token += 1  # it takes over what an attempt with an unknown outcome has claimed
-        fault = await self._attempt(record, provided=Provided(result=request.result))
+        fault = await self._check(record, provided=Provided(result=request.result))
         request.result, request.refused = None, fault.reason if fault else ""
         return fault
+
+    async def _check(self, record: StepRecord, **told: Any) -> Fault | None:
+        """Let a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is."""
+        while True:
+            fault = await self._attempt(record, **told)
+            if fault is None:
+                return None
+            fault = fault.model_copy(update={"applied": Applied.NONE})
+            decision = decide(fault, self._spec(record), self._remaining(record, None))
+            if not isinstance(decision, Wait):
+                return fault
+            await self._wait(record, fault, decision.seconds)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
         mine = max(number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)

@@ -44,9 +44,14 @@ async def answer(handle: WorkflowHandle[AgentWorkflow, Outcome], choice: str, gi
     await handle.execute_update(choice, {"request": "r1", **given}, id="r1-answer")
 
 
-@pytest.mark.parametrize("kind", ["order", "spend"])
-@pytest.mark.parametrize("failpoint", Failpoint)
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.full)])
+CASES = [(kind, failpoint, rounds) for rounds in (1, 5) for kind in ("order", "spend") for failpoint in Failpoint]
+QUICK = (("order", Failpoint.AFTER_CLAIM, 1), ("spend", Failpoint.AFTER_COMMIT, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "failpoint", "rounds"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.full) for case in CASES],
+)
 @pytest.mark.timeout(600)
 async def test_what_was_approved_is_done_once(
     client: Client, server: DevServer, tmp_path: Path, kind: str, failpoint: Failpoint, rounds: int
