@@ -30,6 +30,9 @@ BROKEN, ASKED = "get_price=401", "get the price of A-17"
 USUAL_UI = "http://localhost:8233"
 """Shown instead of the free port of this run, so that two runs give equal pictures."""
 
+TO_APPROVE = ("--task", "book a slot for the team at 16:00", "--approve", "effects", "--on-escalation", "wait")
+"""A task that waits until a person approves its call."""
+
 COLUMNS, ROWS = 80, 50
 THEME = TerminalTheme(
     background=(22, 27, 34),
@@ -122,9 +125,13 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
         left = left_by(starter(*words), plain)
         yield f"{name}.svg", drawing(_typed(*words) + left, "Replan", name).encode()
     replanned = _page_of(playground, "show")
+    _page_of(playground, *TO_APPROVE)
+    waiting = _page_of(playground, "show")
     with browser_page(CHOSEN) as page:
         yield "web-ui.png", _timeline(page, replanned)
         yield "web-ui-details.png", _details(page, escalated)
+        yield "web-ui-waiting.png", _details(page, waiting)
+        yield "web-ui-answer.png", _answers(page)
 
 
 def _typed(*words: str) -> str:
@@ -251,6 +258,18 @@ def _details(page: "Page", url: str) -> bytes:
     page.locator("iframe").nth(CURRENT_DETAILS).content_frame.locator("strong").first.wait_for()
     page.wait_for_timeout(SETTLING_MS)
     return _cut_out(page, page.get_by_test_id("workflow-id-heading"), page.locator("iframe"))
+
+
+def _answers(page: "Page") -> bytes:
+    """The dialog that sends an Update, with the list of answers, on the page of a task that waits."""
+    page.get_by_role("button", name="More Actions").click()
+    page.get_by_role("menuitem", name="Send an Update").click()
+    page.get_by_test_id("update-select-button").last.click()
+    page.get_by_text("Make this call: ").last.wait_for()
+    page.wait_for_timeout(SETTLING_MS)
+    dialog = page.locator("[role=dialog]:visible, dialog[open]").last
+    picture: bytes = dialog.screenshot()
+    return picture
 
 
 def _cut_out(page: "Page", first: "Locator", last: "Locator") -> bytes:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
-from replan import Busy, Refused, Tool, Unreachable, tool
+from replan import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, calls, finishes, proposes
 from replan.testing.script import step as written
 from runtime.client import connect
@@ -26,6 +26,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
+from tests.workflows.history import until
 from workflows import attributes
 from workflows.plan import Answer, Step
 from workflows.task import Task
@@ -105,7 +106,20 @@ def tools() -> list[Tool[..., Any]]:
             time.sleep(1.5)
         return Said(said=args.word)
 
-    return [say, down, flaky, put_back, pick, broken, slow, shout, stalled]
+    @tool.idempotent(approve="always")
+    async def spend(args: Word) -> Said:
+        """Spend a word."""
+        return Said(said=args.word)
+
+    @tool.idempotent
+    async def locked(args: Word) -> Said:
+        """Open with a key that is missing at the first call with each word."""
+        calls.append(args.word)
+        if calls.count(args.word) == 1:
+            raise NeedsPerson("The key is missing.", code="unauthorized")
+        return Said(said=args.word)
+
+    return [say, down, flaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,8 @@ class Scenario:
     """Other fields of the task."""
     says: tuple[Response, ...] = ()
     """What a model says, where one plans."""
+    answers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """What people answer to the requests of the task, in order: the Update, and what is sent with it."""
     after_another: bool = False
     """Whether another model is asked first, which cannot be used."""
 
@@ -128,6 +144,7 @@ class Scenario:
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
 AGAIN = plan(step("a-2", "pick", word="free"), step("c", "say", "a-2", word="later"), because="a was taken")
 
+WAITS: dict[str, Any] = {"on_escalation": "wait"}
 REACT: dict[str, Any] = {"strategy": "react"}
 SAID = calls(ModelCall("say", {"word": "x"}))
 SAID_TWICE = calls(ModelCall("say", {"word": "y"}), ModelCall("say", {"word": "z"}))
@@ -172,6 +189,36 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("compacted", says=(*(SAID,) * 4, TOO_LONG, ModelReply(text="x was said four times"), TEXT), more=REACT),
     Scenario("failed_over", says=(proposes(written("a", "say", word="x")), finishes()), after_another=True),
     Scenario("outlasted", says=(*(ModelError(529, "overloaded_error"),) * 9, finishes("at last"))),
+    Scenario(
+        "approved",
+        [
+            plan(step("a", "spend", word="a"), step("b", "spend", "a", word="b"), step("c", "spend", "b", word="c")),
+            plan(step("d", "say", word="d")),
+            DONE,
+        ],
+        more=WAITS,
+        answers=(("approve", {}), ("edit", {"args": {"word": "e"}}), ("reject", {"reason": "Not this."})),
+    ),
+    Scenario(
+        "answered",
+        [plan(step("a", "locked", word="a"), step("b", "locked", "a", word="b"), step("c", "locked", word="c")), DONE],
+        more=WAITS,
+        answers=(("retry", {}), ("skip", {}), ("provide", {"result": {"said": "b"}})),
+    ),
+    Scenario(
+        "hinted",
+        [plan(step("a", "locked", word="x")), plan(step("b", "say", word="x")), DONE],
+        more=WAITS,
+        answers=(("replan", {"hint": "Say it."}),),
+    ),
+    Scenario("unanswered", [plan(step("a", "locked", word="x"))], more={**WAITS, "answer_within": 1}),
+    Scenario(
+        "extended",
+        [plan(step("a", "say", word="x"), step("b", "say", "a", word="y")), DONE],
+        limits={"tool_calls": 1},
+        more=WAITS,
+        answers=(("extend", {"tool_calls": 5}),),
+    ),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
 
@@ -184,6 +231,10 @@ async def record(stage: Stage, scenario: Scenario) -> str:
     if scenario.cancel:
         await asyncio.sleep(1)
         await handle.cancel()
+    for number, (choice, given) in enumerate(scenario.answers, start=1):
+        asked = (await until(handle, lambda now, number=number: len(now.requests) >= number)).requests[number - 1]
+        shown = {"call": asked.call.code} if asked.call and choice in ("approve", "edit") else {}
+        await handle.execute_update(choice, {"request": asked.id, "by": "ann", **shown, **given})
     await outcome(handle)
     history = (await handle.fetch_history()).to_json_dict()
     return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)

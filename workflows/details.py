@@ -119,12 +119,13 @@ def _requests(progress: Progress) -> list[str]:
             "",
         ]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
+    answer = f"python starter.py answer {progress.task_id} {first.choices[0].value}"
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",
         "",
         *asked,
-        f"More actions > Update: {choices}. Or: `python starter.py answer {progress.task_id} {first.choices[0].value}`",
+        f"More Actions > Send an Update: {choices}. Or: `{answer}`",
     ]
 
 
