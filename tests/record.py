@@ -26,7 +26,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
-from tests.workflows.history import until
+from tests.workflows.test_agent_people import asked
 from workflows import attributes
 from workflows.plan import Answer, Step
 from workflows.task import Task
@@ -201,9 +201,12 @@ SCENARIOS: Sequence[Scenario] = (
     ),
     Scenario(
         "answered",
-        [plan(step("a", "locked", word="a"), step("b", "locked", "a", word="b"), step("c", "locked", word="c")), DONE],
+        [
+            plan(step("a", "locked", word="a"), step("b", "locked", "a", word="b"), step("c", "locked", "b", word="c")),
+            DONE,
+        ],
         more=WAITS,
-        answers=(("retry", {}), ("skip", {}), ("provide", {"result": {"said": "b"}})),
+        answers=(("retry", {}), ("provide", {"result": {"said": "b"}}), ("skip", {})),
     ),
     Scenario(
         "hinted",
@@ -214,7 +217,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("unanswered", [plan(step("a", "locked", word="x"))], more={**WAITS, "answer_within": 1}),
     Scenario(
         "extended",
-        [plan(step("a", "say", word="x"), step("b", "say", "a", word="y")), DONE],
+        [plan(step("a", "say", word="x")), plan(step("b", "say", word="y")), DONE],
         limits={"tool_calls": 1},
         more=WAITS,
         answers=(("extend", {"tool_calls": 5}),),
@@ -232,9 +235,9 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         await asyncio.sleep(1)
         await handle.cancel()
     for number, (choice, given) in enumerate(scenario.answers, start=1):
-        asked = (await until(handle, lambda now, number=number: len(now.requests) >= number)).requests[number - 1]
-        shown = {"call": asked.call.code} if asked.call and choice in ("approve", "edit") else {}
-        await handle.execute_update(choice, {"request": asked.id, "by": "ann", **shown, **given})
+        request = await asked(handle, number)
+        shown = {"call": request.call.code} if request.call and choice in ("approve", "edit") else {}
+        await handle.execute_update(choice, {"request": request.id, "by": "ann", **shown, **given})
     await outcome(handle)
     history = (await handle.fetch_history()).to_json_dict()
     return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)
