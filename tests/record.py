@@ -217,10 +217,10 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("unanswered", [plan(step("a", "locked", word="x"))], more={**WAITS, "answer_within": 1}),
     Scenario(
         "extended",
-        [plan(step("a", "say", word="x")), plan(step("b", "say", word="y")), DONE],
-        limits={"tool_calls": 1},
+        [PICK, AGAIN, DONE],
+        limits={"replans": 0},
         more=WAITS,
-        answers=(("extend", {"tool_calls": 5}),),
+        answers=(("extend", {"replans": 1}),),
     ),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
