@@ -15,8 +15,10 @@ from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities import deadline
+from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
 from activities.boundary.tool_loop import ToolLoop
 from activities.providers.fallback import FallbackModel
@@ -29,6 +31,7 @@ from activities.toolbox.resources import Resources
 from replan import Tool
 from workflows.catalogue import Price
 from workflows.faults import Fault
+from workflows.header import HEADER, CallHeader
 from workflows.plan import StepReturn
 
 
@@ -48,9 +51,13 @@ class Bench:
         run: str | None = None,
         heartbeats: Sequence[Any] = (),
         environment: ActivityEnvironment | None = None,
+        header: CallHeader | None = None,
         **args: JsonValue,
     ) -> StepReturn:
-        """Run the tool's activity once, as a worker does; each call has a key of its own, unless they share a `run`."""
+        """Run the tool's activity once, as a worker does; each call has a key of its own, unless they share a `run`.
+
+        `header` is what the workflow tells besides the arguments.
+        """
         chosen = environment or ActivityEnvironment()
         chosen.payload_converter = pydantic_data_converter.payload_converter
         info = replace(chosen.info, attempt=attempt, heartbeat_details=heartbeats)
@@ -59,8 +66,15 @@ class Bench:
         )
         payload = RawValue(chosen.payload_converter.to_payload(args))
         kind = Registry([tool, *filter(None, [tool.options.fallback])])[tool.__name__]
-        back: StepReturn = await chosen.run(self.boundary.activity(kind), payload)
-        return back
+        headers = {HEADER: chosen.payload_converter.to_payload(header)} if header else {}
+
+        async def intercepted(payload: RawValue) -> StepReturn:
+            inbound = HeaderInterceptor().intercept_activity(_Innermost())
+            called = ExecuteActivityInput(self.boundary.activity(kind), [payload], None, headers)
+            back: StepReturn = await inbound.execute_activity(called)
+            return back
+
+        return await chosen.run(intercepted, payload)
 
     async def fails(self, tool: Tool[..., Any], **more: Any) -> tuple[Fault, ApplicationError]:
         """Run it once and return how it failed."""
@@ -74,6 +88,14 @@ class Bench:
         """The first column of what a query finds."""
         async with self.engine.begin() as connection:
             return [row[0] for row in await connection.execute(text(statement))]
+
+
+class _Innermost(ActivityInboundInterceptor):
+    def __init__(self) -> None:
+        """There is no next one."""
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        return await input.fn(*input.args)
 
 
 @asynccontextmanager

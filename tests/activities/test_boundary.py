@@ -13,10 +13,13 @@ from sqlalchemy import text
 
 from activities.boundary.boundary import MAX_RESULT
 from activities.toolbox.injection import folder
-from replan import Documents, NeedsPerson, Refused, Tool, Transaction, tool
+from replan import Documents, Key, NeedsPerson, Refused, Tool, Transaction, tool
 from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
+from workflows import ids
 from workflows.faults import Applied, Code, Quadrant
+from workflows.header import Approval, CallHeader
+from workflows.plan import digest
 
 HIDDEN = "sk-secret"
 
@@ -303,3 +306,45 @@ async def test_a_worker_without_documents_says_how_to_give_some(tmp_path: Path) 
         Code.NEEDS_PERSON,
         "This worker has no documents: start it with --documents DIR.",
     )
+
+
+@tool.keyed(approve="args.number > 5")
+async def spend(args: Word, key: Key) -> Said:
+    """Spend a number."""
+    return Said(said=str(args.number))
+
+
+def approved(number: int, *, run: str = "a-run", key: str = "a-key", allowed: int | None = None) -> Approval:
+    """An approval of a call that spends a number."""
+    shown, meant = (digest("spend", {"number": one}) for one in (number, number if allowed is None else allowed))
+    return Approval(code=ids.approval_code(run, key, shown), shown=shown, allowed=meant)
+
+
+VOID: dict[str, tuple[int, Approval | None]] = {
+    "none": (9, None),
+    "of other arguments": (9, approved(8)),
+    "of another step": (9, approved(9, key="another-key")),
+    "of the run before a reset": (9, approved(9, run="another-run")),
+    "of what was edited": (9, approved(9, allowed=8)),
+    "for a code that nobody was shown": (9, approved(9).model_copy(update={"code": "123456123456"})),
+}
+
+
+@pytest.mark.parametrize(("number", "approval"), VOID.values(), ids=VOID)
+async def test_a_call_that_differs_from_the_approved_one_is_refused(
+    calls: Bench, number: int, approval: Approval | None
+) -> None:
+    """Before anything is called; it had no effect, and counts as no attempt."""
+    header = CallHeader(key="a-key", approval=approval)
+    fault, _ = await calls.fails(spend, run="a-run", header=header, number=number)
+
+    assert (fault.code, fault.applied, fault.taken) == (Code.NEEDS_APPROVAL, Applied.NONE, 0)
+
+
+@pytest.mark.parametrize(("number", "approval"), [(5, None), (9, approved(9)), (7, approved(9, allowed=7))])
+async def test_the_approved_call_is_made(calls: Bench, number: int, approval: Approval | None) -> None:
+    """And one for which the condition is false; what a person edited is what may be called."""
+    header = CallHeader(key="a-key", approval=approval)
+    back = await calls.call(spend, run="a-run", header=header, number=number)
+
+    assert back.result == {"said": str(number)}
