@@ -41,11 +41,15 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
 
 def _only_checked(story: Story, call: Call) -> bool:
     """Whether a call only checked the arguments that a person had edited, and accepted them."""
-    if call.failing is None or call.failing.code is not Code.NEEDS_APPROVAL or story.request_after(call):
-        return False
+    return _checks_edit(story, call) and not story.request_after(call)
+
+
+def _checks_edit(story: Story, call: Call) -> bool:
     answers = [one.answer for one in story.requests if one.step == call.step and one.answer]
     before = [one for one in answers if one.event < call.scheduled]
-    return bool(before) and before[-1].choice is Choice.EDIT
+    if not before or before[-1].choice is not Choice.EDIT:
+        return False
+    return not any(before[-1].event < one.scheduled < call.scheduled for one in story.history.of_step(call.step))
 
 
 def call_item(
@@ -143,6 +147,8 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
             return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
         case "escalate" if call.is_undo:
             return "A rollback is not re-planned: what cannot be undone is left to a person"
+        case "ask" if _checks_edit(story, call):
+            return "A person had given these arguments, so a person is asked again"
         case "escalate" | "ask":
             return words.why_escalated(failing, is_own=call.is_own)
         case _:

@@ -1,0 +1,120 @@
+"""A person approves, edits or rejects a call in a second terminal, and reads later what was decided."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from runtime.dev_server import DevServer
+from tests.console.desk import Desk, desk
+from tests.console.test_people import Console
+from tests.harness import outcome, plan, step
+from tests.processes import Processes
+from tests.workflows.history import Handle, until
+from workflows.task import Task
+
+WRITE = plan(step("first", "look", word="a"), step("noted", "write", "first", word="dunlin"))
+AGAIN = plan(step("second", "write", word="ruff"))
+
+
+@pytest.fixture
+def console(server: DevServer, tmp_path: Path) -> Console:
+    """Commands for the shared server."""
+    return Console(Processes(server.address, tmp_path))
+
+
+@pytest.fixture
+async def writing(client: Client, tmp_path: Path) -> AsyncIterator[tuple[Desk, Handle]]:
+    """A task that waits until somebody approves what it wants to write."""
+    async with desk(client, tmp_path, WRITE) as writer:
+        yield writer, await asking(writer)
+
+
+async def asking(writer: Desk) -> Handle:
+    """A task that waits for an approval."""
+    handle = await writer.begin(Task(text="a task", on_escalation="wait", approve="effects"))
+    await until(handle, lambda now: bool(now.requests))
+    return handle
+
+
+async def test_a_call_is_shown_and_approved(writing: tuple[Desk, Handle], console: Console) -> None:
+    """With each argument, and with what is approved when it is approved."""
+    desk, handle = writing
+    asked = await console("answer", handle.id)
+    document = await console.document("answer", handle.id)
+    listed = await console("list", "--status", "waiting")
+    done = await console("answer", handle.id, "approve", "--by", "ann")
+    await until(handle, lambda now: len(now.requests) == 1 and not now.open_requests)
+
+    call = "    Call: write (idempotent, with no tool that undoes it)\n      word: dunlin\n"
+    assert "? r1 noted: write needs approval (the task asks for effects)." in asked.stdout
+    assert call in asked.stdout
+    assert f"    python starter.py answer {handle.id} edit --args JSON\n" in asked.stdout
+    assert document["requests"][0]["call"]["args"] == {"word": "dunlin"}
+    assert "noted: write needs approval" in listed.stdout
+    assert "dunlin" not in listed.stdout, "a list shows no arguments"
+    assert done.returncode == 0, done.stderr
+    assert call in done.stdout
+    assert f"{handle.id} took the answer: r1: approve." in done.stdout
+    await desk.called("write dunlin")
+
+
+async def test_what_was_edited_is_told(writing: tuple[Desk, Handle], console: Console) -> None:
+    """By show and by explain, with who and what."""
+    desk, handle = writing
+    wrong = await console("answer", handle.id, "edit", "--args", '{"word": 7}')
+    done = await console("answer", handle.id, "edit", "--args", '{"word": "knot"}', "--by", "ann")
+    assert (wrong.returncode, done.returncode) == (1, 0), wrong.stderr + done.stderr
+    ended = await outcome(handle)
+    shown = await console.document("show", handle.id)
+    explained = await console("explain", handle.id)
+
+    assert (wrong.returncode, done.returncode) == (1, 0), done.stderr
+    assert "The arguments were not accepted: The arguments do not fit write: 'word'" in wrong.stderr
+    assert (desk.calls["write knot"], desk.calls["write dunlin"], ended.status) == (1, 0, "completed")
+    assert shown["requests"][1]["answer"]["edited"] == {"word": {"was": "dunlin", "now": "knot"}}
+    assert shown["steps"][1]["args"] == {"word": "knot"}
+    assert "noted (write) was not called (needs_approval): write needs approval (the task asks for effects)." in (
+        explained.stdout
+    )
+    assert "and ann answered edit after" in explained.stdout
+    assert ': word = "knot".' in explained.stdout
+    assert "This call with these arguments was made, and succeeded." in explained.stdout
+
+
+async def test_a_rejection_is_told(client: Client, tmp_path: Path, console: Console) -> None:
+    """With its reason, and the plan that followed; its new call is asked about, too."""
+    async with desk(client, tmp_path, WRITE, AGAIN) as writer:
+        handle = await asking(writer)
+        done = await console("answer", handle.id, "reject", "--reason", "Not that bird.", "--by", "bob")
+        await until(handle, lambda now: len(now.requests) == 2)
+        await console("answer", handle.id, "approve", "--request", "r2")
+        ended = await outcome(handle)
+        explained = await console("explain", handle.id)
+
+    assert done.returncode == 0, done.stderr
+    assert (writer.calls["write dunlin"], writer.calls["write ruff"], ended.replans) == (0, 1, 1)
+    assert "bob answered reject after" in explained.stdout
+    assert ': "Not that bird".' in explained.stdout
+    assert "noted was rejected (rejected): A person rejected the call of write: Not that bird." in explained.stdout
+
+
+WRONG = {
+    "edit without arguments": (("edit",), 2, "edit needs --args"),
+    "no object": (("edit", "--args", "[1]"), 2, "--args"),
+    "a reason for an approval": (("approve", "--reason", "x"), 2, "--reason goes with reject or skip or abort"),
+    "no such request": (("approve", "--request", "r7"), 1, "No such call waits for an approval"),
+    "another answer": (("retry",), 1, "takes approve, reject, edit, abort, and not retry"),
+}
+
+
+async def test_what_cannot_be_answered_changes_nothing(writing: tuple[Desk, Handle], console: Console) -> None:
+    """And says why."""
+    _, handle = writing
+    for words, code, says in WRONG.values():
+        said = await console("answer", handle.id, *words)
+        assert (said.returncode, says in said.stderr) == (code, True), said.stderr
+    progress = await handle.query("progress", result_type=dict)
+
+    assert [one["answer"] for one in progress["requests"]] == [None]
