@@ -60,6 +60,12 @@ def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
         raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
 
 
+def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
+    """The fields with which an answer names what the person saw: the request and, of an approval, the call."""
+    is_for_call = request.call and "call" in GIVEN[choice].model_fields
+    return {"request": request.id, **({"call": request.call.code} if request.call and is_for_call else {})}
+
+
 async def open_requests(handle: Handle) -> list[HumanRequest]:
     """The open requests of a task, the oldest first. If no worker answers, only the oldest, as far as it is published.
 

@@ -1,6 +1,5 @@
 """`answer`: answer a request of a task that waits for a person, or show what it asks."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +9,8 @@ from client import people, tasks
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable, starter
+from console.answers import given_of
 from console.commands import show
-from console.commands.call import read_json
 from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
@@ -21,17 +20,6 @@ from workflows.plan import nearest
 
 ANSWERS = tuple(choice.value for choice in Choice if choice is not Choice.EXTEND)
 """The values of CHOICE; `extend` is a command of its own."""
-FOR: Mapping[str, tuple[Choice, ...]] = {
-    "hint": (Choice.REPLAN,),
-    "reason": (Choice.REJECT, Choice.SKIP, Choice.ABORT),
-    "args": (Choice.EDIT,),
-    "result": (Choice.PROVIDE,),
-    "text": (Choice.REPLY,),
-    "undo": (Choice.ABORT,),
-}
-"""By option, the answers that take it."""
-NEEDED = {Choice.EDIT: "args", Choice.PROVIDE: "result", Choice.REPLY: "text"}
-"""By answer, the option without which it says nothing."""
 
 Request = Annotated[
     str | None, typer.Option("--request", metavar="REQUEST", help="Which request, if several are open, e.g. r2.")
@@ -71,18 +59,17 @@ async def answer_command(
         client = await common.connected()
         return await print_requests(client, await tasks.find_task(client, id), common)
     chosen = _choice(choice)
-    sent = _given(chosen, options)
+    sent = given_of(chosen, options)
     people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
     if chosen in (Choice.APPROVE, Choice.EDIT):
         shown = await people.request_to_approve(handle, request)
-        sent |= {"call": shown.call.code if shown.call else ""}
-        request = shown.id
+        sent |= people.reference_to(shown, chosen)
         if chosen is Choice.APPROVE and not common.json:
             for line in requests.call_lines(shown):
                 show.say(line)
-    return await send(handle, common, chosen, **sent, **_who(request, by))
+    return await send(handle, common, chosen, **_who(request, by) | sent)
 
 
 def _choice(name: str) -> Choice:
@@ -90,20 +77,6 @@ def _choice(name: str) -> Choice:
         reason = f"There is no answer {name!r}{nearest(name, ANSWERS)}"
         raise Problem("usage", reason, f"it is one of {', '.join(ANSWERS)}; `extend` gives a task more")
     return Choice(name)
-
-
-def _given(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if choice not in FOR[name]:
-            goes_with = " or ".join(one.value for one in FOR[name])
-            raise Problem("usage", f"--{name} goes with {goes_with}, and not with {choice.value}", "leave it out")
-    needed = NEEDED.get(choice)
-    if needed and not str(options.get(needed, "")).strip():
-        raise Problem("usage", f"{choice.value} needs --{needed}", f"write {choice.value} {requests.GIVES[choice][0]}")
-    for name in ("result", "args"):
-        if name in options:
-            return {name: read_json(options[name], f"--{name} is", """write JSON, e.g. '{"id": 7}', or @FILE""")}
-    return dict(options)
 
 
 def _who(request: str | None, by: str | None) -> dict[str, str]:

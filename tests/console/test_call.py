@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from client.problem import Problem
-from console.commands.call import read_arguments
+from console.arguments import read_arguments
 from console.exits import OF_PROBLEM
 from replan import tool
 from runtime.dev_server import DevServer

@@ -135,7 +135,7 @@ WRONG = {
     "an option without an answer": (("answer", "x", "--hint", "y"), "--hint goes with an answer"),
     "no text": (("answer", "x", "reply"), "reply needs --text"),
     "no result": (("answer", "x", "provide"), "provide needs --result"),
-    "no JSON": (("answer", "x", "provide", "--result", "{"), "--result is not JSON ("),
+    "no JSON": (("answer", "x", "provide", "--result", "{"), "The result is not JSON ("),
     "too long": (("answer", "x", "replan", "--hint", "y" * 5000), "--hint "),
     "nothing more": (("extend", "x"), "extend needs to know what to give"),
     "no time": (("start", "--task", "x", "--answer-within", "soon"), "--answer-within 'soon' is no duration"),
@@ -249,13 +249,14 @@ async def test_without_a_terminal_following_ends(signing: tuple[Desk, Handle], c
     assert (events[-1]["event"], events[-1]["document"]["status"]) == ("end", "waiting")
 
 
-async def test_at_a_terminal_it_is_followed_until_somebody_answers(
+async def test_where_nobody_can_type_it_is_followed_until_somebody_answers(
     signing: tuple[Desk, Handle], console: Console, server: DevServer
 ) -> None:
     """The request stands below the tree, with the command for a second terminal."""
     _, handle = signing
     environment = {"TEMPORAL_ADDRESS": server.address}
-    with Terminal(starter(ROOT, "show", handle.id, "--follow"), environment, ROOT) as terminal:
+    without_keys = ["sh", "-c", '"$@" </dev/null', "sh", *starter(ROOT, "show", handle.id, "--follow")]
+    with Terminal(without_keys, environment, ROOT) as terminal:
         await terminal.until("r1 signed: The key is missing.")
         await terminal.until("Answer: python starter.py answer ")
         await console("answer", handle.id, "retry", "--by", "ann")

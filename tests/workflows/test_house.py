@@ -25,7 +25,19 @@ ORDER: Mapping[str, Sequence[str]] = {
         "registration",
     ),
     "client": ("text", "problem", "connection", "tasks", "workflow_task", "history"),
-    "console": ("exits", "options", "render", "explain", "confirm", "commands", "entry", "app"),
+    "console": (
+        "exits",
+        "options",
+        "arguments",
+        "render",
+        "explain",
+        "confirm",
+        "answers",
+        "prompt",
+        "commands",
+        "entry",
+        "app",
+    ),
 }
 """From the ground up: a module imports only from those that stand before its own. What is not named stands on top."""
 ENTRIES = {
