@@ -271,6 +271,8 @@ class Follower:
         self._view = view
         # Whether a person watches. If not, a task that only a person can repair is not followed for ever.
         self._is_attended = is_attended
+        self.snapshot: Snapshot | None = None
+        """The newest progress of the task; None before a worker has told it."""
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
         """The failure that was last passed to the view; None while the workflow task does not fail."""
@@ -362,7 +364,7 @@ class Follower:
         if (found.snapshot or found.failing) and self._silent is Silent.WORKER:
             self._again(Silent.WORKER)
         if found.snapshot:
-            self._heard = time.monotonic()
+            self._heard, self.snapshot = time.monotonic(), found.snapshot
             self._view.see(found.snapshot)
         elif not (found.closed or found.failing or self._silent) and time.monotonic() - self._heard > PATIENCE_SECONDS:
             self._silent = Silent.WORKER

@@ -1,6 +1,7 @@
 """`show`: print a task once, follow it, or print one result. `start` follows its new task with this module, too."""
 
 import asyncio
+import functools
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription
 
-from client import tasks
+from client import people, tasks
 from client.connection import ui_url
 from client.effects import with_reset_point
 from client.follow import Follower, Snapshot, View, fetch_state
@@ -29,11 +30,13 @@ from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
 from console.explain import words, world
 from console.options import Common, Jsonl, TaskId
+from console.prompt import PromptView
 from console.render import document, requests, tree
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
 from console.render.tree import WIDTH
 from console.render.views import EventsView, LinesView, StderrView
+from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
 from workflows.inspect import PayloadInquiry
 from workflows.outcome import Outcome
@@ -129,13 +132,20 @@ def draws_in_place() -> bool:
 
 async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
     """Follow a task with a view until it ends; Ctrl-C leaves the task running and prints how to follow it again."""
+    follower = Follower(client, handle, view, is_attended=is_attended)
     try:
         with view:
-            return await Follower(client, handle, view, is_attended=is_attended).to_the_end()
+            return await follower.to_the_end()
     except asyncio.CancelledError:  # of Ctrl-C
-        follow, stop = starter("show", handle.id, "--follow"), starter("cancel", handle.id)
-        ways = f"\nFollow: {follow}\nStop:   {stop}" if sys.stderr.isatty() else f" Follow: {follow}  Stop: {stop}"
-        print(f"\ndetached; still running.{ways}", file=sys.stderr)
+        ways = {"Follow": starter("show", handle.id, "--follow"), "Stop": starter("cancel", handle.id)}
+        goes_on = "running"
+        if follower.snapshot and any(one.is_open for one in follower.snapshot.outcome.requests):
+            goes_on, ways = "waiting for an answer", {"Answer": starter("answer", handle.id), **ways}
+        if sys.stderr.isatty():
+            said = "".join(f"\n{f'{way}:':<8}{command}" for way, command in ways.items())
+        else:
+            said = " " + "  ".join(f"{way}: {command}" for way, command in ways.items())
+        print(f"\ndetached; still {goes_on}.{said}", file=sys.stderr)
         raise
 
 
@@ -192,6 +202,9 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
         return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
         return StderrView(common)
+    if draws_in_place() and common.is_interactive:
+        newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)  # also after a reset
+        return PromptView(common, handle.id, place, sys.stdout, functools.partial(people.answer, newest))
     if draws_in_place():
         return LiveView(common, handle.id, place, sys.stdout)
     return LinesView(common, place, say, _width())

@@ -16,7 +16,7 @@ from client.text import printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import requests, tree
-from console.render.terminal import Screen, TerminalEcho, cut_line, terminal_size, wrap
+from console.render.terminal import Keyboard, Screen, cut_line, terminal_size, wrap
 from console.render.tree import LineGroup, LiveState, RowLayout
 from console.render.views import busy_state, no_answer, workflow_task_state
 from workflows.inspect import Capacity
@@ -35,7 +35,7 @@ class LiveView(View):
 
     def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO) -> None:
         self._common, self._id, self._ui_url, self._out = common, id, ui_url, out
-        self._screen, self._echo = Screen(out), TerminalEcho()
+        self._screen, self._keyboard = Screen(out), Keyboard()
         self._snapshot: Snapshot | None = None
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
@@ -43,7 +43,7 @@ class LiveView(View):
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> Self:
-        self._echo.turn_off()
+        self._keyboard.turn_echo_off()
         self._before = signal.signal(signal.SIGCONT, self._resume)  # a handler of the loop would run too late
         loop = asyncio.get_running_loop()
         for number in ENDING_SIGNALS:  # without a handler, they would leave the terminal without echo
@@ -58,7 +58,8 @@ class LiveView(View):
         for number in ENDING_SIGNALS:
             loop.remove_signal_handler(number)
         signal.signal(signal.SIGCONT, self._before)
-        self._echo.restore()
+        self._keyboard.restore()
+        self._screen.end_line()
 
     def see(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -91,14 +92,24 @@ class LiveView(View):
     def _draw(self) -> None:
         columns, rows = terminal_size(self._out)
         width, height = columns - 1, rows - 1  # the cursor stays below the frame and never in the last column
-        self._screen.draw(fit_frame(self._frame(width, height), width, height))
+        self._screen.draw(fit_frame(self._frame(width, height), width, height), is_open=self._takes_keys)
+
+    @property
+    def _takes_keys(self) -> bool:
+        """Whether the last line of the frame is the line that a person types."""
+        return False
 
     def _frame(self, width: int, height: int) -> list[str]:
         if self._snapshot is None:
             for_what = "a worker that can go on" if self._failing else "a worker"
             head = printable("  ".join(filter(None, [self._id, f"waiting for {for_what}", self._ui_url])))
             return _wrapped([head, *self._notes()], width)
-        return running_frame(self._snapshot, self._ui_url, self._notes(), width, height)
+        below = [*self._notes(), *self._asked(self._snapshot.outcome, width, height)]
+        return running_frame(self._snapshot, self._ui_url, below, width, height)
+
+    def _asked(self, outcome: Outcome, width: int, height: int) -> list[str]:
+        """What the task asks of people; in a second terminal they can answer."""
+        return requests.lines(outcome)
 
     def _notes(self) -> list[str]:
         notes = [f"  {no_answer(self._silent, self._common.queue)}"] if self._silent else []
@@ -107,12 +118,13 @@ class LiveView(View):
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
         # The process was suspended, and the shell had the terminal: its output stays, the next frame is drawn below.
-        self._echo.turn_off()
+        self._keyboard.turn_echo_off()
         self._screen.leave_frame()
 
     def _die(self, number: signal.Signals) -> None:
         try:
-            self._echo.restore()
+            self._keyboard.restore()
+            self._screen.end_line()
         finally:  # also if the terminal is gone
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -129,17 +141,16 @@ class CallView(LiveView):
             return super()._frame(width, height)
         outcome, live = self._snapshot.outcome, LiveState.of(self._snapshot)
         steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
-        asked = requests.lines(outcome)
-        return _wrapped([*steps, *asked, _state_line(outcome, live.at), *self._notes()], width)
+        asked = self._asked(outcome, width, height)
+        return _wrapped([*steps, _state_line(outcome, live.at), *self._notes(), *asked], width)
 
 
-def running_frame(snapshot: Snapshot, ui_url: str | None, notes: Sequence[str], width: int, height: int) -> list[str]:
-    """A frame for a running task: the heading, as much of the tree as fits into `height` lines, the state, `notes`."""
+def running_frame(snapshot: Snapshot, ui_url: str | None, below: Sequence[str], width: int, height: int) -> list[str]:
+    """A frame for a running task: the heading, as much of the tree as fits into `height` lines, the state, `below`."""
     outcome, live = snapshot.outcome, LiveState.of(snapshot)
     head = wrap(tree.heading(outcome, ui_url), width)
     doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(tree.waiting_lines(outcome), width)]
-    doing += _wrapped(requests.lines(outcome), width)
-    foot = [*doing, *_wrapped([_state_line(outcome, live.at), *notes], width)]
+    foot = [*doing, *_wrapped([_state_line(outcome, live.at), *below], width)]
     # The rows are laid out for the columns of the terminal, of which `width` leaves out the last.
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)
     groups = [replace(group, lines=_wrapped(group.lines, width)) for group in groups]

@@ -43,10 +43,11 @@ def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> lis
     return [asked_line(request), *call_lines(request), f"    Answer: {first}" + (f"   (or {others})" if others else "")]
 
 
-def asked_line(request: HumanRequest) -> Line:
-    """What a request asks, since when and until when: `  ? r1 paid: The key was revoked. (unauthorized) ...`."""
+def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
+    """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`."""
     until = request.until.astimezone(UTC)
-    options = f" Options: {', '.join(map(one_line, request.options))}." if request.options else ""
+    texts = [f"{number}) " * with_numbers + one_line(text) for number, text in enumerate(request.options, 1)]
+    options = f" Options: {', '.join(texts)}." if texts else ""
     text = f"{request.id} {about(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
     return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
 

@@ -1,10 +1,12 @@
-"""What the console does with a terminal: wrapping, colours, frames drawn in place, and the echo of keys."""
+"""What the console does with a terminal: wrapping, colours, frames drawn in place, and the keys that are typed."""
 
+import asyncio
+import codecs
 import os
 import re
 import sys
 import termios
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TextIO
 
 from rich.cells import cell_len, chop_cells
@@ -129,43 +131,60 @@ class Screen:
         self._stream = stream
         self._colours = has_colours(stream)
         self._drawn: list[str] = []
+        self._is_open = False
+        """Whether the cursor is at the end of the frame's last line, and not below the frame."""
         self._size = (0, 0)
 
-    def draw(self, lines: Sequence[str]) -> None:
-        """Replace the frame by these lines, each narrower than the terminal and fewer than its rows."""
+    def draw(self, lines: Sequence[str], *, is_open: bool = False) -> None:
+        """Replace the frame by these lines, each narrower than the terminal and fewer than its rows.
+
+        `is_open` leaves the cursor at the end of the last line, where a person types.
+        """
         same = terminal_size(self._stream) == self._size  # a terminal of another size shows the old rows elsewhere
-        if same and list(lines) == self._drawn:
+        if same and list(lines) == self._drawn and is_open == self._is_open:
             return
-        back, known = self._back(), self._drawn if same else []
+        back, known = self._back(self._rows_above()), self._drawn if same else []
         parts = [BEGIN, back]
         for index, line in enumerate(lines):
-            unchanged = index < len(known) and known[index] == line  # to write it again would make it flicker
-            parts.append("\n" if unchanged else self._painted(line) + REST_OF_LINE + "\n")
+            end = "" if is_open and index == len(lines) - 1 else "\n"
+            # To write an unchanged line again would make it flicker; but the last one takes the cursor to its end.
+            unchanged = bool(end) and index < len(known) and known[index] == line
+            parts.append(end if unchanged else self._painted(line) + REST_OF_LINE + end)
         parts += [REST_OF_SCREEN if not same or len(lines) < len(known) else "", DONE]
-        self._drawn, self._size = list(lines), terminal_size(self._stream)
+        self._drawn, self._is_open, self._size = list(lines), is_open, terminal_size(self._stream)
         self._write(parts)
 
     def clear(self) -> None:
+        rows = self._rows()
         # Row by row: tmux would keep in its scrollback what is cleared at once from the top.
-        self._write([BEGIN, self._back(), (LINE + "\n") * self._taken(), self._back(), DONE])
-        self._drawn = []
+        self._write([BEGIN, self._back(self._rows_above()), (LINE + "\n") * rows, self._back(rows), DONE])
+        self._drawn, self._is_open = [], False
 
     def replace(self, lines: Iterable[str]) -> None:
         self.clear()
         self._write([f"{self._painted(line)}\n" for line in lines])
 
     def leave_frame(self) -> None:
-        """Leave this frame as it is: the next frame is drawn below it."""
-        self._drawn = []
+        """Leave this frame as it is: the next frame is drawn where the cursor is."""
+        self._drawn, self._is_open = [], False
+
+    def end_line(self) -> None:
+        """Move the cursor below a frame whose last line is open."""
+        if self._is_open:
+            self._is_open = False
+            self._write(["\n"])
 
     def _painted(self, line: str) -> str:
         return painted(line) if self._colours else line
 
-    def _back(self) -> str:
-        """The escape sequence that moves the cursor to the frame's first row."""
-        return "\r" + UP.format(self._taken()) if self._taken() else ""
+    def _back(self, rows: int) -> str:
+        """The escape sequence that moves the cursor so many rows up, to the first column."""
+        return "\r" + (UP.format(rows) if rows else "")
 
-    def _taken(self) -> int:
+    def _rows_above(self) -> int:
+        return self._rows() - self._is_open
+
+    def _rows(self) -> int:
         # A terminal that was made narrower has broken the lines of the last frame into more rows.
         columns, height = terminal_size(self._stream)
         return min(sum(max(1, -(-cell_len(line) // columns)) for line in self._drawn), height - 1)
@@ -175,23 +194,95 @@ class Screen:
         self._stream.flush()
 
 
-class TerminalEcho:
-    """Turns the echo of typed keys off while frames are drawn; the keys stay in the terminal's input for the shell."""
+LARGEST_READ = 65536
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+"""What a key such as an arrow sends."""
+EDITING = (termios.VERASE, termios.VWERASE, termios.VKILL)
+"""The places of the editing keys in the settings of a terminal."""
+
+
+class Keyboard:
+    """The keys of the terminal while frames are drawn: without echo. They are read as lines, or stay for the shell."""
 
     def __init__(self) -> None:
+        self.text = ""
+        """The line that is being typed, as far as it is read."""
         self._before: list[Any] | None = None
+        self._entered: Callable[[str], None] | None = None
+        self._changed: Callable[[], None]
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def turn_off(self) -> None:
+    @property
+    def is_read(self) -> bool:
+        return self._entered is not None
+
+    def turn_echo_off(self) -> None:
         """Turn the echo off if stdin is a terminal; call it again when the suspended process continues."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
         # The first settings are kept: at a second call the echo may be off already.
         self._before = self._before or termios.tcgetattr(sys.stdin)
-        quiet = termios.tcgetattr(sys.stdin)
+        quiet = [*self._before[:6], [*self._before[6]]]
         quiet[3] &= ~termios.ECHO
+        if self.is_read:  # key by key: in a frame that is drawn again, the terminal cannot show the line by itself
+            quiet[3] &= ~termios.ICANON
+            quiet[6][termios.VMIN], quiet[6][termios.VTIME] = 1, 0
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, quiet)
 
+    def read(self, entered: Callable[[str], None], changed: Callable[[], None]) -> None:
+        """Read the keys that are typed from now on; earlier ones are dropped.
+
+        `entered` is called with each line, and `changed` when `text` may have changed.
+        """
+        self._entered, self._changed, self.text = entered, changed, ""
+        self.turn_echo_off()
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        asyncio.get_running_loop().add_reader(sys.stdin, self._take)
+
+    def leave(self) -> None:
+        """Read no more keys; those that are typed from now on stay for the shell."""
+        if self.is_read:
+            self._stop()
+            self.turn_echo_off()
+
     def restore(self) -> None:
+        """Give the terminal back as it was; the rest of a line that was being read is dropped."""
+        when = termios.TCSAFLUSH if self.is_read else termios.TCSADRAIN
+        if self.is_read:
+            self._stop()
         if self._before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(sys.stdin, when, self._before)
             self._before = None
+
+    def _stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(sys.stdin)
+        self._entered, self.text = None, ""
+
+    def _take(self) -> None:
+        try:
+            keys = os.read(sys.stdin.fileno(), LARGEST_READ)
+        except OSError:
+            keys = b""
+        if not keys:  # the terminal is gone
+            asyncio.get_running_loop().remove_reader(sys.stdin)
+            return
+        for key in ESCAPE.sub("", self._decoder.decode(keys)):
+            if key not in "\r\n":
+                self.text = self._edited(key)
+            elif self._entered:
+                line, self.text = self.text, ""
+                self._entered(line)
+        self._changed()
+
+    def _edited(self, key: str) -> str:
+        """The line after this key, with the keys of `stty` that erase a character, a word or the line."""
+        assert self._before is not None  # noqa: S101  # for the type checker: keys are read
+        erase, word, line = (self._before[6][one].decode("latin-1") for one in EDITING)
+        if key == erase:
+            return self.text[:-1]
+        if key == word:
+            before, blank, _ = self.text.rstrip().rpartition(" ")
+            return before + blank
+        if key == line:
+            return ""
+        return self.text + (key if key.isprintable() else " " if key == "\t" else "")

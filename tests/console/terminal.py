@@ -74,8 +74,8 @@ class Terminal:
     ) -> None:
         """Start it as the leader of a session: the terminal that it opens first becomes its own."""
         self._master, self._slave = os.openpty()
-        self.resize(*size)
         self.shown = Shown(*size)
+        self.resize(*size)
         self.raw = ""
         opened = f'exec "$@" <>{os.ttyname(self._slave)} >&0 2>&0'
         settings = {**os.environ, "TERM": "xterm", **environment}
@@ -113,12 +113,24 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the size of the window."""
+        self.shown.columns, self.shown.height = columns, rows
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     @property
     def echoes(self) -> bool:
         """Whether typed keys are shown."""
         return bool(termios.tcgetattr(self._slave)[3] & termios.ECHO)
+
+    @property
+    def is_by_line(self) -> bool:
+        """Whether the terminal gives its program whole lines."""
+        return bool(termios.tcgetattr(self._slave)[3] & termios.ICANON)
+
+    def set_by_line(self) -> None:
+        """Let the terminal show what is typed and give whole lines, as a shell does that takes it over."""
+        settings = termios.tcgetattr(self._slave)
+        settings[3] |= termios.ECHO | termios.ICANON
+        termios.tcsetattr(self._slave, termios.TCSANOW, settings)
 
     def close(self) -> None:
         """Close the window."""

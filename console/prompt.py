@@ -1,0 +1,205 @@
+"""The live view at a terminal where a person types: the oldest open request takes its answer from the keyboard."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, TextIO
+
+from rich.cells import cell_len
+from temporalio.service import RPCError
+
+from client import people
+from client.follow import Snapshot
+from client.problem import Problem
+from client.text import cut, one_line, printable, starter
+from console import answers
+from console.options import Common
+from console.render import requests, tree
+from console.render.live import LiveView
+from console.render.terminal import wrap
+from workflows.outcome import Outcome
+from workflows.people import Choice, HumanRequest
+from workflows.plan import nearest
+
+UNREAD_SECONDS = 0.5
+"""Keys that come so soon after a request appeared were typed before anybody has read it, so they are dropped."""
+MAX_TYPED = 40
+"""The most cells of a line that is repeated because it is no answer."""
+VOID = "    What you have typed meanwhile is not sent. Press Enter to go on."
+STAYS = "Ctrl-C leaves it waiting."
+ROOM_BESIDE_CALL = 12
+"""The rows that the frame needs beside the call that is to be approved."""
+TOO_LONG = "    The call is longer than this terminal, so it is not approved here: make it larger, or use `{}`."
+SIGN = "  > "
+"""What begins the line that is typed."""
+
+Answer = Callable[..., Awaitable[str | None]]
+"""Sends an answer, from its choice and its fields, as `people.answer` does for the task that it is given."""
+
+
+class PromptView(LiveView):
+    """Draws a task in place, with its oldest open request below the tree, and sends the answer that is typed.
+
+    An answer is a whole word and Enter; it goes to the request that was shown when its line was begun, or nowhere.
+    """
+
+    def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO, answer: Answer) -> None:
+        super().__init__(common, id, ui_url, out)
+        self._answer = answer
+        self._requests: Sequence[HumanRequest] = ()
+        self._shown: HumanRequest | None = None
+        self._shown_at = 0.0
+        self._waiting = 0
+        """How many more requests are open."""
+        self._chosen: tuple[Choice, dict[str, Any]] | None = None
+        """The answer for which words are asked, with its options so far."""
+        self._is_cut = False
+        """Whether the terminal is too small for the call that is to be approved, so that nobody has seen all of it."""
+        self._said: list[str] = []
+        self._is_void = False
+        """Whether a line was begun that answers nothing, up to its Enter: what it was meant for is over."""
+        self._sending: asyncio.Task[None] | None = None
+        self._answered = set[str]()
+        """The ids of the requests that took an answer from here, until a snapshot of the task shows it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sending:
+            self._sending.cancel()
+        super().__exit__(kind, error, trace)
+
+    def see(self, snapshot: Snapshot) -> None:
+        self._requests = snapshot.outcome.requests
+        self._answered &= {one.id for one in self._requests if one.is_open}  # a reset may open it again
+        self._show_oldest()
+        super().see(snapshot)
+
+    def tick(self) -> None:
+        if self._sending and self._sending.done():
+            self._sending.result()  # raises what is neither a Problem nor an RPCError
+        if not (self._shown or self._is_void or self._sending):
+            self._keyboard.leave()
+        elif self._shown and not self._keyboard.is_read and time.monotonic() - self._shown_at >= UNREAD_SECONDS:
+            self._keyboard.read(self._enter, self._draw)
+        super().tick()
+
+    @property
+    def _takes_keys(self) -> bool:
+        return bool(self._shown and self._keyboard.is_read and not self._is_void and not self._sending)
+
+    def _show_oldest(self) -> None:
+        if self._sending:
+            return  # until it is known what became of the answer
+        opened = [one for one in self._requests if one.is_open and one.id not in self._answered]
+        self._waiting = len(opened) - 1
+        oldest = opened[0] if opened else None
+        if oldest == self._shown:
+            return
+        if self._shown:
+            self._withdraw(self._shown)
+        self._shown, self._shown_at, self._chosen = oldest, time.monotonic(), None
+        if not self._is_void:
+            self._keyboard.leave()
+
+    def _withdraw(self, request: HumanRequest) -> None:
+        now = next((one for one in self._requests if one.id == request.id), request)
+        self._said = requests.answered(now)
+        self._is_void = self._is_void or bool(self._keyboard.text or self._chosen)
+
+    def _enter(self, line: str) -> None:
+        if self._sending:
+            return
+        self._said = []
+        if self._is_void or self._shown is None:
+            self._is_void = False
+        elif self._chosen:
+            self._take_words(self._shown, *self._chosen, line.strip())
+        elif line.strip():
+            self._take_choice(self._shown, one_line(line))
+
+    def _take_choice(self, request: HumanRequest, typed: str) -> None:
+        taken = answers.typed_words(request)
+        if typed not in taken:
+            self._said = [
+                f"    There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'} What they mean:"
+            ]
+            self._said += [f"    {one.value}: {requests.GIVES[one][1]}" for one in request.choices]
+            return
+        choice, options = taken[typed]
+        if choice is Choice.APPROVE and self._is_cut:
+            return  # the frame says why
+        words = answers.words_for(request, choice)
+        if words and words.option not in options:
+            self._chosen = choice, options
+        else:
+            self._send(request, choice, options)
+
+    def _take_words(self, request: HumanRequest, choice: Choice, options: dict[str, Any], typed: str) -> None:
+        words = answers.words_for(request, choice)
+        if words and words.are_needed and not typed:
+            self._chosen, self._said = None, [f"    Nothing was sent, since {choice.value} needs words."]
+            return
+        try:
+            given = answers.given_of(choice, {**options, words.option: typed} if words and typed else options)
+            people.given_with(choice, given)
+        except Problem as problem:
+            self._said = [f"    {one_line(str(problem))}"]
+        else:
+            self._send(request, choice, given)
+
+    def _send(self, request: HumanRequest, choice: Choice, given: dict[str, Any]) -> None:
+        self._chosen, self._said = None, [f"    Sending {choice.value} for {request.id} ..."]
+        self._sending = asyncio.create_task(self._sent(request, choice, given))
+
+    async def _sent(self, request: HumanRequest, choice: Choice, given: dict[str, Any]) -> None:
+        try:
+            said = await self._answer(choice, **given, **people.reference_to(request, choice))
+        except Problem as problem:
+            self._said = [f"    {one_line(str(problem))}"]
+        except RPCError as error:
+            self._said = [f"    The server did not take it ({error.status.name.lower()}): try again."]
+        else:
+            self._answered.add(request.id)
+            self._shown = None
+            checked = "" if said else "; it is still being checked"
+            self._said = [f"    {request.id} took the answer: {choice.value}{checked}."]
+        self._sending, self._is_void = None, bool(self._keyboard.text)
+        self._show_oldest()
+        self._draw()
+
+    def _asked(self, outcome: Outcome, width: int, height: int) -> list[str]:
+        if self._shown is None:
+            return [*self._said, *([VOID] if self._is_void else [])]
+        lines: list[str] = [requests.asked_line(self._shown, with_numbers=answers.are_numbered(self._shown))]
+        lines += self._call_rows(self._shown, width, height - ROOM_BESIDE_CALL)
+        lines += [f"    {tree.count(self._waiting, 'more request')} after it."] if self._waiting else []
+        lines += self._said
+        if self._sending or self._is_void:
+            return [*lines, *([VOID] if self._is_void else [])]
+        hint = f"    {self._hint(self._shown)}"
+        lines += [f"{hint} {STAYS}"] if cell_len(f"{hint} {STAYS}") <= width else [hint, f"    {STAYS}"]
+        return [*lines, SIGN + _end_of(self._keyboard.text, width - len(SIGN))] if self._takes_keys else lines
+
+    def _call_rows(self, request: HumanRequest, width: int, most: int) -> list[str]:
+        rows = [row for line in requests.call_lines(request) for row in wrap(line, width)]
+        self._is_cut = len(rows) > max(most, 1)
+        return [*rows[: max(most - 2, 0)], TOO_LONG.format(starter("answer", self._id))] if self._is_cut else rows
+
+    def _hint(self, request: HumanRequest) -> str:
+        if self._chosen is None:
+            return f"Type {answers.takes(request)}, then Enter."
+        choice, _ = self._chosen
+        words = answers.words_for(request, choice)
+        assert words is not None  # noqa: S101  # for the type checker: only such an answer is kept
+        empty = "to go back" if words.are_needed else "for none"
+        return f"{choice.value.capitalize()}: type {words.label}, then Enter; only Enter {empty}."
+
+
+def _end_of(text: str, width: int) -> str:
+    """The last part of a text that fits into so many cells."""
+    last = printable(text[-width:])
+    while cell_len(last) > width:
+        last = last[1:]
+    return last
