@@ -13,14 +13,8 @@ from typing import Any
 import typer
 from temporalio.service import RPCError
 
-from activities.borders.described import UnknownClass
 from activities.boundary.attempt import HeaderInterceptor
-from activities.boundary.failpoints import BadBreak
-from activities.providers.registry import UnknownPlanner
-from activities.registration import Abilities, open_parts
-from activities.storage.store import StoreUnavailable
-from activities.toolbox.http.network import BadReach
-from activities.toolbox.registry import ToolMistakes
+from activities.registration import BAD_OPTIONS, Abilities, open_parts
 from runtime import serve, telemetry
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -29,7 +23,7 @@ from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
 from workflows.interceptor import CallInterceptor
 
-BAD_USAGE = (ToolMistakes, BadBreak, BadReach, BadSetting, BadSettings, StoreUnavailable, UnknownClass, UnknownPlanner)
+BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 
 

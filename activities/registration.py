@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from temporalio.converter import StorageDriver
 
 from activities import deadline
-from activities.borders.described import describe
+from activities.borders.described import UnknownClass, describe
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import EffectFinder
-from activities.boundary.failpoints import FaultInjection
+from activities.boundary.failpoints import BadBreak, FaultInjection
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
@@ -23,16 +23,19 @@ from activities.planning.selection import PlannerSelection
 from activities.planning.transcript import Transcript
 from activities.providers.adapter import AdapterOptions
 from activities.providers.prices import PriceList, highest_price
-from activities.providers.registry import PROVIDERS
-from activities.storage.store import Datasources, open_store, sqlite_url, store_id
+from activities.providers.registry import PROVIDERS, UnknownPlanner
+from activities.storage.store import Datasources, StoreUnavailable, open_store, sqlite_url, store_id
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.http.network import Reach, Web
+from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.registry import Registry, load_all
+from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
 from workflows.catalogue import Price
+
+BAD_OPTIONS = (BadBreak, BadReach, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner)
+"""What is raised here for an option that cannot be used; each message says what to do."""
 
 
 # A protocol, since `activities` never imports `runtime`.
