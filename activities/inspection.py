@@ -89,6 +89,8 @@ class Host:
     datasources: Iterable[AsyncEngine] = ()
     """The databases with a ledger; the store may be among them."""
     capacity: Callable[[], Capacity] | None = None
+    notifies: str = ""
+    """Who is told of requests to people; empty for nobody."""
 
     async def card(self) -> WorkerCard:
         """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
@@ -104,6 +106,7 @@ class Host:
             clock=datetime.now(UTC),
             server_clock=activity.info().started_time,
             capacity=self.capacity() if self.capacity else None,
+            notifies=self.notifies,
         )
 
 

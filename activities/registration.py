@@ -16,6 +16,7 @@ from activities.boundary.failpoints import BadBreak, FaultInjection
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
+from activities.notification import BadReceiver, Notifier, Receiver, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.model_planner import why_not_strict
 from activities.planning.planner import ConversationalPlanner
@@ -34,7 +35,7 @@ from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
 from workflows.catalogue import Price
 
-BAD_OPTIONS = (BadBreak, BadReach, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner)
+BAD_OPTIONS = (BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner)
 """What is raised here for an option that cannot be used; each message says what to do."""
 
 
@@ -69,6 +70,8 @@ class Options(Protocol):
     @property
     def http_headers(self) -> Sequence[str]: ...
     @property
+    def notify(self) -> str | None: ...
+    @property
     def slots(self) -> int: ...
     @property
     def threads(self) -> int: ...
@@ -101,6 +104,8 @@ class Abilities:
     registry: Registry
     faults: FaultInjection
     environment: Mapping[str, str]
+    receiver: Receiver | None = None
+    """Who is told of requests to people; None for nobody."""
 
     @classmethod
     def of(
@@ -113,7 +118,7 @@ class Abilities:
         """Find the planner, and load the tools: built-in tools, tools of the tools files, and the `demo` tools.
 
         Raises:
-            UnknownPlanner, ToolMistakes, BadBreak: an option cannot be used.
+            UnknownPlanner, ToolMistakes, BadBreak, BadReceiver: an option cannot be used.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
         adapters = AdapterOptions(models.wires, models.reasoning_effort, models.idle_timeout, models.strict)
@@ -122,7 +127,7 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         registry = Registry(load_all(options.tools), builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        return cls(selection, registry, faults, environment)
+        return cls(selection, registry, faults, environment, receiver_of(options.notify, environment))
 
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
@@ -132,7 +137,10 @@ class Abilities:
         """
         if options.classify is not None:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})
-        return self.registry.catalogue(why_not_strict(self.registry)) if options.check else None
+        if not options.check:
+            return None
+        told = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
+        return "\n".join([*told, self.registry.catalogue(why_not_strict(self.registry))])
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ class WorkerParts:
         return [*self.buckets, self.vault]
 
     def activities(self) -> list[Callable[..., Any]]:
-        """All activities: the planner's, `find_effect`, `inspect`, one for each kind, and one for all unknown kinds."""
+        """All activities: Replan's own, one for each kind, and one for all unknown kinds."""
         selection, registry, faults = self.abilities.selection, self.abilities.registry, self.abilities.faults
         transcript = Transcript(self.databases.store, self.namespace)
         planning = Planning(
@@ -173,6 +181,7 @@ class WorkerParts:
             planner_for_task=selection.for_task,
             breaks=faults,
             step_prices=selection.prices,
+            notifies=self.abilities.receiver is not None,
         )
         conversing = selection.planner if isinstance(selection.planner, ConversationalPlanner) else None
         inspector = Inspector(
@@ -194,6 +203,7 @@ class WorkerParts:
             *planning.activities(),
             EffectFinder(self.databases, self.store_id).find_effect,
             inspector.inspect,
+            *([Notifier(self.abilities.receiver).notify_people] if self.abilities.receiver else []),
             *self.boundary.activities(registry),
         ]
 
@@ -259,7 +269,15 @@ async def open_parts(
             databases,
             resources,
             boundary,
-            host=Host(databases.store, folders, keys, version, databases, lambda: boundary.capacity(options.slots)),
+            host=Host(
+                databases.store,
+                folders,
+                keys,
+                version,
+                databases,
+                lambda: boundary.capacity(options.slots),
+                abilities.receiver.name if abilities.receiver else "",
+            ),
             vault=Vault(databases.store, namespace),
             buckets=buckets,
             store_id=id,

@@ -223,6 +223,8 @@ KEPT_STRINGS = frozenset(
         "temporal.api.common.v1.WorkflowExecution.run_id",
         "temporal.api.common.v1.WorkflowType.name",
         "temporal.api.failure.v1.ApplicationFailureInfo.type",
+        # of a notification: ids and a time, without which the SDK would not replay its start
+        "temporal.api.history.v1.StartChildWorkflowExecutionInitiatedEventAttributes.workflow_id",
     }
 )
 KEPT_NAMES = frozenset(

@@ -26,10 +26,12 @@ from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
 from workflows.inspect import InspectWorkflow
+from workflows.notifying import NotifyWorkflow
 from workflows.undoing import UndoWorkflow
 
-INQUIRIES = "InspectWorkflow"
-WORKFLOWS = (AgentWorkflow, InspectWorkflow, UndoWorkflow)
+OWN = ("InspectWorkflow", "NotifyWorkflow")
+"""The types of the workflows that run on the control queue."""
+WORKFLOWS = (AgentWorkflow, InspectWorkflow, NotifyWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
 STICKY = timedelta(seconds=2)
@@ -80,6 +82,7 @@ def build(
 ) -> "Workers":
     """Workers with Replan's limits: one for `queue`, with `slots` for calls of tools, one for the control queue.
 
+    If there is the activity that tells a receiver, there is one for notifications, too.
     With `is_watched`, as in tests, workflows run in the SDK's sandbox.
     """
     # A user's worker has no sandbox, which costs 1.6 ms a step: it runs only Replan's workflows, and
@@ -107,11 +110,16 @@ def build(
         **limits,
     )
     own = [one for one in activities if _type(activity._Definition.from_callable(one)) in routing.INTERNAL_KINDS]
-    inquiries = [one for one in workflows if _type(workflow._Definition.from_class(one)) == INQUIRIES]
-    if not own and not inquiries:  # in tests of one workflow
+    on_control = [one for one in workflows if _type(workflow._Definition.from_class(one)) in OWN]
+    if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
-    queue = routing.control_queue(queue)
-    return Workers([tools, Worker(client, task_queue=queue, workflows=inquiries, activities=own, **limits)])
+    workers = [
+        tools,
+        Worker(client, task_queue=routing.control_queue(queue), workflows=on_control, activities=own, **limits),
+    ]
+    if notify := [one for one in own if _type(activity._Definition.from_callable(one)) == routing.NOTIFY.kind]:
+        workers.append(Worker(client, task_queue=routing.notification_queue(queue), activities=notify, **limits))
+    return Workers(workers)
 
 
 def _type(definition: activity._Definition | workflow._Definition | None) -> str | None:

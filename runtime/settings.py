@@ -76,6 +76,14 @@ class Settings:
         str | None,
         typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
     ] = None
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_NOTIFY",
+            metavar="URL|COMMAND",
+            help="Who is told when a task waits for a person: JSON is posted there, or is the command's input.",
+        ),
+    ] = None
     queue: Annotated[str, typer.Option(help="The task queue to serve.")] = DEFAULT_QUEUE
     slots: Annotated[int, typer.Option(min=1, help="Calls of tools that run at the same time.")] = 100
     threads: Annotated[int, typer.Option(min=1, help="Of these, calls of tools that are plain functions.")] = 64

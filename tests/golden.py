@@ -25,6 +25,7 @@ from workflows.inspect import (
     TranscriptFindings,
     WorkerFindings,
 )
+from workflows.notifying import Notification
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
@@ -46,6 +47,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
             Progress,
             CallHeader,
             InquiryInput,
+            Notification,
         )
     },
     "Findings": TypeAdapter(

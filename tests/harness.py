@@ -1,5 +1,6 @@
 """What workflow tests share: a worker with tools of the test's own, and a task run to its end."""
 
+import os
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,6 +18,7 @@ from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
+from activities.notification import Notifier, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.planning.transcript import Transcript
@@ -36,6 +38,7 @@ from workflows.budget import Limits
 from workflows.catalogue import Price
 from workflows.inspect import InspectWorkflow
 from workflows.interceptor import CallInterceptor
+from workflows.notifying import NotifyWorkflow
 from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task import Task
@@ -108,14 +111,16 @@ async def staged(
     jitter: Callable[[], float] = random.random,
     extra: Sequence[Callable[..., Any]] = (),
     breaks: Sequence[str] = (),
+    notify: str | None = None,
 ) -> AsyncIterator[Stage]:
     """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
 
     `jitter` is the share of the longest backoff that is waited before each retry, `extra` are further activities, and
-    `breaks` the faults that are injected into planning, as for the option `--break`.
+    `breaks` the faults that are injected into planning, as for the option `--break`. `notify` is that of `--notify`.
     """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    receiver = receiver_of(notify, os.environ)
     chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
     registry = Registry(tools)
     async with deadline.client() as http, AsyncExitStack() as opened:
@@ -125,11 +130,13 @@ async def staged(
         given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}
         given["breaks"] = FaultInjection(breaks, {one.kind: one for one in routing.PLANNING})
         given["step_prices"] = {model.name: price} if model else {}
+        given["notifies"] = receiver is not None
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
         boundary = Boundary(resources, store=store, ledgers=datasources)
         finder = EffectFinder(datasources, store)
-        activities = [*planning.activities(), finder.find_effect, *boundary.activities(registry), *extra]
+        own = [*planning.activities(), finder.find_effect, *([Notifier(receiver).notify_people] if receiver else [])]
+        activities = [*own, *boundary.activities(registry), *extra]
         async with worker(client, name, activities, workflow, jitter):
             yield Stage(client, name)
     await engine.dispose()
@@ -146,7 +153,7 @@ def worker(
     return serve.build(
         client,
         queue,
-        workflows=[workflow, UndoWorkflow, InspectWorkflow],
+        workflows=[workflow, UndoWorkflow, InspectWorkflow, NotifyWorkflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor(jitter)],
         is_watched=True,

@@ -18,6 +18,7 @@ from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.header import made_by_reset
+from workflows.notifying import Notifications
 from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal
 from workflows.people import Choice, RequestKind, Word
@@ -72,6 +73,7 @@ class AgentWorkflow(Answers):
         self._turn_at_run_start = self._progress.turn
         self._published: attributes.Values = ()
         self._people = People(self._progress, self._publish_requests)
+        self._notifications = Notifications(self._progress)
 
     @workflow.query
     def progress(self) -> Progress:
@@ -83,7 +85,7 @@ class AgentWorkflow(Answers):
     async def run(self, *given: Task | Progress | RawValue) -> Outcome:
         """Run the task until it ends, its deadline passes, or it is cancelled; with a long history, continue as new."""
         if self._refused:
-            return self._finish(self._refused)
+            return await self._finish(self._refused)
         work = asyncio.create_task(self._work())
         limit = self._progress.budget.limits.deadline
         # Since the first run began: to continue as new does not extend the deadline.
@@ -106,13 +108,14 @@ class AgentWorkflow(Answers):
             with suppress(asyncio.CancelledError):
                 await workflow.wait([work])
         if ending is None:
+            await self._notifications.handed_over()
             await workflow.wait_condition(workflow.all_handlers_finished)
             # The ids of the next run do not tell any more that this one was made by a reset.
             self._progress.was_reset = self._progress.was_reset or made_by_reset()
             workflow.continue_as_new(self._progress.slim(self._catalogue.specs))
         if self._is_to_be_undone(ending):
             ending = await self._roll_back(ending)
-        return self._finish(ending)
+        return await self._finish(ending)
 
     @workflow.signal(description="Undo the effects of the task when it is cancelled.")
     def undo_when_cancelled(self) -> None:
@@ -319,7 +322,7 @@ class AgentWorkflow(Answers):
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "replans")
         progress.replans += 1
 
-    def _finish(self, ending: Ending) -> Outcome:
+    async def _finish(self, ending: Ending) -> Outcome:
         """Close the workflow so that Temporal's status agrees with the task's.
 
         Raises:
@@ -328,6 +331,8 @@ class AgentWorkflow(Answers):
         """
         self._progress.end(ending, workflow.now())
         self._publish()
+        self._notify()
+        await self._notifications.handed_over()
         outcome = self._progress.outcome(workflow.now())
         extra = {"status": ending.status.value, "code": ending.code, **outcome.spent.model_dump(exclude={"usd"})}
         workflow.logger.info("task", extra={**extra, "replans": outcome.replans})
@@ -350,6 +355,11 @@ class AgentWorkflow(Answers):
         oldest = opened[0].model_dump(mode="json", include=about) if opened else None
         workflow.upsert_memo({REQUEST_MEMO: oldest})
         self._publish()
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._catalogue.notifies:
+            self._notifications.tell()
 
     def _publish(self) -> None:
         values = attributes.values(self._progress)

@@ -137,6 +137,8 @@ class Catalogue(Sparse, frozen=True):
     hand-written plan. If that plan has no mistake, its steps are left out, because the task has them."""
     plans_locally: bool = False
     """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
+    notifies: bool = False
+    """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
 

@@ -71,6 +71,15 @@ def reset_rollback_id(task: str) -> str:
     return f"undo-before-reset-{task}"
 
 
+def notification(request: HumanRequest, event: str) -> str:
+    """The id of the workflow that tells a receiver of an event of a request, and of the notification itself.
+
+    It is the same in each repetition. After a reset the request is opened at another time, and so is another one.
+    """
+    opened = f"{request.since:%Y%m%dT%H%M%S%f}"
+    return f"notify-{workflow.info().first_execution_run_id}-{request.id}-{opened}-{event}"
+
+
 DEADLINE_TIMER = "the task's deadline"
 RETRY_TIMER = " waits: "
 RECONCILE_TIMER = " waits: its last attempt may be under way"
@@ -93,6 +102,11 @@ def request_timer(request: HumanRequest) -> str:
     """The name of the timer that ends the wait for a person."""
     about = f"{request.step} {request.code}" if request.step else request.code
     return f"{REQUEST_TIMER}{about} | {', '.join(choice.value for choice in request.choices)}"
+
+
+def reminder_timer(request: HumanRequest) -> str:
+    """The name of the timer after which a receiver is told once more of a request that is still open."""
+    return f"reminder of the request {request.id}"
 
 
 def read_request_timer(name: str) -> tuple[str | None, str, tuple[str, ...]] | None:

@@ -79,6 +79,8 @@ class WorkerCard(BaseModel, frozen=True):
     """The time of the Temporal server, shortly before `clock` (the worker's time) was read."""
     capacity: Capacity | None = None
     """How busy the worker is; None if the worker's version is too old to say."""
+    notifies: str = ""
+    """Who is told of requests to people, without what may be secret in it; empty for nobody."""
 
 
 class EffectCard(BaseModel, frozen=True):

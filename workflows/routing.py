@@ -42,6 +42,8 @@ STEP_DEADLINE = timedelta(days=1)
 activities."""
 ANSWER_WITHIN = timedelta(days=3)
 """How long a request to a person is open, unless the task says otherwise; then the task ends."""
+REMIND_AFTER = timedelta(days=1)
+"""How long a request to a person is open before its reminder; with less than twice as much time, half of its time."""
 GRACE = timedelta(seconds=5)
 """Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
 Temporal's start-to-close timeout is reached."""
@@ -95,9 +97,10 @@ PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
 """The spec of the activity `inspect` when it answers the inquiry `prune`: with a longer timeout, because it asks the
 server about many tasks and deletes their data."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
+NOTIFY = ToolSpec(kind="notify_people", effect=Effect.READ, timeout=10)
 PLANNING = (PLAN, REPLAN, COMPACT)
 """The activities that may ask a model as the planner."""
-INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT)
+INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT, NOTIFY)
 """Replan's own activities; no tool may have one of these names."""
 INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
 
@@ -111,6 +114,11 @@ def control_queue(queue: str) -> str:
     # Each queue has slots and a backlog of its own: tasks are planned and inspected however many calls of tools run,
     # and an inquiry does not wait behind the workflow tasks of many new tasks. An inquiry runs on the control queue.
     return queue if queue.endswith(CONTROL) else f"{queue}{CONTROL}"
+
+
+def notification_queue(queue: str) -> str:
+    """The name of the queue beside `queue` for notifications, which only workers with `--notify` serve."""
+    return f"{queue.removesuffix(CONTROL)}-notify{CONTROL}"
 
 
 INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
@@ -138,6 +146,19 @@ class Route:
     schedule_to_close: timedelta
     heartbeat: timedelta
     retry: RetryPolicy
+
+
+# Whatever a receiver answers is attempted again, since it may be deployed just now, or a worker with a wrong --notify.
+DELIVERY = Route(
+    activity=NOTIFY.kind,
+    start_to_close=timedelta(seconds=NOTIFY.timeout) + GRACE,
+    schedule_to_close=STEP_DEADLINE,
+    heartbeat=timedelta(seconds=NOTIFY.timeout) + GRACE,  # it sends none: it ends before
+    retry=RetryPolicy(
+        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=15)
+    ),
+)
+"""The options of the activity that tells a receiver of a request: attempts for a day, from 1 s to 15 min apart."""
 
 
 def route(spec: ToolSpec, attempts: int) -> Route:
@@ -223,6 +244,11 @@ def sibling_wait(waits: int) -> float:
 def loss_wait(losses: int) -> float:
     """Seconds to wait after `losses` (from 1) attempts whose workers went silent: 1 s, doubling to a minute."""
     return float(min(60, 2 ** min(max(losses, 1) - 1, 10)))
+
+
+def remind_after(within: timedelta) -> timedelta:
+    """When a request to a person that is open for the time `within` has its reminder."""
+    return min(REMIND_AFTER, within / 2)
 
 
 def missing_tool_wait(waits: int) -> float:

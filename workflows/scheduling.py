@@ -358,24 +358,40 @@ async def _run(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
     """Execute an activity; return its result or its fault, and the known faults of its earlier attempts."""
-    route = routing.route(spec, attempts)
-    queue = workflow.info().task_queue
     with attached(header):
-        running = workflow.execute_activity(
-            route.activity,
-            payload,
-            result_type=returns,
-            activity_id=id,
-            summary=summary(title),
-            task_queue=routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue,
-            start_to_close_timeout=route.start_to_close,
-            schedule_to_close_timeout=route.schedule_to_close,
-            heartbeat_timeout=route.heartbeat,
-            retry_policy=route.retry,
-            # Only then is the outcome of a cancelled call known.
-            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
+        route, queue = routing.route(spec, attempts), workflow.info().task_queue
+        on = routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue
+        running = _scheduled(route, payload, returns, id=id, title=title, queue=on)
         return await _result_of(running, spec, attempts)
+
+
+async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
+    """Have a worker with `--notify` tell its receiver, and return which one; attempted until `routing.DELIVERY` ends.
+
+    Raises:
+        ActivityError: no receiver was told.
+    """
+    queue = routing.notification_queue(workflow.info().task_queue)
+    return await _scheduled(routing.DELIVERY, notification, str, id=id, title=title, queue=queue)
+
+
+def _scheduled(
+    route: routing.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, queue: str
+) -> Awaitable[T]:
+    return workflow.execute_activity(
+        route.activity,
+        payload,
+        result_type=returns,
+        activity_id=id,
+        summary=summary(title),
+        task_queue=queue,
+        start_to_close_timeout=route.start_to_close,
+        schedule_to_close_timeout=route.schedule_to_close,
+        heartbeat_timeout=route.heartbeat,
+        retry_policy=route.retry,
+        # Only then is the outcome of a cancelled call known.
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
 
 
 async def run_locally(

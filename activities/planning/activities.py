@@ -52,6 +52,7 @@ class Planning:
         planner_for_task: Callable[[str], Planner] | None = None,
         breaks: FaultInjection | None = None,
         step_prices: Mapping[str, Price | None] | None = None,
+        notifies: bool = False,
     ) -> None:
         """`planner` plans the tasks that name no planner; `planner_for_task` makes the planner that a task names.
 
@@ -59,7 +60,7 @@ class Planning:
         folder of the tasks' documents; None if the worker has no documents. `store` is the id of the worker's store.
         `patience` is how many seconds the workflow waits for a worker that has a missing tool. `transcript` records
         conversations; without it a planner is told the whole task in each request. `step_prices` are the prices of the
-        models that tools use.
+        models that tools use. `notifies` says whether the worker tells a receiver of requests to people.
         """
         self._planner = planner
         self._kinds = kinds
@@ -67,6 +68,7 @@ class Planning:
         self._documents = documents
         self._store = store
         self._patience = patience
+        self._notifies = notifies
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
         self._breaks = breaks or FaultInjection((), {})
@@ -130,6 +132,7 @@ class Planning:
             patience=self._patience,
             store=self._store,
             refused=refused,
+            notifies=self._notifies,
         )
 
     @activity.defn(name=routing.PLAN.kind)

@@ -63,7 +63,18 @@ LACKING = {
     "undo": "undo= names the tool that undoes it",
     "reconcile": "reconcile= names the read tool that finds out whether it was applied",
 }
-OF_WORKER = ("planner", "keys", "store", "state", "documents", "workspace", "clocks", "capacity", "tools")
+OF_WORKER = (
+    "planner",
+    "keys",
+    "store",
+    "state",
+    "documents",
+    "workspace",
+    "clocks",
+    "capacity",
+    "notifications",
+    "tools",
+)
 
 
 class Status(StrEnum):
@@ -134,6 +145,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
         *(_place(place) for place in card.places),
         _clocks(card, asked, answered),
         _capacity(card.capacity),
+        _notifications(card.notifies),
         *of_tools(found),
     ]
 
@@ -250,6 +262,11 @@ def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
         return Check("clocks", Status.OK, "worker, server and this machine agree")
     found = f"measured by the server's, {' and '.join(told)}"
     return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times follow the server's clock")
+
+
+def _notifications(receiver: str) -> Check:
+    nobody = "nobody is told when a task waits for a person; --notify of the worker names a receiver"
+    return Check("notifications", Status.OK, receiver or nobody)
 
 
 def _capacity(capacity: Capacity | None) -> Check:

@@ -24,7 +24,7 @@ QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
 NAMES = ["server", "namespace", "web ui", "search attributes", "workflow tasks", "worker", "planner", "keys"]
 PLACES = ["store", "state", "documents", "workspace"]
-LAST = ["clocks", "capacity", "tools"]
+LAST = ["clocks", "capacity", "notifications", "tools"]
 TOOLS = """
 from pydantic import BaseModel
 
@@ -75,6 +75,7 @@ def test_where_all_is_well_nothing_fails(well: Processes) -> None:
         *PLACES,
         "clocks",
         "capacity",
+        "notifications",
         "tools",
         "tool engrave",
     ]
@@ -166,9 +167,7 @@ def test_without_a_server_everything_else_is_skipped(tmp_path_factory: pytest.Te
 
     assert (done.returncode, server["status"], done.stderr) == (6, "fail", "")
     assert "python worker.py --dev" in server["remedy"]
-    assert {check["status"] for check in others} == {"skipped"} and len(others) == len(
-        [*NAMES, *PLACES, "clocks", "capacity", "tools"]
-    ) - 1
+    assert {check["status"] for check in others} == {"skipped"} and len(others) == len([*NAMES, *PLACES, *LAST]) - 1
 
 
 def test_a_server_that_never_says_a_word_does_not_hold_it_up(elsewhere: Processes) -> None:

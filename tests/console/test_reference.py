@@ -298,6 +298,7 @@ STARTING = {
     "UnknownClass": "`--classify`",
     "BadBreak": "`--break`",
     "BadReach": "`--allow-host`",
+    "BadReceiver": "`--notify`",
     "BadSetting": "A folder",
     "BadSettings": "The settings file",
     "StoreUnavailable": "The store",

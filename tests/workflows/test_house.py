@@ -21,6 +21,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "boundary",
         "offline",
         "planning",
+        "notification",
         "inspection",
         "registration",
     ),

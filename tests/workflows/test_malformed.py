@@ -23,6 +23,9 @@ from workflows.outcome import REFUSED, Outcome
 from workflows.task import Task, TaskStatus
 from workflows.undoing import UndoWorkflow
 
+WITHOUT_OUTCOME = ("InspectWorkflow", "NotifyWorkflow")
+"""The types of the workflows that are neither a task nor its rollback."""
+
 
 async def ended(client: Client, type: str, arguments: Sequence[Payload], queue: str) -> tuple[str, WorkflowHistory]:
     """What is wrong with how this workflow ended, "" if nothing is; and its history."""
@@ -43,7 +46,7 @@ async def ended(client: Client, type: str, arguments: Sequence[Payload], queue: 
 
 def _is_refusal(failure: ApplicationError, type: str) -> bool:
     """Whether the failure says why nobody can read the argument and, for a task, has its Outcome."""
-    if type == "InspectWorkflow":
+    if type in WITHOUT_OUTCOME:
         return failure.type == REFUSED and " cannot be read: " in failure.message
     told = Outcome.model_validate(failure.details[0])
     return (
@@ -60,7 +63,7 @@ async def mistakes(client: Client, folder: Path, type: str, forms: Mapping[str, 
     wrong = {name: why for name, (why, _) in zip(forms, found, strict=True) if why}
     for name, (_, history) in zip(forms, found, strict=True):
         again = replayer(UndoWorkflow if type == "UndoWorkflow" else AgentWorkflow)
-        if type != "InspectWorkflow" and (
+        if type not in WITHOUT_OUTCOME and (
             failed := (await again.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
         ):
             wrong[name] = f"it does not replay: {failed}"
@@ -80,6 +83,11 @@ async def test_a_rollback_that_cannot_be_read_fails_with_the_reason(client: Clie
 async def test_an_inquiry_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
     """The same for the workflow that answers the console."""
     assert await mistakes(client, tmp_path, "InspectWorkflow", FORMS) == {}
+
+
+async def test_a_notification_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
+    """The same for the workflow that tells a receiver."""
+    assert await mistakes(client, tmp_path, "NotifyWorkflow", FORMS) == {}
 
 
 async def test_the_reason_names_the_field_and_what_it_takes(client: Client, tmp_path: Path) -> None:

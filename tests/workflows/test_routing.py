@@ -106,6 +106,12 @@ def test_durable_waits_double_up_to_a_cap(waits: int, circuit: float, missing: f
     assert (routing.circuit_wait(waits), routing.missing_tool_wait(waits)) == (circuit, missing)
 
 
+@pytest.mark.parametrize(("days", "reminder"), [(3, 1), (2, 1), (1, 0.5), (30, 1)])
+def test_a_reminder_leaves_time_for_an_answer(days: float, reminder: float) -> None:
+    """After a day; halfway, if that is earlier."""
+    assert routing.remind_after(timedelta(days=days)) == timedelta(days=reminder)
+
+
 def test_the_deadline_of_a_step_counts_its_waits() -> None:
     """However often it was scheduled between them."""
     left = [routing.seconds_left(hours * 3600) for hours in (0, 23, 25)]

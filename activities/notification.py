@@ -1,0 +1,251 @@
+"""Tells a receiver outside of Replan of requests to people: JSON is posted to a URL, or is the input of a command.
+
+The headers follow Standard Webhooks (https://www.standardwebhooks.com). The address of a receiver may be a secret, so
+no message, no log and no history has more of it than the host, or the name of the command.
+"""
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import httpx2
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.boundary.attempt import scrubbed
+from workflows import routing
+from workflows.notifying import Event, Notification
+from workflows.people import Choice
+
+READ = 4096
+"""The bytes at the end of a failed command's error output of which the log has the last line."""
+NEEDED: Mapping[Choice, str] = {Choice.PROVIDE: " --result JSON", Choice.REPLY: " --text TEXT"}
+"""By answer, the option without which its command says nothing."""
+NOT_UNSEEN = (Choice.APPROVE, Choice.EDIT)
+"""Answers to a call that a person must have seen: a notification does not show it, but `answer` without them does."""
+
+log = structlog.get_logger("replan.notify")
+
+
+class BadReceiver(ValueError):
+    """The value of `--notify` cannot be used; the message says why, without what may be secret in it."""
+
+
+class NotDelivered(Exception):
+    """A receiver was not told; the message says why, without what may be secret in its address."""
+
+
+class Receiver(Protocol):
+    """Who is told."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it: no part of its address that may be secret."""
+
+    async def tell(self, id: str, body: str) -> None:
+        """Hand `body` (JSON) over, with the `id` by which a repetition is recognised.
+
+        Raises:
+            NotDelivered: it did not take it.
+        """
+
+
+def receiver_of(given: str | None, environment: Mapping[str, str]) -> Receiver | None:
+    """The receiver that `--notify` names; None if it names none.
+
+    Raises:
+        BadReceiver: the value is neither a URL nor a command that can be run here.
+    """
+    if given is None or not given.strip():
+        return None
+    if "://" in given.partition(" ")[0]:
+        return Webhook(_url(given.strip()))
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise BadReceiver(f"--notify is no command ({error}): quote its words as in a shell.") from None
+    program = shutil.which(words[0], path=environment.get("PATH"))
+    if program is None:
+        # Of a URL without its scheme, only the host is shown.
+        shown = words[0] if words[0].startswith(("/", ".", "~")) else words[0].partition("/")[0]
+        remedy = "give a URL that begins with https:// or http://, or the path of a program that may be run"
+        raise BadReceiver(f"--notify: there is no command {shown!r}: {remedy}.")
+    return Command(program, tuple(words[1:]))
+
+
+def _url(given: str) -> httpx2.URL:
+    remedy = "give one as https://hooks.example/path"
+    try:
+        url = httpx2.URL(given)
+        has_port = url.port is None or 0 < url.port < 65536
+    except (httpx2.InvalidURL, ValueError):
+        raise BadReceiver(f"--notify is no valid URL: {remedy}.") from None
+    if url.scheme not in ("http", "https"):
+        raise BadReceiver(f"--notify takes no URL that begins with {url.scheme}://: {remedy}.")
+    if not url.host or not has_port:
+        raise BadReceiver(f"--notify is a URL without a valid host or port: {remedy}.")
+    return url
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A server that takes a notification as a POST, and answers 2xx."""
+
+    url: httpx2.URL = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.url.scheme}://{self.url.netloc.decode()}"
+
+    async def tell(self, id: str, body: str) -> None:
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "Replan",
+            "webhook-id": id,
+            "webhook-timestamp": str(int(datetime.now(UTC).timestamp())),
+        }
+        # A redirect is not followed: it may lead to another receiver.
+        async with (
+            httpx2.AsyncClient(timeout=routing.NOTIFY.timeout, follow_redirects=False) as http,
+            http.stream("POST", self.url, content=body, headers=headers) as reply,
+        ):
+            if not reply.is_success:
+                raise NotDelivered(f"{self.name} answered {reply.status_code}.")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that is run without a shell, takes a notification as its input, and ends with the exit code 0."""
+
+    program: str
+    words: tuple[str, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"the command {Path(self.program).name}"
+
+    async def tell(self, id: str, body: str) -> None:
+        # Files, because a child that goes on could keep a pipe open.
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+            given.write(body.encode())
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                self.program,
+                *self.words,
+                stdin=given,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,  # the leader of a group, so that its children can be killed with it
+            )
+            try:
+                code = await process.wait()
+            except asyncio.CancelledError:  # its time is over, or the worker stops
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+                raise
+            if code:
+                raise NotDelivered(f"{self.name} ended with the exit code {code}{_last_line(said)}.")
+
+
+def _last_line(said: BinaryIO) -> str:
+    said.seek(max(0, said.seek(0, os.SEEK_END) - READ))
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    return f" ({scrubbed(NotDelivered(lines[-1])).partition(': ')[2]})" if lines else ""
+
+
+class Notifier:
+    """The activity that tells the receiver of this worker."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    @activity.defn(name=routing.NOTIFY.kind)
+    async def notify_people(self, told: Notification) -> str:
+        """Tell the receiver, and return its name.
+
+        Raises:
+            ApplicationError: it was not told; another attempt follows.
+        """
+        info = activity.info()
+        about = {"task": told.task, "request": told.request, "type": _type(told), "attempt": info.attempt}
+        try:
+            name = await self._tell(told, info.namespace)
+        except NotDelivered as failed:
+            log.warning("not_notified", **about, reason=str(failed))
+            raise ApplicationError(str(failed), type="not_delivered") from None
+        log.info("notified", **about, receiver=name)
+        return name
+
+    async def _tell(self, told: Notification, namespace: str) -> str:
+        receiver, limit = self._receiver, routing.NOTIFY.timeout
+        try:
+            async with asyncio.timeout(limit):
+                await receiver.tell(told.id, body(told, namespace))
+        except TimeoutError:
+            raise NotDelivered(f"{receiver.name} did not take it within {limit:g} s.") from None
+        except (httpx2.HTTPError, OSError) as error:  # its message may have the whole address
+            raise NotDelivered(f"{receiver.name} cannot be reached ({type(error).__name__}).") from None
+        return receiver.name
+
+
+def body(told: Notification, namespace: str) -> str:
+    """What a receiver gets: one JSON object."""
+    data = told.model_dump(mode="json", exclude={"id", "event", "at", "task"})
+    fields: dict[str, Any] = {
+        "schema": 1,
+        "id": told.id,
+        "type": _type(told),
+        "timestamp": told.model_dump(mode="json")["at"],
+        "text": _text(told),
+        "data": {"task_id": told.task, "namespace": namespace, **data, "commands": _commands(told)},
+    }
+    return json.dumps(fields)
+
+
+def _type(told: Notification) -> str:
+    return f"request.{told.event.value}"
+
+
+def _text(told: Notification) -> str:
+    about = told.code if told.code == told.kind else f"{told.kind.value} {told.code}"
+    about += f" of the step {told.step}" if told.step else ""
+    match told.event:
+        case Event.OPENED:
+            happened = "waits for a person"
+        case Event.REMINDER:
+            happened = "still waits for a person"
+        case Event.CLOSED:
+            happened = f"has closed its request: {told.end}" + (
+                f" with {told.answer.value}" if told.answer and told.end == "answered" else ""
+            )
+    return f"The task {told.task} {happened} ({told.request}: {about})."
+
+
+def _commands(told: Notification) -> dict[str, str]:
+    """By answer, the command that gives it; none if the request is closed."""
+    return {one.value: _command(told, one) for one in told.choices} if told.end is None else {}
+
+
+def _command(told: Notification, choice: Choice) -> str:
+    if choice in NOT_UNSEEN:
+        return _starter("answer", told.task)
+    which = ("--request", told.request)
+    if choice is Choice.EXTEND:
+        return f"{_starter('extend', told.task, *which)} --{told.code.replace('_', '-')} +N"
+    return _starter("answer", told.task, choice.value, *which) + NEEDED.get(choice, "")
+
+
+def _starter(*words: str) -> str:
+    return f"python starter.py {shlex.join(words)}"

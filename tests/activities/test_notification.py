@@ -1,0 +1,247 @@
+"""Receivers of notifications: a URL and a command, what they get, and what nobody gets to see of them."""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import psutil
+import pytest
+from structlog.testing import capture_logs
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.notification import BadReceiver, NotDelivered, Notifier, Receiver, body, receiver_of
+from replan.testing.http_server import reply, serving
+from runtime.dev_server import free_port
+from tests.documentation import sections, tables
+from tests.processes import ROOT
+from tests.receiving import receiver
+from workflows.notifying import End, Event, Notification
+from workflows.people import Choice, RequestKind
+
+NOW = datetime(2026, 11, 23, 12, 4, tzinfo=UTC)
+ENVIRONMENT = {"PATH": os.defpath}
+TOLD = Notification(
+    id="notify-1-r1-opened",
+    event=Event.OPENED,
+    at=NOW,
+    task="pay; rm -rf",
+    queue="replan",
+    request="r1",
+    kind=RequestKind.FAULT,
+    step="paid",
+    code="unauthorized",
+    since=NOW,
+    until=NOW,
+    choices=(Choice.RETRY,),
+)
+
+
+def receiving(given: str) -> Receiver:
+    """The receiver that an option names."""
+    found = receiver_of(given, ENVIRONMENT)
+    assert found is not None
+    return found
+
+
+def script(folder: Path, text: str) -> str:
+    """A command that runs this Python, with a word that a shell would read."""
+    (file := folder / f"{uuid.uuid4().hex[:6]}.py").write_text(text)
+    return shlex.join([sys.executable, str(file), "$HOME; echo no"])
+
+
+async def until(seen: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(30):
+        while not seen():
+            await asyncio.sleep(0.02)
+
+
+PAGE = (ROOT / "docs" / "people.md").read_text(encoding="utf-8")
+
+
+def test_the_page_shows_what_a_receiver_gets() -> None:
+    """The example, every type, and every way in which a request is closed."""
+    [block] = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
+    example = json.loads(block)
+    data = {name: value for name, value in example["data"].items() if name in Notification.model_fields}
+    event = Event(example["type"].removeprefix("request."))
+    told = Notification(id=example["id"], event=event, at=example["timestamp"], task=example["data"]["task_id"], **data)
+    rows = tables(sections(PAGE)["Being told"])
+
+    assert json.loads(body(told, "default")) == example
+    assert [row[0] for row in rows["type"]] == [f"request.{one.value}" for one in Event]
+    assert {row[0] for row in rows["end"]} == set(get_args(End))
+
+
+WRONG = {
+    "ftp://files.example/hidden-token": "--notify takes no URL that begins with ftp://",
+    "https://": "--notify is a URL without a valid host or port",
+    "https://hooks.example:99999/hidden-token": "--notify is",
+    "hooks.example/hidden-token": "--notify: there is no command 'hooks.example'",
+    "/nowhere/page-on-call hidden-token": "--notify: there is no command '/nowhere/page-on-call'",
+    "mail 'hidden-token": "--notify is no command (No closing quotation)",
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_a_mistake_is_found_at_the_start(given: str) -> None:
+    """In a sentence that says what to do, without what may be secret."""
+    with pytest.raises(BadReceiver) as raised:
+        receiver_of(given, ENVIRONMENT)
+
+    assert str(raised.value).startswith(WRONG[given])
+    assert "hidden" not in str(raised.value)
+    assert str(raised.value).count(": ") > 0
+
+
+@pytest.mark.parametrize("given", [None, "", "  "])
+def test_nobody_is_told_where_nobody_is_named(given: str | None) -> None:
+    """An empty variable in the environment is none."""
+    assert receiver_of(given, ENVIRONMENT) is None
+
+
+async def test_a_post_has_the_headers_of_standard_webhooks() -> None:
+    """The user and the password of the URL are sent as HTTP does it, and nowhere else."""
+    async with receiver() as mailbox:
+        url = mailbox.url.replace("http://", "http://ann:hidden@")
+        found = receiving(url)
+        await found.tell(TOLD.id, body(TOLD, "default"))
+
+    [headers] = mailbox.headers
+    assert (headers["webhook-id"], headers["content-type"]) == (TOLD.id, "application/json")
+    assert int(headers["webhook-timestamp"]) > NOW.timestamp() - 10**9
+    assert headers["authorization"].startswith("Basic ")
+    assert found.name == mailbox.url.partition("/hook")[0]
+    assert "hidden" not in found.name + repr(found)
+
+
+def test_the_command_that_answers_is_quoted_for_a_shell() -> None:
+    """An id may have any character."""
+    [command] = json.loads(body(TOLD, "default"))["data"]["commands"].values()
+
+    assert command == "python starter.py answer 'pay; rm -rf' retry --request r1"
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 401, 404, 410, 429, 500, 503])
+async def test_all_but_2xx_is_no_delivery(status: int) -> None:
+    """A redirect is not followed."""
+    async with receiver() as elsewhere, receiver(status, location=elsewhere.url) as mailbox:
+        with pytest.raises(NotDelivered) as raised:
+            await receiving(mailbox.url).tell("id", "{}")
+
+    assert str(raised.value) == f"{mailbox.url.partition('/hook')[0]} answered {status}."
+    assert elsewhere.posted == []
+
+
+async def run(found: Receiver) -> str:
+    """Run the activity once."""
+    return await ActivityEnvironment().run(Notifier(found).notify_people, TOLD)
+
+
+async def failing(found: Receiver) -> tuple[str, list[Mapping[str, object]]]:
+    """Why the activity fails, and what is logged."""
+    with capture_logs() as lines, pytest.raises(ApplicationError) as raised:
+        await run(found)
+    assert (raised.value.type, raised.value.non_retryable, raised.value.__cause__) == ("not_delivered", False, None)
+    return raised.value.message, list(lines)
+
+
+async def test_a_failure_is_one_line_in_the_log() -> None:
+    """With the task, the request, the event and the reason; without the path of the URL, which may be a secret."""
+    host = f"http://127.0.0.1:{free_port()}"
+    reason, lines = await failing(receiving(f"{host}/hidden?token=hidden"))
+
+    assert reason == f"{host} cannot be reached (ConnectError)."
+    [line] = lines
+    assert (line["event"], line["log_level"], line["reason"]) == ("not_notified", "warning", reason)
+    assert (line["task"], line["request"], line["type"], line["attempt"]) == (TOLD.task, "r1", "request.opened", 1)
+
+
+async def test_what_is_no_http_is_no_delivery() -> None:
+    """Nor what ends too early."""
+    async with serving(b"SSH-2.0-OpenSSH\r\n") as url, serving(reply(200)[:12]) as short:
+        first, _ = await failing(receiving(url))
+        second, _ = await failing(receiving(short))
+
+    assert (first, second) == (
+        f"{url} cannot be reached (RemoteProtocolError).",
+        f"{short} cannot be reached (RemoteProtocolError).",
+    )
+
+
+async def test_a_command_gets_the_json_without_a_shell(tmp_path: Path) -> None:
+    """Its words are its own, whatever a shell would make of them; what it prints goes nowhere."""
+    out = tmp_path / "out"
+    text = f"import sys; open({str(out)!r}, 'w').write(sys.argv[1] + '\\n' + sys.stdin.read()); print('a' * 10**6)"
+    told = await run(receiving(script(tmp_path, text)))
+    words, posted = out.read_text().split("\n")
+
+    assert told == f"the command {Path(sys.executable).name}"
+    assert words == "$HOME; echo no"
+    assert posted == body(TOLD, "default")
+
+
+async def test_a_command_that_fails_says_why_in_a_line(tmp_path: Path) -> None:
+    """The last line of its error output, shortened, and without what looks like a secret."""
+    said = "print('first', file=sys.stderr); print('no route, token=hidden ' + 'y ' * 999, file=sys.stderr)"
+    reason, _ = await failing(receiving(script(tmp_path, f"import sys; {said}; sys.exit(7)")))
+
+    assert reason.startswith(f"the command {Path(sys.executable).name} ended with the exit code 7 (no route, *** y")
+    assert len(reason) < 400 and "first" not in reason
+
+
+async def test_a_command_that_is_gone_is_no_delivery(tmp_path: Path) -> None:
+    """It was there when the worker started."""
+    (program := tmp_path / "page").write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    found = receiving(str(program))
+    program.unlink()
+    reason, _ = await failing(found)
+
+    assert reason == "the command page cannot be reached (FileNotFoundError)."
+
+
+SLEEPS = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(os.path.join({folder!r}, "pids"), "w").write(f"{{os.getpid()}} {{child.pid}} end")
+child.wait()
+"""
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody waited for does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_a_command_without_an_end_is_killed_with_its_children(tmp_path: Path) -> None:
+    """When its time is over, and when its worker stops: both cancel it."""
+    file = tmp_path / "pids"
+    telling = asyncio.create_task(receiving(script(tmp_path, SLEEPS.format(folder=str(tmp_path)))).tell("id", "{}"))
+    await until(lambda: file.exists() and file.read_text().endswith("end"))
+    pids = [int(one) for one in file.read_text().split()[:2]]
+    ran = [runs(pid) for pid in pids]
+    telling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await telling
+    await until(lambda: not any(map(runs, pids)))
+
+    assert ran == [True, True]
+
+
+async def test_a_child_that_goes_on_holds_nothing_up(tmp_path: Path) -> None:
+    """A command may leave its work to a process of its own, which keeps its outputs open."""
+    text = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)'])"
+    await receiving(script(tmp_path, text)).tell("id", "{}")
