@@ -28,7 +28,7 @@ from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
 from tests.workflows.test_agent_people import asked
 from workflows import attributes
-from workflows.plan import Answer, Step
+from workflows.plan import Answer, Question, Step
 from workflows.task import Task
 
 FOLDER = Path(__file__).with_name("histories")
@@ -139,6 +139,7 @@ class Scenario:
     """What people answer to the requests of the task, in order: the Update, and what is sent with it."""
     after_another: bool = False
     """Whether another model is asked first, which cannot be used."""
+    notify: str | None = None
 
 
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
@@ -172,6 +173,12 @@ SCENARIOS: Sequence[Scenario] = (
         "by_hand",
         by_hand=(step("a", "say", word="x"), step("b", "shout", word={"$from": "a", "path": "said"})),
         more={"revisions": (Answer(result={"said": {"$from": "b", "path": "said"}}),)},
+    ),
+    Scenario(
+        "notified",
+        [Question(text="Which of them?"), DONE],
+        more={"on_escalation": "wait", "answer_within": 4.0},
+        notify="http://127.0.0.1:9/",  # nobody is there, which changes nothing for the task
     ),
     Scenario("fallback", [plan(step("a", "down", word="x")), DONE]),
     Scenario("rejected", [plan(step("a", "nothing")), plan(step("a", "say", "z")), plan(step("a", "say")), DONE]),
@@ -274,9 +281,10 @@ async def main() -> None:
             for scenario in SCENARIOS:
                 file = FOLDER / f"{scenario.name}.json"
                 if not file.exists():
+                    given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
                     async with (
                         planner_of(scenario) as planner,
-                        staged(client, folder, tools(), planner, queue="replan", jitter=lambda: 0.01) as stage,
+                        staged(client, folder, tools(), planner, **given) as stage,
                     ):
                         file.write_text(await record(stage, scenario) + "\n")
                     print(f"saved {file.name}")

@@ -145,6 +145,7 @@ ENDED = {
     "deadline": "over budget",
     "escalated": "escalated",
     "last_answer": "over budget",
+    "notified": "escalated",
     "plan_refused": "failed",
     "replans_used_up": "over budget",
     "undone": "escalated",
