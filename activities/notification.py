@@ -5,13 +5,14 @@ no message, no log and no history has more of it than the host, or the name of t
 """
 
 import asyncio
+import base64
 import json
 import os
 import shlex
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +35,14 @@ NEEDED: Mapping[Choice, str] = {Choice.PROVIDE: " --result JSON", Choice.REPLY: 
 """By answer, the option without which its command says nothing."""
 NOT_UNSEEN = (Choice.APPROVE, Choice.EDIT)
 """Answers to a call that a person must have seen: a notification does not show it, but `answer` without them does."""
+
+SIGNING_KEY = "REPLAN_NOTIFY_SECRET"
+"""The environment variable with the secret that signs what is posted; without it nothing is signed."""
+MIN_SECRET = 24
+"""The fewest bytes of a secret, by the specification of Standard Webhooks."""
+
+Sign = Callable[[str, datetime, str], str]
+"""Makes the header of a signature from the id, the time and the body of a post."""
 
 log = structlog.get_logger("replan.notify")
 
@@ -65,12 +74,13 @@ def receiver_of(given: str | None, environment: Mapping[str, str]) -> Receiver |
     """The receiver that `--notify` names; None if it names none.
 
     Raises:
-        BadReceiver: the value is neither a URL nor a command that can be run here.
+        BadReceiver: the value is neither a URL nor a command that can be run here, or the secret is none.
     """
     if given is None or not given.strip():
         return None
     if "://" in given.partition(" ")[0]:
-        return Webhook(_url(given.strip()))
+        secret = environment.get(SIGNING_KEY, "").strip()
+        return Webhook(_url(given.strip()), _signer(secret) if secret else None)
     try:
         words = shlex.split(given)
     except ValueError as error:
@@ -98,22 +108,38 @@ def _url(given: str) -> httpx2.URL:
     return url
 
 
+def _signer(secret: str) -> Sign:
+    from standardwebhooks.webhooks import Webhook as Signer  # only here it is needed
+
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) < MIN_SECRET:
+        remedy = f"write whsec_ and the base64 of at least {MIN_SECRET} random bytes"
+        raise BadReceiver(f"{SIGNING_KEY} is no secret of Standard Webhooks: {remedy}.")
+    return Signer(key).sign
+
+
 @dataclass(frozen=True)
 class Webhook:
     """A server that takes a notification as a POST, and answers 2xx."""
 
     url: httpx2.URL = field(repr=False)
+    sign: Sign | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
         return f"{self.url.scheme}://{self.url.netloc.decode()}"
 
     async def tell(self, id: str, body: str) -> None:
+        now = datetime.now(UTC)
         headers = {
             "content-type": "application/json",
             "user-agent": "Replan",
             "webhook-id": id,
-            "webhook-timestamp": str(int(datetime.now(UTC).timestamp())),
+            "webhook-timestamp": str(int(now.timestamp())),
+            **({"webhook-signature": self.sign(id, now, body)} if self.sign else {}),
         }
         # A redirect is not followed: it may lead to another receiver.
         async with (

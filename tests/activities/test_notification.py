@@ -1,6 +1,7 @@
 """Receivers of notifications: a URL and a command, what they get, and what nobody gets to see of them."""
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -14,11 +15,12 @@ from typing import get_args
 
 import psutil
 import pytest
+import standardwebhooks
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.notification import BadReceiver, NotDelivered, Notifier, Receiver, body, receiver_of
+from activities.notification import SIGNING_KEY, BadReceiver, NotDelivered, Notifier, Receiver, body, receiver_of
 from replan.testing.http_server import reply, serving
 from runtime.dev_server import free_port
 from tests.documentation import sections, tables
@@ -122,6 +124,31 @@ async def test_a_post_has_the_headers_of_standard_webhooks() -> None:
     assert headers["authorization"].startswith("Basic ")
     assert found.name == mailbox.url.partition("/hook")[0]
     assert "hidden" not in found.name + repr(found)
+
+
+async def test_a_post_is_signed_with_a_secret() -> None:
+    """What any library of Standard Webhooks checks; the secret is shown nowhere."""
+    secret = f"whsec_{base64.b64encode(bytes(24)).decode()}"
+    async with receiver() as mailbox:
+        found = receiver_of(mailbox.url, {**ENVIRONMENT, SIGNING_KEY: secret})
+        assert found is not None
+        await found.tell(TOLD.id, body(TOLD, "default"))
+
+    [headers], [posted] = mailbox.headers, mailbox.posted
+    assert standardwebhooks.Webhook(secret).verify(json.dumps(posted), headers) == posted
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(secret).verify(json.dumps({**posted, "id": "another"}), headers)
+    assert secret not in repr(found)
+
+
+@pytest.mark.parametrize("secret", ["hidden", "whsec_aGlkZGVu", "whsec_" + "%" * 40])
+def test_a_secret_that_is_none_is_a_mistake(secret: str) -> None:
+    """Found at the start, and not shown."""
+    with pytest.raises(BadReceiver) as raised:
+        receiver_of("https://hooks.example/", {SIGNING_KEY: secret})
+
+    assert str(raised.value).startswith("REPLAN_NOTIFY_SECRET is no secret of Standard Webhooks: write whsec_ and the")
+    assert "hidden" not in str(raised.value)
 
 
 def test_the_command_that_answers_is_quoted_for_a_shell() -> None:
