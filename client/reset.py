@@ -383,8 +383,12 @@ async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> s
         reason=reason,
         workflow_task_finish_event_id=task,
         request_id=secrets.token_hex(16),
-        # A cancel request after the point would cancel the new run as well.
-        reset_reapply_exclude_types=[ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST],
+        # A cancel request after the point would cancel the new run as well, and an answer that a person gave after it
+        # was meant for what the old run asked: the new run asks again.
+        reset_reapply_exclude_types=[
+            ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_CANCEL_REQUEST,
+            ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+        ],
         identity=client.identity,
     )
     return (await client.workflow_service.reset_workflow_execution(request)).run_id

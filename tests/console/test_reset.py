@@ -20,10 +20,11 @@ from console.options import Common
 from tests.console.desk import QUIET, desk
 from tests.console.histories import history
 from tests.harness import outcome, plan, step
+from tests.workflows.history import until
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.header import HEADER
-from workflows.plan import Step
+from workflows.plan import Question, Step
 from workflows.task import Task, TaskStatus
 
 SIGNED = plan(step("a", "look"), step("b", "sign", "a"), step("c", "write", "b", word="later"))
@@ -83,6 +84,25 @@ async def test_a_cancelled_task_goes_on(client: Client, tmp_path: Path) -> None:
         done = await here.reset(task, "b")
 
     assert done.status is TaskStatus.COMPLETED
+
+
+async def test_what_a_person_answered_after_the_point_is_asked_again(client: Client, tmp_path: Path) -> None:
+    """The answer, and more of a budget, belonged to the old run."""
+    question = Question(text="Which?", options=("this", "that"))
+    async with desk(client, tmp_path, plan(step("a", "look")), question) as here:
+        task = await here.begin(Task(text="a task", on_escalation="wait"))
+        await until(task, lambda now: bool(now.open_requests))
+        await task.execute_update("extend", {"tool_calls": 5, "by": "ann"})
+        await task.execute_update("reply", {"text": "this", "by": "ann"})
+        first = await outcome(task)
+        assert await reset(client, task, QUIET, to="a", why=None) == 0
+        again = await until(task, lambda now: bool(now.open_requests))
+        await task.execute_update("reply", {"text": "that", "by": "bob"})
+        ended = await outcome(task)
+
+    assert (first.status, [one.by for one in first.extensions]) == (TaskStatus.COMPLETED, ["ann"])
+    assert ([one.id for one in again.requests], again.extensions) == (["r1"], [])
+    assert [(one.answer.by, one.answer.text) for one in ended.requests if one.answer] == [("bob", "that")]
 
 
 async def test_a_running_task_goes_on_while_only_reads_run(client: Client, tmp_path: Path) -> None:
