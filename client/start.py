@@ -85,6 +85,7 @@ class PlanFile(BaseModel):
     reason: str = ""
     code: str | None = None
     question: str | None = None
+    question_options: tuple[str, ...] = ()
     result: JsonValue = None
     effects: dict[str, JsonValue] = Field(default_factory=dict)
 

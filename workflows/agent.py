@@ -20,7 +20,7 @@ from workflows.execution import Execution
 from workflows.header import made_by_reset
 from workflows.notifying import Notifications
 from workflows.observing import observe
-from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal
+from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal, unasked
 from workflows.people import Choice, RequestKind, Word
 from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
@@ -170,9 +170,8 @@ class AgentWorkflow(Answers):
                         return Ending(status=TaskStatus.COMPLETED, result=proposal.result)
                     case Question() if self._people.are_asked:
                         await self._ask_user(proposal)
-                    case Question(text=text):
-                        reason = f"The planner asks: {text}"
-                        return Ending(status=TaskStatus.ESCALATED, reason=reason, code="question", question=text)
+                    case Question():
+                        return unasked(proposal)
                     case GiveUp():
                         return Ending(status=TaskStatus.FAILED, reason=proposal.reason, code="gave_up")
                     case _:
@@ -209,12 +208,15 @@ class AgentWorkflow(Answers):
             question.text,
             (Choice.REPLY, Choice.ABORT),
             options=question.options,
-            free_text=question.free_text,
+            free_text=question.free_text or not question.options,
         )
         self._people.raise_if_aborted()
         if request.answer is None:
             raise unanswered(request)
-        self._progress.words.append(Word(question=question.text, text=request.answer.text))
+        option = request.option(request.answer.text)
+        self._progress.words.append(
+            Word(question=question.text, text=option or request.answer.text, is_option=option is not None)
+        )
 
     def _should_continue_as_new(self) -> bool:
         """Whether the server suggests a new run and the current run has completed a turn; called while no step runs."""
@@ -351,7 +353,7 @@ class AgentWorkflow(Answers):
         progress, opened = self._progress, self._progress.open_requests
         if progress.ending is None:
             progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING
-        about = {"id", "kind", "step", "code", "reason", "since", "until", "choices"}
+        about = {"id", "kind", "step", "code", "reason", "since", "until", "choices", "options", "free_text"}
         oldest = opened[0].model_dump(mode="json", include=about) if opened else None
         workflow.upsert_memo({REQUEST_MEMO: oldest})
         self._publish()

@@ -107,7 +107,7 @@ def _requests(progress: Progress) -> list[str]:
     first = opened[0]
     more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
     where = f"{escape(first.step)}: " if first.step else ""
-    options = f" Options: {escape(', '.join(first.options))}." if first.options else ""
+    options = f" Options: {escape(shorten(', '.join(first.options), 400))}." if first.options else ""
     asked = [f"**Request {first.id}:** {where}{escape(shorten(first.reason, 600))}{options}", ""]
     if (call := first.call) is not None:
         undo = f", undone by {call.undo}" if call.undo else ""

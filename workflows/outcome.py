@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler,
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.people import HumanAnswer, HumanRequest
-from workflows.plan import Mistake, without_defaults
+from workflows.plan import Mistake, Question, without_defaults
 from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
@@ -61,6 +61,8 @@ class Outcome(BaseModel, frozen=True):
     """Why the task ended, as a word for programs: a fault's code, a limit's name, `plan_refused`, ..."""
     result: JsonValue
     question: str | None
+    question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The answers that the question suggests."""
     planner: str
     strategy: str
     revisions: tuple[Revision, ...]
@@ -95,6 +97,7 @@ class Ending(BaseModel, frozen=True):
     code: str | None = None
     result: JsonValue = None
     question: str | None = None
+    question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
 
 
@@ -104,6 +107,18 @@ REFUSED = "task_refused"
 
 def refusal(reason: str) -> Ending:
     return Ending(status=TaskStatus.FAILED, reason=reason, code=REFUSED)
+
+
+def unasked(question: Question) -> Ending:
+    """The end of a task whose planner asks a question, and that does not wait for people."""
+    options = f" Options: {', '.join(question.options)}." if question.options else ""
+    return Ending(
+        status=TaskStatus.ESCALATED,
+        reason=f"The planner asks: {question.text}{options}",
+        code="question",
+        question=question.text,
+        question_options=question.options,
+    )
 
 
 class TaskEnded(Exception):

@@ -224,6 +224,11 @@ class HumanRequest(BaseModel):
         if self.call:
             self.call = self.call.model_copy(update={"args": None})
 
+    def option(self, text: str) -> str | None:
+        """The option that a text names, whatever its capitals and blanks; None if it names none."""
+        words = " ".join(text.split()).casefold()
+        return next((one for one in self.options if " ".join(one.split()).casefold() == words), None)
+
 
 class Word(BaseModel, frozen=True):
     """What a person said to the planner."""
@@ -231,6 +236,8 @@ class Word(BaseModel, frozen=True):
     question: str = Field(default="", exclude_if=not_)
     """The question of the planner that it answers; empty for a hint."""
     text: str
+    is_option: bool = Field(default=False, exclude_if=not_)
+    """Whether the text is one of the options of the question, which the planner wrote, and not words of the person."""
 
 
 class NotAccepted(ValueError):
@@ -286,7 +293,7 @@ def check_given(request: HumanRequest, choice: Choice, given: Given) -> None:
         text = given.text.strip()
         if not text:
             raise NotAccepted('A reply needs words: {"text": "..."}.')
-        if request.options and not request.free_text and text not in request.options:
+        if request.options and not request.free_text and request.option(text) is None:
             raise NotAccepted(
                 f"The question takes one of {', '.join(map(repr, request.options))}, and not {text[:80]!r}."
             )

@@ -12,7 +12,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal, TypeGuard, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
@@ -28,6 +30,8 @@ MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
 MAX_SHOWN = 300
 """If a reference has no target, the error message lists the keys of the result, cut to this many characters."""
+MAX_QUESTION, MAX_OPTIONS, MAX_OPTION = 4_000, 10, 200
+"""The most characters of a question, the most options that it has, and the most characters of each."""
 MAX_EXACT = 2**53
 """A float represents every whole number below this exactly."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -97,12 +101,24 @@ class Answer(_Recorded):
     result: JsonValue
 
 
+def _joined(value: object) -> object:
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def _unique(options: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(options))
+
+
+# One line each: a person types an option, or reads it in a list.
+Option = Annotated[str, BeforeValidator(_joined), Field(min_length=1, max_length=MAX_OPTION)]
+
+
 class Question(_Recorded):
     """A proposal to ask the user."""
 
     type: Literal["question"] = "question"
     text: str
-    options: tuple[str, ...] = ()
+    options: Annotated[tuple[Option, ...], AfterValidator(_unique)] = Field(default=(), max_length=MAX_OPTIONS)
     """Answers to choose from; empty if there are none to suggest."""
     free_text: bool = True
     """Whether the user may answer with other words than the options."""

@@ -245,6 +245,7 @@ class Progress(BaseModel):
             code=ending.code,
             result=ending.result,
             question=ending.question,
+            question_options=ending.question_options,
             planner=self.planner,
             strategy=self.task.strategy,
             revisions=tuple(self.revisions),

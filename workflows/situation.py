@@ -44,6 +44,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """The states that were read, for the next plan, after steps of the newest plan were rejected."""
     words: tuple[Word, ...] = Field(default=(), exclude_if=not_)
     """What people said to the planner."""
+    may_ask: bool = Field(default=False, exclude_if=not_)
+    """Whether a question of the planner is answered; else it ends the task."""
     rejected: tuple[Mistake, ...] = ()
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ def describe_situation(
         later_plans=tuple(task.later_plans) if progress.turn == 1 else (),
         now=workflow.now(),
         documents=task.documents,
+        may_ask=task.on_escalation == "wait" and not progress.is_draft,
         rejected=tuple(rejected),
         down=tuple(progress.down),
         is_tainted=progress.grants.is_tainted,

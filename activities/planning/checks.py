@@ -19,6 +19,7 @@ from workflows.plan import (
     BY_HAND,
     MAX_BYTES,
     MAX_DEPTH,
+    MAX_QUESTION,
     MAX_STEPS,
     STEP_ID,
     TURN_ID,
@@ -27,6 +28,7 @@ from workflows.plan import (
     NewSteps,
     Proposal,
     Proposed,
+    Question,
     Step,
     check_graph,
     depth,
@@ -74,6 +76,9 @@ def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake
     """The mistakes of a proposal, each with its remedy; the workflow checks whether it fits the state of the task."""
     if _bytes(proposal) > MAX_BYTES:
         text = f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"
+        return [Mistake(text=text)]
+    if isinstance(proposal, Question) and len(proposal.text) > MAX_QUESTION:
+        text = f"the question has {len(proposal.text)} characters, more than {MAX_QUESTION}: ask in fewer words"
         return [Mistake(text=text)]
     if not isinstance(proposal, NewSteps):
         return []

@@ -77,11 +77,12 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
     told = [*(turn.situation for turn in past if turn.task == task and not turn.is_summary), situation]
     # The situation with the task's text may hold records of the continued task.
     own = [one for one in told if not one.text]
+    words = tuple(word for one in told for word in one.words)
     earlier = {record.step.id: record for one in told for record in one.earlier}
     records = earlier | {record.step.id: record for one in own for record in one.planned}
     first = {"text": told[0].text, "result_schema": told[0].result_schema, "documents": told[0].documents}
     faults = tuple(fault for one in own for fault in one.faults)
-    return situation.model_copy(update={**first, "records": tuple(records.values()), "faults": faults})
+    return situation.model_copy(update={**first, "records": tuple(records.values()), "faults": faults, "words": words})
 
 
 def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation]:
@@ -93,7 +94,7 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
     plans = dict[int, list[StepRecord]]()
     for record in sorted(situation.planned, key=lambda record: record.revision):
         plans.setdefault(record.revision, []).append(record)
-    nothing: dict[str, Any] = {"records": (), "faults": (), "observations": (), "rejected": ()}
+    nothing: dict[str, Any] = {"records": (), "faults": (), "observations": (), "words": (), "rejected": ()}
     past, new = list[RecordedTurn](), situation.model_copy(update={**nothing, "records": situation.earlier})
     for number, records in plans.items():
         plan = NewSteps(steps=tuple(record.step for record in records))
@@ -101,7 +102,7 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
         ids = {record.step.id for record in records}
         faults = tuple(fault for fault in situation.faults if fault.step_id in ids)
         new = new.model_copy(update={"text": "", "records": tuple(records), "faults": faults})
-    new = new.model_copy(update={"observations": situation.observations})
+    new = new.model_copy(update={"observations": situation.observations, "words": situation.words})
     if not situation.rejected:
         return past, new
     unusable = Proposed(proposal=GiveUp(reason="an answer that could not be used"))
@@ -118,7 +119,7 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     facts = [
         *prompts.undone_steps(undone),
         *goal,
-        *map(prompts.said_by_person, _unasked(before, situation)),
+        *(prompts.asked_before(word) + prompts.said_by_person(word) for word in _untold(before, situation)),
         *_earlier_effects(situation),
         *_observed(situation.observations, situation.shown),
     ]
@@ -200,7 +201,7 @@ def _replies(before: RecordedTurn | None, situation: Situation) -> list[Word]:
     return [word for word in situation.words if word.question] if is_question else []
 
 
-def _unasked(before: RecordedTurn | None, situation: Situation) -> list[Word]:
+def _untold(before: RecordedTurn | None, situation: Situation) -> list[Word]:
     """What people said, apart from what the result of the model's own question tells."""
     replies = _replies(before, situation) if before and assistant_turn(before).calls else []
     return [word for word in situation.words if word not in replies]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from activities.providers.untrusted import fenced
+from activities.providers.untrusted import fenced, remove_hidden
 from activities.toolbox.declare.kind import Kind
 from workflows.people import Word
 from workflows.plan import MAX_DEPTH, MAX_STEPS, Mistake
@@ -99,7 +99,9 @@ PROPOSE = (
     ' value: {"$from": "<step id>", "path": "a.0.b"}.'
 )
 FINISH = "End the task with its answer. Only when everything that was asked is done, or shown to be impossible."
-ASK = "Ask the user what only they can know. This ends the work until they answer."
+ASK = (
+    "Ask the user what only they can know, or which of several choices they want. This ends the work until they answer."
+)
 GIVE_UP = "End the task, because nothing that can be called reaches its goal."
 
 CHANGES: Mapping[str, str] = {
@@ -183,10 +185,16 @@ def undone_steps(ids: Sequence[str]) -> list[str]:
 
 
 def said_by_person(word: Word) -> str:
-    """A line with what a person said: the answer to a question of the model, or a hint."""
-    return (
-        f"You asked: {word.question} The user answers: {word.text}" if word.question else f"The user says: {word.text}"
-    )
+    """What a person said: a hint, or the answer to a question, which is not repeated."""
+    if word.is_option:  # the planner may have copied it from untrusted content
+        return f"The user chooses this option:\n{fenced('option', word.text)}"
+    return f"The user {'answers' if word.question else 'says'}: {remove_hidden(word.text)}"
+
+
+def asked_before(word: Word) -> str:
+    """The question that a person answers; empty for a hint."""
+    # A planner without a model quotes results in its questions, which are untrusted content.
+    return f"You asked:\n{fenced('question', word.question)}\n" if word.question else ""
 
 
 def rejected_call(mistakes: Sequence[Mistake], id: str | None, *, is_first: bool) -> str:

@@ -13,20 +13,33 @@ from activities.borders import validation
 from activities.planning import prompts
 from activities.providers.adapter import parse_call
 from activities.providers.messages import Reply, ToolCall, ToolDefinition
+from activities.providers.untrusted import cleaned
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.json_schema import BadSchema, JsonSchema
-from workflows.plan import MAX_STEPS, Answer, GiveUp, NewSteps, Proposal, Question, Step, nearest
+from workflows.plan import (
+    MAX_OPTION,
+    MAX_OPTIONS,
+    MAX_QUESTION,
+    MAX_STEPS,
+    Answer,
+    GiveUp,
+    NewSteps,
+    Proposal,
+    Question,
+    Step,
+    nearest,
+)
 from workflows.situation import Situation
 
 PROPOSE, FINISH, ASK, GIVE_UP = "propose_plan", "finish", "ask", "give_up"
-ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], str, str]] = {
-    FINISH: (Answer, "result", "result"),
-    ASK: (Question, "question", "text"),
-    GIVE_UP: (GiveUp, "reason", "reason"),
+ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], Mapping[str, str]]] = {
+    FINISH: (Answer, {"result": "result"}),
+    ASK: (Question, {"question": "text", "options": "options", "free_text": "free_text"}),
+    GIVE_UP: (GiveUp, {"reason": "reason"}),
 }
-"""For each call of a model that ends the task or asks the user a question: the type of the proposal, the name of the
-call's argument, and the field of the proposal that gets the argument's value."""
+"""For each call of a model that ends the task or asks the user a question: the type of the proposal, and for each
+argument of the call the field of the proposal that gets its value. Only the first argument is needed."""
 MAX_PROVIDER_ID = 200
 """How many characters of a provider's call id a step keeps."""
 MAX_REASON = 200
@@ -168,14 +181,19 @@ def _plan(call: ToolCall) -> NewSteps:
 
 
 def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> Answer | Question | GiveUp:
-    proposal, argument, field = ENDINGS[call.name]
+    proposal, fields = ENDINGS[call.name]
     if call.broken:
         raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
     if proposal is Answer and result_schema is not None:
         return Answer(result=_fitting_answer(call.args, result_schema))
-    if not call.args.get(argument):
-        raise UnusableReply(prompts.MISSING_ARG.format(name=call.name, field=argument))
-    found: Answer | Question | GiveUp = _parsed(proposal, call.name, {field: call.args[argument]})
+    needed = next(iter(fields))
+    if not call.args.get(needed):
+        raise UnusableReply(prompts.MISSING_ARG.format(name=call.name, field=needed))
+    # Models also write null for what they leave out.
+    given = {field: call.args[name] for name, field in fields.items() if call.args.get(name) is not None}
+    if proposal is Question:  # people read it, so it has nothing that they cannot see
+        given = {field: cleaned(value) for field, value in given.items()}
+    found: Answer | Question | GiveUp = _parsed(proposal, call.name, given)
     return found
 
 
@@ -202,9 +220,8 @@ def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
 
 
 def _ask_and_give_up() -> list[ToolDefinition]:
-    question = _one_text("question", "One question, which the user can answer in a sentence.")
     reason = _one_text("reason", "Why, in one sentence.")
-    return [ToolDefinition(ASK, prompts.ASK, question), ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason)]
+    return [ToolDefinition(ASK, prompts.ASK, QUESTION), ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason)]
 
 
 def _kind_tool(kind: Kind) -> ToolDefinition:
@@ -218,6 +235,26 @@ def _one_text(name: str, description: str) -> Schema:
 def _closed_object(properties: Schema, required: list[str]) -> Schema:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
+
+# All are required, because OpenAI's strict schemas know no optional arguments; `_ending` does not insist on them.
+QUESTION = _closed_object(
+    {
+        "question": {
+            "type": "string",
+            "maxLength": MAX_QUESTION,
+            "description": "One question, which the user can answer in a sentence.",
+        },
+        "options": {
+            "type": "array",
+            "items": {"type": "string", "maxLength": MAX_OPTION},
+            "maxItems": MAX_OPTIONS,
+            "description": "The answers to choose from, a few words each; empty if there is nothing to choose from.",
+        },
+        "free_text": {"type": "boolean", "description": "Whether the user may answer in other words than an option."},
+    },
+    required=["question", "options", "free_text"],
+)
+"""The schema of the arguments of `ask`."""
 
 REFERENCE = "reference"
 DEFINITIONS = "#/$defs/"

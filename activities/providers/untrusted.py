@@ -31,7 +31,7 @@ _NOT_IN_LABEL = re.compile(r"[^\w.:-]", re.ASCII)
 
 def fenced(label: str, value: JsonValue, limit: int = MAX_SHOWN) -> str:
     """A value as JSON, at most `limit` characters, between marks that nothing inside can open or close."""
-    text = to_json(_cleaned(value), inf_nan_mode="null").decode(errors="replace")
+    text = to_json(cleaned(value), inf_nan_mode="null").decode(errors="replace")
     # A JSON escape is the same string for the model, but no mark for the server's chat template.
     inside = _OPENING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     cut = f"\n(cut: the first {limit} of {len(inside)} characters)" if len(inside) > limit else ""
@@ -44,22 +44,23 @@ def remove_hidden(text: str) -> str:
     return _ALSO_HIDDEN.sub("", "".join(kept))
 
 
-def _cleaned(value: JsonValue) -> JsonValue:
+def cleaned(value: JsonValue) -> JsonValue:
+    """A value of JSON whose texts and keys have no hidden characters."""
     if isinstance(value, str):
         return remove_hidden(value)
     if isinstance(value, dict):
         return _cleaned_object(value)
     if isinstance(value, list):
-        return [_cleaned(item) for item in value]
+        return [cleaned(item) for item in value]
     return value
 
 
 def _cleaned_object(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     # Two keys may differ only in hidden characters: the second gets a number, so no value is lost.
-    cleaned = dict[str, JsonValue]()
+    found = dict[str, JsonValue]()
     for key, item in value.items():
         name, number = remove_hidden(key), 2
-        while name in cleaned:
+        while name in found:
             name, number = f"{remove_hidden(key)} ({number})", number + 1
-        cleaned[name] = _cleaned(item)
-    return cleaned
+        found[name] = cleaned(item)
+    return found

@@ -16,7 +16,7 @@ from console.render.terminal import print_lines
 from console.render.tree import count
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry
-from workflows.outcome import Ending
+from workflows.outcome import Ending, unasked
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready_steps
 from workflows.routing import PROFILES
 from workflows.task import Task, TaskStatus
@@ -31,10 +31,8 @@ def ending_of(draft: Draft) -> Ending:
     match draft.proposal:
         case Answer(result=result):
             return Ending(status=TaskStatus.COMPLETED, result=result)
-        case Question(text=text):
-            return Ending(
-                status=TaskStatus.ESCALATED, reason=f"The planner asks: {text}", code="question", question=text
-            )
+        case Question():
+            return unasked(draft.proposal)
         case GiveUp(reason=reason):
             return Ending(status=TaskStatus.FAILED, reason=reason, code="gave_up")
         case _:
@@ -53,6 +51,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "proposal": draft.proposal.type if draft.proposal else None,
         "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",
         **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
+        "question_options": ending.question_options,
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
         "revisions": [one.model_dump(mode="json") for one in task.revisions],
         "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},

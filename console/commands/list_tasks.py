@@ -128,7 +128,8 @@ def _below(one: Listed, width: int | None, now: datetime) -> str:
     elif one.request:
         # What is to be typed comes first, since a long reason is cut.
         since = age(one.request.since, now)
-        about = f"{requests.about(one.request)}: {one_line(one.request.reason)}"
+        asked = f"{one_line(one.request.reason)}{requests.suggested(one.request.options)}"
+        about = f"{requests.about(one.request)}: {asked}"
         line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
     elif one.reason:
         line = f"    ? {one_line(one.reason)}"
@@ -312,7 +313,8 @@ async def _why(client: Client, failure: Failure) -> Why:
     outcome = await finding.decoded(client.data_converter, details, Outcome)
     if outcome is None:  # a missing codec, or another workflow type
         return Why(failure.message, None)
-    return Why(str(outcome.question or outcome.reason), outcome.code if outcome.code in set(Code) else None)
+    asked = f"{outcome.question}{requests.suggested(outcome.question_options)}" if outcome.question else None
+    return Why(asked or outcome.reason, outcome.code if outcome.code in set(Code) else None)
 
 
 async def _text(client: Client, row: WorkflowExecution) -> str:

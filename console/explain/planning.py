@@ -8,6 +8,7 @@ from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
 from console.explain import faults, people, words
 from console.explain.words import Cost, Decision, Item, Sentence
+from console.render.requests import suggested
 from console.render.tree import count
 from workflows import ids
 from workflows.faults import QUADRANT, Code
@@ -176,7 +177,7 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
     end = story.history.end
     proof = (end.event,) if end else ()
     if isinstance(said, Question):
-        what, decision = f"The planner asked: {words.sentence(said.text)}", "escalate"
+        what, decision = f"The planner asked: {words.sentence(said.text)}{suggested(said.options)}", "escalate"
         then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
         after = turn.call.ended or turn.call.scheduled
         asked = next((one for one in story.requests if one.is_question and one.timer.started > after), None)

@@ -52,7 +52,7 @@ OF_FAULT: Mapping[Code, str] = {
 """By fault code, what to do about the fault; docs/errors.md has the same sentences."""
 OF_ENDING: Mapping[str, str] = {
     "gave_up": "Say it in other words, or ask for less.",
-    "question": "Start the task again with the answer in its text.",
+    "question": "Start the task again with the answer in its text, or with `--on-escalation wait`.",
     "plan_refused": "Correct what the reason names.",
     "task_refused": "If it cannot be read, correct the program that started it. Else use another folder (`--documents`,"
     " here or at the worker), or the kinds of `--allow` as the worker calls them.",

@@ -1,7 +1,7 @@
 """Shows the requests of a task to people as lines, with the commands that answer them."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC
 
 from pydantic import JsonValue
@@ -46,8 +46,7 @@ def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> lis
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`."""
     until = request.until.astimezone(UTC)
-    texts = [f"{number}) " * with_numbers + one_line(text) for number, text in enumerate(request.options, 1)]
-    options = f" Options: {', '.join(texts)}." if texts else ""
+    options = suggested(request.options, with_numbers=with_numbers)
     text = f"{request.id} {about(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
     return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
 
@@ -64,6 +63,12 @@ def call_lines(request: HumanRequest) -> list[str]:
 
 def _value(value: JsonValue) -> str:
     return one_line(value if isinstance(value, str) else canonical(value))
+
+
+def suggested(options: Iterable[str], *, with_numbers: bool = False) -> str:
+    """The answers that a question suggests, as a sentence after it; empty if there are none."""
+    texts = [f"{number}) " * with_numbers + one_line(text) for number, text in enumerate(options, 1)]
+    return f" Options: {', '.join(texts)}." if texts else ""
 
 
 def about(request: HumanRequest) -> str:

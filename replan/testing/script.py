@@ -152,9 +152,9 @@ def finishes(result: str = "done") -> ModelReply:
     return ModelReply((ModelCall(FINISH, {"result": result}),))
 
 
-def asks(question: str) -> ModelReply:
-    """A reply that asks the user a question."""
-    return ModelReply((ModelCall(ASK, {"question": question}),))
+def asks(question: str, *options: str, free_text: bool = True) -> ModelReply:
+    """A reply that asks the user a question, with options to choose from."""
+    return ModelReply((ModelCall(ASK, {"question": question, "options": [*options], "free_text": free_text}),))
 
 
 def gives_up(reason: str) -> ModelReply:

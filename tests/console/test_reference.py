@@ -404,7 +404,8 @@ def parts() -> dict[str, dict[str, Any]]:
     asked = HumanRequest(**request, answer=given)
     wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")
     parts_of["requests"] = (asked,)
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), waiting=wait, extensions=(given,), **parts_of)
+    also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
+    whole = outcome(steps=(step(fault=refused),), faults=(refused,), **also, **parts_of)
     told = json.loads(document.of_task(whole, None, None))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
     return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"]}

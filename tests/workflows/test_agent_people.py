@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Recording, Said, Word, echo
 from workflows.agent import REQUEST_MEMO
 from workflows.budget import Limits
 from workflows.outcome import Outcome
@@ -200,6 +200,52 @@ async def test_a_question_goes_back_into_the_conversation(client: Client, tmp_pa
     assert (request.kind, request.options, request.free_text) == ("question", ("14:30", "15:00"), False)
     assert other == "The question takes one of '14:30', '15:00', and not '16:00'."
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "booked")
+
+
+async def test_the_memo_has_the_options_of_the_question(client: Client, tmp_path: Path) -> None:
+    """For lists, and for programs that cannot ask the worker. A reply names an option in any capitals."""
+    question = Question(text="Which?", options=("Ada", "the team"), free_text=False)
+    planner = Recording(question, DONE)
+    async with staged(client, tmp_path, TOOLS, planner) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        memo = await (await handle.describe()).memo_value(REQUEST_MEMO)
+        await answer(handle, "reply", text=" THE  Team ")
+        ended = await outcome(handle)
+
+    assert (memo["options"], memo["free_text"]) == (["Ada", "the team"], False)
+    assert [(one.text, one.is_option) for one in planner.told[1].words] == [("the team", True)]
+    assert (ended.status, [one.may_ask for one in planner.told]) == (TaskStatus.COMPLETED, [True, True])
+
+
+async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path: Path) -> None:
+    """It names one that was answered, or none at all; or nothing is open. No event tells of it."""
+
+    @tool.read(timeout=60)
+    async def hang(args: Word) -> Said:
+        """Hang until cancelled."""
+        await asyncio.sleep(50)
+        return Said(said="never")
+
+    questions: Proposals = [Question(text="Which?"), Question(text="Which other?"), plan(step("a", "hang"))]
+    async with staged(client, tmp_path, [hang], questions) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        await answer(handle, "reply", text="this", by="ann")
+        await asked(handle, 2)
+        events = len((await handle.fetch_history()).events)
+        answered = await refusal(handle, "reply", {"text": "that", "request": "r1"})
+        unknown = await refusal(handle, "reply", {"text": "that", "request": "r7"})
+        left = len((await handle.fetch_history()).events) - events
+        await answer(handle, "reply", text="that")
+        await until(handle, lambda now: bool(now.with_status(StepStatus.RUNNING)))
+        none = await refusal(handle, "reply", {"text": "late"})
+        await handle.cancel()
+        await outcome(handle)
+
+    assert answered.startswith("The request r1 was answered already: reply by ann at ")
+    assert unknown == "There is no request 'r7'; open are r2 (the task: question)."
+    assert (none, left) == ("The task asks nothing now.", 0)
 
 
 @tool.read
