@@ -57,6 +57,11 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
             yield from (Alternative(argument, item, f"nearest {label}alternative {item}") for item in by_distance)
 
 
+def are_equally_near(old: JsonValue, one: JsonValue, other: JsonValue) -> bool:
+    """Whether no rule says which of two values is nearer to `old`; of texts, none is nearer."""
+    return _distance(old, one)[0] == _distance(old, other)[0]
+
+
 def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[Alternative]:
     """Yield the list items after a referenced item: for an argument `hits.0.text`, `hits.1.text` and so on."""
     for name, value in args.items():

@@ -1,7 +1,8 @@
 """The planner without a model: it reads a task by fixed forms, repairs a rejected plan by rules, and reports results.
 
-For example, if 14:00 is taken, the rules of `repair` plan the nearest free time. If a text matches no form, the planner
-gives up and names the form that is most similar, and the page with all of them.
+For example, if 14:00 is taken, the rules of `repair` plan the nearest free time; if two times are equally near and the
+task waits for people, the user is asked. If a text matches no form, the planner gives up and names the form that is
+most similar, and the page with all of them.
 """
 
 import difflib
@@ -53,6 +54,7 @@ class OfflinePlanner:
         """Plan the task's text at first, repair the plan after a rejection, and report the results at the end."""
         if situation.result_schema is not None:
             return GiveUp(reason=IN_WORDS)
+        proposal: Proposal
         try:
             if not situation.planned and not situation.is_last:
                 proposal = _first_plan(situation, kinds)

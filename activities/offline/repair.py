@@ -2,32 +2,37 @@
 
 A rejected call is made again with an alternative for one argument: `at: "14:30"` if 14:00 is taken and 14:30 is free.
 Steps that had not started are planned again, with their needs and references pointing to the new ids. The same call is
-repeated only if the observed state has changed so that it allows the call now.
+repeated only if the observed state has changed so that it allows the call now. If the task waits for people, the user
+is asked which of several equally good alternatives an effect gets, and what was meant by a name that nothing has.
 """
 
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from pydantic import JsonValue
 
 from activities.offline.alternatives import (
     Alternative,
+    are_equally_near,
     fields_changed_meanwhile,
     find_alternatives,
     find_later_items,
     limit_kept_now,
     shape_of,
 )
+from activities.offline.questions import Unanswered, ask_user, named_option, option
 from activities.toolbox.declare.kind import Kind
 from workflows.catalogue import Effect
-from workflows.plan import GiveUp, Mistake, NewSteps, Step, canonical
+from workflows.plan import GiveUp, Mistake, NewSteps, Question, Step, canonical
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.situation import Situation
 
 MAX_CHANGED = 1  # how many arguments of a call a rule changes after a rejection
 MAX_LISTED = 5
+MAX_REASON = 1_000  # how many characters of a fault's reason a question repeats
+NOUNS = {"time": "time", "date": "day", "moment": "time"}  # by shape, what a question calls the values of an argument
 
 
 class UnclearEffect(Exception):
@@ -50,8 +55,8 @@ def unfinished_steps(situation: Situation) -> list[StepRecord]:
     ]
 
 
-def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
-    """Propose a new plan, or a GiveUp that says why there is none.
+def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Question | GiveUp:
+    """Propose a new plan, a question that must be answered before, or a GiveUp that says why there is no plan.
 
     Raises:
         UnclearEffect: it is not certain whether an earlier run of the task already did a step.
@@ -65,6 +70,8 @@ def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp
         named = first.calls.keys() & {mistake.step for mistake in situation.rejected}
         changed = _Repair(situation, kinds, rejected=frozenset(first.calls[id] for id in named)).plan()
         return changed if changed != plan else GiveUp(reason=rejection_reason(situation.rejected))
+    except Unanswered as unanswered:
+        return unanswered.question
     except NoRepair as stuck:
         return GiveUp(reason=rejection_reason(situation.rejected) if situation.rejected else str(stuck))
 
@@ -106,16 +113,19 @@ class _Repair:
     def _retry(self, record: StepRecord) -> Step:
         """Plan the step again; change its call or its kind if the old call would fail again."""
         step, call = record.step, _call_of(record)
-        kind, args, title = step.kind, step.args, step.title
+        kind, args, title, change = step.kind, step.args, step.title, None
         if not self._is_usable(kind):
-            kind, call = self._fallback(record)
+            kind, call = self._fallback(record) or self._give_up(record)
         elif call in self._excluded:
-            if change := self._alternative(record) or self._later_item(record):
-                made, name = _args_of(record), change.argument
-                call = _CallKey(kind, canonical({**made, name: change.value}))
-                args, title = {**args, name: change.reference or change.value}, _new_title(record, made[name], change)
-            elif not self._may_repeat(record):
-                kind, call = self._fallback(record)
+            change = self._alternative(record) or self._later_item(record)
+            if change is None and not self._may_repeat(record):
+                fallback = self._fallback(record)
+                change = None if fallback else self._meant(record)
+                kind, call = (kind, call) if change else fallback or self._give_up(record)
+        if change is not None:
+            call, name = self._call_with(record, change), change.argument
+            args = {**args, name: change.reference or change.value}
+            title = _new_title(record, _args_of(record)[name], change)
         id = self._new_ids.get(step.id, step.id)
         self.calls[id] = call
         new_args = {name: _with_new_ids(value, self._new_ids) for name, value in args.items()}
@@ -123,21 +133,71 @@ class _Repair:
         return Step(id=id, kind=kind, args=new_args, needs=needs, title=title)
 
     def _alternative(self, record: StepRecord) -> Alternative | None:
-        """The first alternative to the step's call that may be planned; None if there is none.
+        """The first alternative to the step's call that may be planned, or the user's choice; None if there is none.
 
         Its call has not failed and is not in `rejected`. If the call has an effect, no other step plans the same call.
         """
+        failed, unusable = self._failed_record(record), self._excluded | self._planned
+        found = find_alternatives(_args_of(record), self._observed(failed))
+        usable = [one for one in found if self._call_with(record, one) not in unusable]
+        if not usable:
+            return None
+        alternative = self._chosen(record, [one for one in usable if one.argument == usable[0].argument])
+        self._check_overwriting(record, alternative, failed)
+        if self._has_effect(record):
+            self._planned.add(self._call_with(record, alternative))
+        self._because.append(f"{self._rejection(failed)}; {alternative.words}")
+        return alternative
+
+    def _chosen(self, record: StepRecord, usable: Sequence[Alternative]) -> Alternative:
+        """The first of these alternatives; if another is as good for an effect, the one that the user chooses."""
+        first, old = usable[0], _args_of(record)[usable[0].argument]
+        options = {name: one for one in usable if (name := option(one.value))}
+        is_open = len(options) > 1 and are_equally_near(old, first.value, usable[1].value)
+        if not (is_open and self._situation.may_ask and self._has_effect(record)):
+            return first
+
+        def read(reply: str) -> Alternative | None:
+            return options.get(named_option(reply, options, self._situation.now.date()) or "")
+
+        noun = NOUNS.get(shape_of(old) or "", first.argument)
+        chosen = ask_user(self._situation, self._question(record, f"Which {noun} instead of {old}?"), [*options], read)
+        return chosen._replace(words=f"the user chose {str(chosen.value)[:80]}")
+
+    def _meant(self, record: StepRecord) -> Alternative | None:
+        """What the user says that a name was meant to be which nothing has; None if there is nothing to ask.
+
+        A name is never replaced by one that is spelt alike unless the user says so.
+        """
         failed, args = self._failed_record(record), _args_of(record)
-        for alternative in find_alternatives(args, self._observed(failed)):
-            call = _CallKey(record.step.kind, canonical({**args, alternative.argument: alternative.value}))
-            if call in self._excluded or call in self._planned:
-                continue
-            self._check_overwriting(record, alternative, failed)
-            if self._has_effect(record):
-                self._planned.add(call)
-            self._because.append(f"{self._rejection(failed)}; {alternative.words}")
-            return alternative
-        return None
+        names = self._similar_names(failed)
+        misnamed = [argument for argument, value in args.items() if shape_of(value) == "text"]
+        if not (names and len(misnamed) == 1 and self._situation.may_ask):
+            return None
+        options = {option(_with_words(name, words)): name for name, words in names.items()}
+        spelt = (
+            {option(words): name for name, words in names.items()} | {option(name): name for name in names} | options
+        )
+
+        def read(reply: str) -> Alternative | None:
+            said = named_option(reply, spelt, self._situation.now.date())
+            name = spelt[said] if said else reply
+            meant = Alternative(misnamed[0], name, f"the user meant {name[:80]!r}")
+            return None if self._call_with(record, meant) in self._excluded else meant
+
+        text = self._question(record, f"Which {misnamed[0]} did you mean instead of {str(args[misnamed[0]])[:80]!r}?")
+        meant = ask_user(self._situation, text, [*options], read)
+        self._because.append(f"{self._rejection(failed)}; {meant.words}")
+        return meant
+
+    def _question(self, record: StepRecord, asked: str) -> str:
+        """The text of a question about a rejected step; it tells the question from those about other steps."""
+        fault = self._fault(self._failed_record(record))
+        reason = f"{fault.reason[:MAX_REASON]} " if fault else ""
+        return f"{record.step.id}: {reason}{asked}"
+
+    def _call_with(self, record: StepRecord, change: Alternative) -> _CallKey:
+        return _CallKey(record.step.kind, canonical({**_args_of(record), change.argument: change.value}))
 
     def _later_item(self, record: StepRecord) -> Alternative | None:
         """The next item of a list that an earlier step found, in place of the item in the failed call; else None.
@@ -176,21 +236,32 @@ class _Repair:
             reason = f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if still wanted."
             raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
 
-    def _fallback(self, record: StepRecord) -> tuple[str, _CallKey]:
-        """Return the declared fallback of the step's kind, and its call; raises NoRepair if no fallback is usable.
+    def _fallback(self, record: StepRecord) -> tuple[str, _CallKey] | None:
+        """Return the declared fallback of the step's kind, and its call; None if no fallback is usable.
 
         Only a read may get a fallback here.
         """
         step, failed = record.step, self._failed_record(record)
         kind = self._kinds[step.kind].spec.fallback if step.kind in self._kinds else None
         call = _CallKey(kind or "", canonical(_args_of(record)))
-        if kind and self._is_usable(kind) and call not in self._excluded and not self._has_effect(record):
-            self._because.append(f"{self._rejection(failed)}; {kind} is the declared fallback of {step.kind}")
-            return kind, call
+        if not kind or not self._is_usable(kind) or call in self._excluded or self._has_effect(record):
+            return None
+        self._because.append(f"{self._rejection(failed)}; {kind} is the declared fallback of {step.kind}")
+        return kind, call
+
+    def _give_up(self, record: StepRecord) -> NoReturn:
+        """Raise NoRepair, with the reason why nothing can be called in place of the step."""
+        step, failed = record.step, self._failed_record(record)
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
-        reason = f"Nothing that was seen offers an alternative.{_similar_names(self._observed(failed))}"
+        alike = ", ".join(_with_words(name, words) for name, words in self._similar_names(failed).items())
+        reason = f"Nothing that was seen offers an alternative.{f' Spelt alike: {alike}.' if alike else ''}"
         raise NoRepair(f"{step.id} cannot be done{self._why(failed)} {reason}{self._unread(failed)}")
+
+    def _similar_names(self, record: StepRecord) -> dict[str, str]:
+        """The names that were observed to be spelt like the one that nothing has, each with its words."""
+        fault = self._fault(record)
+        return _near(self._observed(record)) or (_near(fault.observed) if fault else {})
 
     def _is_usable(self, kind: str) -> bool:
         return kind in self._kinds and kind not in self._situation.down
@@ -346,10 +417,12 @@ def _new_title(record: StepRecord, old: JsonValue, new: Alternative) -> str:
     return (title.replace(before, after) if before and before in title else f"{title} ({new.argument} {after})")[:120]
 
 
-def _similar_names(observed: JsonValue) -> str:
+def _near(observed: JsonValue) -> dict[str, str]:
     near = (observed.get("near") or observed.get("nearest")) if isinstance(observed, dict) else None
     if isinstance(near, dict):
-        names = [f"{key} ({words})" if words and words != key else key for key, words in near.items()]
-    else:
-        names = [str(name) for name in near] if isinstance(near, list) else []
-    return f" Spelt alike: {', '.join(name[:80] for name in names[:MAX_LISTED])}." if names else ""
+        return {name: str(words or "") for name, words in [*near.items()][:MAX_LISTED]}
+    return {str(name): "" for name in near[:MAX_LISTED]} if isinstance(near, list) else {}
+
+
+def _with_words(name: str, words: str) -> str:
+    return (f"{name} ({words})" if words and words != name else name)[:80]

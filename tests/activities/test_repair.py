@@ -1,6 +1,7 @@
 """What the offline planner proposes after a refusal."""
 
 from datetime import date, time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,8 @@ from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, FREE, TODAY, fault, gives_up, propose, record, refused, seen, step
 from workflows.faults import Code
-from workflows.plan import GiveUp, NewSteps, canonical
+from workflows.people import Word
+from workflows.plan import GiveUp, NewSteps, Question, canonical
 from workflows.record import FaultRecord, Observation, StepStatus
 from workflows.situation import Situation
 
@@ -200,3 +202,146 @@ async def test_no_observation_breaks_a_replan(observed: JsonValue) -> None:
     proposal = await propose(refused(observations=(seen("book", observed),)))
 
     assert isinstance(proposal, GiveUp) or (isinstance(proposal, NewSteps) and proposal.steps[0].args != BOOK)
+
+
+def choosing(*free: str, words: tuple[Word, ...] = (), **more: Any) -> Situation:
+    """A task that waits for people; after 14:00 was refused, these times are free."""
+    return refused(observations=(seen("book", {"free": [*free]}),), may_ask=True, words=words, **more)
+
+
+async def question(situation: Situation) -> Question:
+    """What the planner asks."""
+    proposal = await propose(situation)
+    assert isinstance(proposal, Question), proposal
+    return proposal
+
+
+async def test_which_of_two_equally_near_times_is_the_users_choice() -> None:
+    """The question names what was refused and why; the nearest times come first."""
+    asks = await question(choosing("09:30", "13:30", "14:30", "15:00"))
+
+    assert asks.text == "book: It is taken. Which time instead of 14:00?"
+    assert (asks.options, asks.free_text) == (("14:30", "13:30", "15:00", "09:30"), True)
+
+
+async def test_the_nearest_time_needs_no_question() -> None:
+    """And nobody is asked where the task does not wait."""
+    nearest, nobody = (
+        await new_plan(choosing("14:30", "15:00")),
+        refused(observations=(seen("book", {"free": ["13:30", "14:30"]}),)),
+    )
+
+    assert [one.steps[0].args["at"] for one in (nearest, await new_plan(nobody))] == ["14:30", "14:30"]
+
+
+@pytest.mark.parametrize("reply", ["13:30", " 13:30 ", "1:30 pm", "13.30"])
+async def test_the_reply_is_understood(reply: str) -> None:
+    """As it is offered, or as a task may have it; the new plan says who chose."""
+    asks = await question(choosing("13:30", "14:30"))
+    plan = await new_plan(choosing("13:30", "14:30", words=(Word(question=asks.text, text=reply),)))
+
+    assert (plan.steps[0].args["at"], plan.steps[0].title) == ("13:30", "team 13:30")
+    assert plan.because == "book was rejected (conflict); the user chose 13:30"
+
+
+async def test_a_reply_that_cannot_be_used_is_asked_for_again() -> None:
+    """With the reply; the next one counts."""
+    free = [f"{hour:02}:{minute}" for hour in range(9, 16) for minute in ("00", "30") if (hour, minute) != (14, "00")]
+    first = await question(choosing(*free))
+    second = await question(choosing(*free, words=(Word(question=first.text, text="at noon or so"),)))
+    words = (Word(question=first.text, text="at noon or so"), Word(question=second.text, text="noon"))
+    plan = await new_plan(choosing(*free, words=words))
+
+    assert len(first.options) == 10
+    assert second.text == f"'at noon or so' cannot be taken. {first.text}"
+    assert plan.steps[0].args["at"] == "12:00"
+
+
+async def test_two_refused_bookings_are_two_questions() -> None:
+    """The reply to one is not that to the other, and they do not get the same time."""
+    twin = record(step("other"), StepStatus.FAILED)
+    times: JsonValue = {"free": ["13:30", "14:30", "15:00"]}
+    both = {"faults": (fault("book"), fault("other")), "observations": (seen("book", times), seen("other", times))}
+    first = await question(refused(twin, may_ask=True, **both))
+    words = (Word(question=first.text, text="14:30"),)
+    (book, other) = (await new_plan(refused(twin, may_ask=True, words=words, **both))).steps
+
+    assert first.text.startswith("book: ")
+    assert [book.args["at"], other.args["at"]] == ["14:30", "13:30"]  # 15:00 is farther away
+
+
+async def test_of_texts_none_is_nearer() -> None:
+    """Which depot an effect goes to is the user's choice; which wider query is tried is not."""
+    parcel = record(step("send", "send_parcel", {"weight": 7, "depot": "north"}), StepStatus.FAILED)
+    offered: JsonValue = {"depots": ["south", "west"]}
+    sending = {"records": (parcel,), "faults": (fault("send", observed=offered),), "observations": ()}
+    search = record(step("search", "search", {"query": "refund zeppelin", "limit": 3}), StepStatus.FAILED)
+    wider: JsonValue = {"wider": ["refund", "zeppelins"]}
+    looking = {"records": (search,), "faults": (fault("search", Code.NO_RESULTS, wider),), "observations": ()}
+
+    assert (await question(refused(may_ask=True, **sending))).text == "send: It is taken. Which depot instead of north?"
+    assert (await new_plan(refused(may_ask=True, **looking))).steps[0].args["query"] == "refund"
+
+
+def misnamed(kind: str, args: dict[str, JsonValue], near: JsonValue, **more: Any) -> Situation:
+    """A task that named something which does not exist, though others are spelt alike."""
+    one = record(step("one", kind, args), StepStatus.FAILED)
+    faults = (fault("one", Code.NOT_FOUND, {"near": near}),)
+    return refused(**{"records": (one,), "faults": faults, "observations": (), "may_ask": True, **more})
+
+
+LAMPS: JsonValue = {"A-17": "Desk lamp", "A-18": "Wall lamp"}
+
+
+@pytest.mark.parametrize("reply", ["A-17 (Desk lamp)", "a-17", "desk lamp"])
+async def test_what_a_misspelt_name_means_is_asked(reply: str) -> None:
+    """It is never guessed; the name, its words or both are understood."""
+    buy: dict[str, JsonValue] = {"sku": "A-71", "quantity": 2, "at_most": "24.50"}
+    asks = await question(misnamed("purchase", buy, LAMPS))
+    plan = await new_plan(misnamed("purchase", buy, LAMPS, words=(Word(question=asks.text, text=reply),)))
+
+    assert asks.text == "one: It is taken. Which sku did you mean instead of 'A-71'?"
+    assert asks.options == ("A-17 (Desk lamp)", "A-18 (Wall lamp)")
+    assert (plan.steps[0].args, plan.because) == (
+        {**buy, "sku": "A-17"},
+        "one was rejected (not_found); the user meant 'A-17'",
+    )
+
+
+async def test_a_name_that_nobody_offered_is_taken_too() -> None:
+    """The user knows; only a name that failed already is asked for again."""
+    gone: dict[str, JsonValue] = {"document": "returns"}
+    asks = await question(misnamed("delete_document", gone, ["returns-contract"]))
+    other, same = (Word(question=asks.text, text=text) for text in ("suppliers-minutes", "returns"))
+    plan = await new_plan(misnamed("delete_document", gone, ["returns-contract"], words=(other,)))
+    again = await question(misnamed("delete_document", gone, ["returns-contract"], words=(same,)))
+
+    assert plan.steps[0].args == {"document": "suppliers-minutes"}
+    assert again.text == f"'returns' cannot be taken. {asks.text}"
+
+
+async def test_what_is_near_is_found_although_a_fresh_observation_does_not_say_it() -> None:
+    """A list of all documents was read after the refusal, which had named those that are spelt alike."""
+    listed = (seen("one", {"documents": [{"name": "b", "title": "B"}]}),)
+    situation = misnamed("delete_document", {"document": "a"}, ["aa"], observations=listed)
+
+    assert (await question(situation)).options == ("aa",)
+
+
+async def test_without_anybody_to_ask_a_misspelt_name_is_given_up() -> None:
+    """As before, with the names."""
+    assert (await gives_up(misnamed("get_price", {"sku": "A-71"}, LAMPS, may_ask=False))).endswith(
+        "Spelt alike: A-17 (Desk lamp), A-18 (Wall lamp)."
+    )
+
+
+@given(JSON, st.text(max_size=20))
+async def test_no_observation_and_no_reply_breaks_a_question(observed: JsonValue, reply: str) -> None:
+    """Whatever a tool shows and a person types: a plan without the failed call, a question, or neither."""
+    first = await propose(refused(observations=(seen("book", observed),), may_ask=True))
+    words = (Word(question=first.text, text=reply),) if isinstance(first, Question) else ()
+    proposal = await propose(refused(observations=(seen("book", observed),), may_ask=True, words=words))
+
+    assert isinstance(proposal, GiveUp | Question) or (
+        isinstance(proposal, NewSteps) and proposal.steps[0].args != BOOK
+    )

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
+from activities.offline.planner import OfflinePlanner
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
@@ -216,6 +217,44 @@ async def test_the_memo_has_the_options_of_the_question(client: Client, tmp_path
     assert (memo["options"], memo["free_text"]) == (["Ada", "the team"], False)
     assert [(one.text, one.is_option) for one in planner.told[1].words] == [("the team", True)]
     assert (ended.status, [one.may_ask for one in planner.told]) == (TaskStatus.COMPLETED, [True, True])
+
+
+class Slot(BaseModel):
+    """A slot of the calendar."""
+
+    day: str
+    at: str
+    name: str
+
+
+@tool.idempotent
+async def book_slot(args: Slot) -> Slot:
+    """Book a slot; 14:00 is always taken."""
+    if args.at == "14:00":
+        raise Refused("14:00 is taken.", code="conflict", observed={"free": ["13:30", "14:30", "15:00"]})
+    return args
+
+
+@pytest.mark.parametrize(("how", "at"), [("wait", "13:30"), ("end", "14:30")])
+async def test_without_a_model_the_user_chooses_between_equally_near_slots(
+    client: Client, tmp_path: Path, how: Literal["wait", "end"], at: str
+) -> None:
+    """Where the task waits; else the later one is taken. The same step goes on, in a plan that says why."""
+    task = Task(text="book a slot for the team at 14:00", on_escalation=how)
+    async with staged(client, tmp_path, [book_slot], OfflinePlanner()) as stage:
+        handle = await stage.start(task)
+        if how == "wait":
+            request = await asked(handle)
+            assert (request.reason, request.options) == (
+                "book: 14:00 is taken. Which time instead of 14:00?",
+                ("14:30", "13:30", "15:00"),
+            )
+            await answer(handle, "reply", text="1:30 pm")
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.replans, len(ended.requests)) == (TaskStatus.COMPLETED, 1, int(how == "wait"))
+    assert [(one.id, one.args["at"]) for one in ended.steps] == [("book", "14:00"), ("book-2", at)]
+    assert ("the user chose 13:30" in ended.revisions[-1].because) is (how == "wait")
 
 
 async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Questions of the offline planner: what no rule decides, the user does.
+
+The planner keeps nothing between two requests. A reply belongs to the question whose text it names, so the same
+situation always leads to the same question, and then to the same plan.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from typing import TypeVar
+
+from activities.offline.grammar import format_time, parse_day, parse_time
+from workflows.plan import MAX_OPTION, MAX_OPTIONS, Question
+from workflows.situation import Situation
+
+MAX_REPEATED = 80
+"""How many characters of a reply that cannot be used the next question repeats."""
+
+T = TypeVar("T")
+
+
+class Unanswered(Exception):
+    """The user must answer `question` before there can be a plan."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
+
+
+def ask_user(situation: Situation, text: str, options: Sequence[str], read: Callable[[str], T | None]) -> T:
+    """What the user wants, as `read` finds it in the reply to the question `text`.
+
+    Raises:
+        Unanswered: there is no reply, or `read` returned None for the newest one.
+    """
+    replies = [word.text for word in situation.words if word.question.endswith(text)]
+    if replies and (found := read(replies[-1])) is not None:
+        return found
+    again = f"{replies[-1][:MAX_REPEATED]!r} cannot be taken. " if replies else ""
+    raise Unanswered(Question(text=f"{again}{text}", options=tuple(options[:MAX_OPTIONS])))
+
+
+def option(value: object) -> str:
+    """A value as an option of a question: one line, not too long."""
+    return " ".join(str(value).split())[:MAX_OPTION].strip()
+
+
+def named_option(reply: str, options: Iterable[str], today: date) -> str | None:
+    """The option that a reply names, in any capitals; a time or day may be written as in a task, e.g. `3 pm`."""
+    at, day = parse_time(reply), parse_day(reply, today)
+    said = {option(reply).casefold(), *([format_time(at)] if at else []), *([day.isoformat()] if day else [])}
+    return next((one for one in options if one.casefold() in said), None)
