@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,15 +26,13 @@ from client.tasks import Handle, memo_field, query_progress
 from client.text import starter, worker
 from runtime.validation import expected
 from workflows.agent import REQUEST_MEMO
-from workflows.people import GIVEN, MAX_NAME, Choice, Given, GivenExtend, HumanAnswer, HumanRequest, answer_of
+from workflows.people import GIVEN, MAX_NAME, Choice, Given, HumanRequest
 from workflows.plan import digest
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""
 CHECKED_WITHIN = timedelta(seconds=60)
 """How long the check of a provided result may take before it is no longer waited for."""
-CLOCK_DIFFERENCE = timedelta(seconds=5)
-"""The clock of this machine may be ahead of the server's by so much."""
 COMPLETED_WORKFLOW = "AcceptedUpdateCompletedWorkflow"
 """The type of the failure of an accepted Update whose run was closed before the Update was completed."""
 
@@ -119,7 +117,7 @@ async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
     seen = await handle.describe()
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         raise _closed(handle.id)
-    id, began = await _update_id(seen, choice, sent), datetime.now(UTC)
+    id = await _update_id(seen, choice, sent)
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:
         try:
@@ -127,11 +125,9 @@ async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-        # The run has ended meanwhile, perhaps to continue as new: then the new run knows what the old one accepted.
+        # The run has ended meanwhile, perhaps to continue as new: the new run knows which Updates the old one accepted.
         if (await handle.describe()).status is not WorkflowExecutionStatus.RUNNING:
             raise _closed(handle.id)
-        if await _was_accepted(handle, choice, sent, began - CLOCK_DIFFERENCE):
-            return choice.value
         if time.monotonic() > until:
             raise _not_taken(handle.id, seen.task_queue)
 
@@ -183,21 +179,6 @@ async def _said(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
         said = cause.message if isinstance(cause, ApplicationError) else str(cause)
         remedy = f"`{starter('answer', task_id)}` shows what it asks now"
         raise Problem("not_accepted", said, remedy, ProblemKind.FAILED) from failure
-
-
-async def _was_accepted(handle: Handle, choice: Choice, sent: Given, since: datetime) -> bool:
-    progress = await query_progress(handle)
-    if progress is None:
-        return False
-    answers = [one.answer for one in progress.requests if one.answer and sent.request in ("", one.id)]
-    answers += progress.extensions if isinstance(sent, GivenExtend) else []
-    return any(
-        one.at >= since and _without_time(one) == _without_time(answer_of(choice, sent, one.at)) for one in answers
-    )
-
-
-def _without_time(one: HumanAnswer) -> dict[str, Any]:
-    return one.model_dump(exclude={"at", "edited"})
 
 
 def _closed(id: str) -> Problem:

@@ -35,7 +35,7 @@ from workflows.people import (
     check_given,
     find_request,
 )
-from workflows.plan import canonical
+from workflows.plan import canonical, digest
 from workflows.progress import Progress
 from workflows.record import StepRecord, StepStatus
 from workflows.spending import Limit, limit_message
@@ -43,6 +43,8 @@ from workflows.task import TaskStatus
 
 MAX_RESULT = 512 * 1024
 """The most bytes of a result that a person provides."""
+MAX_UPDATES = 100
+"""How many accepted Updates a task knows in its next run; one that is sent again follows soon."""
 ABORTED = "aborted"
 UNANSWERED = "unanswered"
 """Codes of tasks that a person ended, or that nobody answered."""
@@ -175,10 +177,14 @@ def _update(choice: Choice) -> Callable[..., Any]:
 
     @undecoded
     async def handle(self: _Asking, *given: Any) -> str:
+        if _is_repeated(self._progress):
+            return choice.value
         return await _accept(self._progress, choice, _read(choice, given))
 
     @undecoded
     def check(self: _Asking, *given: Any) -> None:
+        if _is_repeated(self._progress):
+            return
         read = _read(choice, given)
         # Not in `_accept`, which a run made by a reset repeats: there the code is one of another run.
         if request := _check(self._progress, choice, read):
@@ -204,6 +210,16 @@ class Answers:
     abort = _update(Choice.ABORT)
     reply = _update(Choice.REPLY)
     extend = _update(Choice.EXTEND)
+
+
+def _update_id() -> str:
+    update = workflow.current_update_info()
+    return digest(update.id if update else "")
+
+
+def _is_repeated(progress: Progress) -> bool:
+    """Whether an earlier run accepted this Update. A client sends it again if that run ended before its reply came."""
+    return _update_id() in progress.updates
 
 
 def _read(choice: Choice, given: tuple[Any, ...]) -> Given:
@@ -261,6 +277,7 @@ def _check_amounts(progress: Progress, given: GivenExtend) -> None:
 async def _accept(progress: Progress, choice: Choice, given: Given) -> str:
     # The state changes before the first await: another answer to the same request is rejected from now on.
     request = _check(progress, choice, given)
+    progress.updates = [*progress.updates, _update_id()][-MAX_UPDATES:]
     answer = answer_of(choice, given, workflow.now())
     if isinstance(given, GivenExtend) or request is None:
         return _extend(progress, answer)

@@ -107,6 +107,8 @@ class Progress(BaseModel):
     """What the task has asked of people, the oldest first, with their answers."""
     extensions: list[HumanAnswer] = Field(default_factory=list, exclude_if=not_)
     """What people added to the limits of the task."""
+    updates: list[str] = Field(default_factory=list, exclude_if=not_)
+    """Digests of the ids of the newest Updates that were accepted, over all runs: each counts once."""
     words: list[Word] = Field(default_factory=list, exclude_if=not_)
     """What people said to the planner."""
     words_told: int = Field(default=0, exclude_if=not_)

@@ -172,6 +172,7 @@ class Reading:
         self._open = dict[Event, Call]()
         self._timers = dict[Event, Timer]()
         self._admitted = dict[str, Request]()
+        self._updates = set[str]()
         self._memo: Outcome | None = None
         self._queue = ""
         self._streak = list[HistoryEvent]()
@@ -226,6 +227,9 @@ class Reading:
 
     async def _on_workflow_execution_update_accepted(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_update_accepted_event_attributes
+        if of.protocol_instance_id in self._updates:  # an Update that was sent again to a later run changes nothing
+            return
+        self._updates.add(of.protocol_instance_id)
         sent = (self._admitted.get(of.protocol_instance_id) or of.accepted_request).input
         if sent.name not in set(Choice):
             return
