@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
 from replan import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
-from replan.testing.script import ModelCall, ModelError, ModelReply, Response, calls, finishes, proposes
+from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
 from replan.testing.script import step as written
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
@@ -220,6 +220,12 @@ SCENARIOS: Sequence[Scenario] = (
         [plan(step("a", "locked", word="x")), plan(step("b", "say", word="x")), DONE],
         more=WAITS,
         answers=(("replan", {"hint": "Say it."}),),
+    ),
+    Scenario(
+        "replied",
+        says=(SAID, asks("Which of them?", "this one", "that one", free_text=False), SAID, TEXT),
+        more={**REACT, **WAITS},
+        answers=(("reply", {"text": "that one"}),),
     ),
     Scenario("unanswered", [plan(step("a", "locked", word="x"))], more={**WAITS, "answer_within": 1}),
     Scenario(
