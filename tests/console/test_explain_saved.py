@@ -148,6 +148,7 @@ ENDED = {
     "notified": "escalated",
     "plan_refused": "failed",
     "replans_used_up": "over budget",
+    "unanswered": "escalated",
     "undone": "escalated",
 }
 """The histories of tasks that did not complete."""

@@ -268,7 +268,7 @@ QUESTIONS = {
     "by its text": (
         Question(text="Which slot?", options=("14:30", "first  class")),
         ("first class\n",),
-        "first  class",
+        "first class",
     ),
     "in other words": (Question(text="Which slot?", options=("14:30", "15:00")), ("reply\n", "At noon.\n"), "At noon."),
     "without options": (Question(text="Which slot?"), ("reply\n", "At noon.\n"), "At noon."),

@@ -269,6 +269,7 @@ async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_pa
         """Be refused; the first step only after the second."""
         if args.word == "first":
             await second_was_refused.wait()
+            await asyncio.sleep(1)  # the other's fault is on its way to the server
         second_was_refused.set()
         raise Refused("No.")
 
