@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from console.commands.reset import reset
 from runtime.dev_server import DevServer
-from tests.console.desk import Desk, desk
+from tests.console.desk import QUIET, Desk, desk
 from tests.console.test_people import Console
 from tests.harness import outcome, plan, step
 from tests.processes import Processes
 from tests.workflows.history import Handle, until
+from workflows.agent import AgentWorkflow
 from workflows.task import Task
 
 WRITE = plan(step("first", "look", word="a"), step("noted", "write", "first", word="dunlin"))
@@ -98,6 +100,31 @@ async def test_a_rejection_is_told(client: Client, tmp_path: Path, console: Cons
     assert "bob answered reject after" in explained.stdout
     assert ': "Not that bird".' in explained.stdout
     assert "noted was rejected (rejected): A person rejected the call of write: Not that bird." in explained.stdout
+
+
+async def test_a_reset_asks_again(client: Client, tmp_path: Path) -> None:
+    """What was approved in the old run was not done, and is not done in the new one without a person."""
+    async with desk(client, tmp_path, plan(step("noted", "sign", word="dunlin"))) as writer:
+        handle = await asking(writer)
+        await approve(handle)
+        await until(handle, lambda now: len(now.requests) == 2)
+        await handle.execute_update("abort", {"by": "ann"})
+        await outcome(handle)
+        assert await reset(client, handle, QUIET, to="noted", why=None) == 0
+        again = await until(handle, lambda now: bool(now.open_requests))
+        before = writer.calls["sign dunlin"]
+        await approve(handle)
+        ended = await outcome(handle)
+
+    assert [(one.id, one.kind) for one in again.requests] == [("r1", "approval")]
+    assert (before, writer.calls["sign dunlin"], ended.status) == (1, 2, "completed")
+
+
+async def approve(handle: Handle) -> None:
+    """Approve the call that a task asks about now."""
+    (request,) = (await handle.query(AgentWorkflow.progress)).open_requests
+    assert request.call is not None
+    await handle.execute_update("approve", {"call": request.call.code})
 
 
 WRONG = {
