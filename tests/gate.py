@@ -18,6 +18,7 @@ BOTH_DATABASES = {"test_borders_sql", "test_effects", "test_ledger", "test_races
 """Modules whose tests run on PostgreSQL in the quick tier, too."""
 ONE_PROVIDER = {
     "test_accounts",
+    "test_approving",
     "test_compaction",
     "test_injection",
     "test_long_conversations",

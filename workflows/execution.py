@@ -195,6 +195,8 @@ class Execution:
                         return await self._attempt(record), None
                     reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
                 case Choice.REJECT:
+                    if answer and answer.text:  # the reason of the fault is data for a planner, and this is not
+                        self._progress.words.append(Word(text=answer.text))
                     return self._uncalled(record, Code.REJECTED, _rejected(record, answer)), None
                 case _:
                     self._give_up(people, record, request)
@@ -223,7 +225,7 @@ class Execution:
         fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
             record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
-            request.refused = ""
+            record.edited, request.refused = given, ""
             return None
         record.args, request.refused = planned, fault.reason
         return fault

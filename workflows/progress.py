@@ -211,8 +211,11 @@ class Progress(BaseModel):
     def note_in_history(self, record: StepRecord) -> None:
         """Note that the step's own activity has just returned its result, so that the Outcome can leave it out."""
         # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
-        is_edited = record.approval is not None and record.approval.allowed != record.approval.shown
-        if record.undoes is None and not is_edited and len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY:
+        if (
+            record.undoes is None
+            and not record.edited
+            and len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY
+        ):
             self._in_history.add(record.step.id)
 
     def end(self, ending: Ending, now: datetime) -> None:

@@ -76,6 +76,8 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     that the ledger can reject an older attempt."""
     was_waiting: bool = False
     """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
+    edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """The arguments that a person changed before the call was made."""
     approval: Approval | None = Field(default=None, exclude=True)
     """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
     undoes: str | None = None

@@ -216,6 +216,9 @@ def _call_result(call_id: str, records: Sequence[StepRecord], situation: Situati
 
 def _step_outcome(record: StepRecord, fault: FaultRecord | None, shown: int) -> str:
     id = record.step.id
+    if record.edited:
+        args = fenced("arguments", record.edited, min(shown, MAX_ARGS))
+        id = f"A person changed arguments of {id} before it was called: {args}\n{id}"
     if record.status is StepStatus.COMPLETED:
         fallback = f" (by {record.kind}, in place of {record.step.kind})" if record.is_fallback else ""
         return f"{id} is finished{fallback}. {_result(record, shown)}"
