@@ -37,6 +37,7 @@ WITHOUT_CHAT_COMPLETIONS = {
     "test_fallback",
     "test_last_answer",
     "test_outages",
+    "test_questions",
     "test_react",
     "test_react_crash",
     "test_steps_in_tasks",
