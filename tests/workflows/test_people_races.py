@@ -123,7 +123,9 @@ async def test_a_reply_with_which_a_new_run_begins_is_taken_once(early: Client, 
     assert len(parts) > 2 and ended.status is TaskStatus.COMPLETED
     assert [one.answer is not None for one in ended.requests] == [True] * number
     assert [one.text for one in told] == [one.answer.text for one in ended.requests if one.answer]
-    assert len(lost) == number and all("was answered already: reply by " in one for one in lost)
+    assert len(lost) == number and all("was answered already: reply by " in one for one in lost[:-1])
+    # With the last answer the task ends, perhaps before the other one arrives.
+    assert "was answered already: reply by " in lost[-1] or "has ended" in lost[-1]
 
 
 async def test_answers_are_taken_while_workers_change(client: Client, tmp_path: Path) -> None:
