@@ -34,7 +34,7 @@ from workflows.faults import Fault, Quadrant
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
-from workflows.people import GIVEN, Choice, HumanRequest, ProposedCall
+from workflows.people import GIVEN, Change, Choice, HumanRequest, ProposedCall
 from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
 from workflows.record import (
@@ -181,8 +181,8 @@ class Values(Placeholders):
         return {
             name: dumped[name]
             if name in kept
-            # An answer that a person wrote before the task began may refer to results.
-            else self._part("args" if isinstance(it, Answer) else name, value, dumped[name])
+            # An answer that a person wrote before the task began may refer to results; a change is of arguments.
+            else self._part("args" if isinstance(it, Answer | Change) else name, value, dumped[name])
             for name, value in fields.items()
         }
 
@@ -199,9 +199,13 @@ class Values(Placeholders):
                 return dumped
             case str():
                 return self.text(value)
+            case dict() if name == "edited":  # by the names of arguments
+                return {
+                    self.key(key): self._model(one) if isinstance(one, Change) else self.data(dumped[key])
+                    for key, one in value.items()
+                }
             case dict():
-                keys = {key: self.key(key) if name == "edited" else key for key in value}
-                return {keys[key]: self._part(name, one, dumped[key]) for key, one in value.items()}
+                return {key: self._part(name, one, dumped[key]) for key, one in value.items()}
             case tuple() | list() if name == "earlier":
                 return self.of(dumped, (Fault,))
             case tuple() | list():

@@ -10,15 +10,19 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 
 from client.history.story import Story
-from client.redaction import Redaction
+from client.redaction import Redaction, Values
 from console.explain import explanation, page
+from tests.activities.situations import NOW
 from tests.console.desk import desk
 from tests.console.histories import history
 from tests.console.replaying import replay
 from tests.harness import outcome, plan, step
 from tests.workflows.history import Handle, until
 from workflows.budget import Limits
-from workflows.plan import Question
+from workflows.catalogue import Effect
+from workflows.people import Change, Choice, HumanAnswer
+from workflows.plan import Question, Step
+from workflows.record import StepRecord
 from workflows.task import Task
 
 SIGN = plan(step("signed", "sign", word="dunlin"))
@@ -109,3 +113,19 @@ async def test_redacted_it_replays_without_words_and_names(much: list[HistoryEve
     assert [one.choice.value for one in story.history.answers] == ["reply", "provide", "retry", "extend"]
     assert story.history.outcome is not None
     assert [one.id for one in story.history.outcome.requests] == ["r1", "r2", "r3", "r4"]
+
+
+def test_redacted_an_edit_has_none_of_its_values() -> None:
+    """Neither numbers nor texts, as it is answered and as the step keeps it; the names are those of its arguments."""
+    edit: dict[str, Any] = {"amount": 450, "note": "kestrel", "to": {"city": "wren", "zip": 1234}}
+    changed = {name: Change(was=8_765, now=value) for name, value in edit.items()}
+    answer = HumanAnswer(choice=Choice.EDIT, at=NOW, edited=changed)
+    record = StepRecord(step=Step(id="a", kind="k"), revision=1, effect=Effect.KEYED, kind="k", edited=edit)
+    values = Values()
+    told = [
+        values.of(answer.model_dump(mode="json"), (HumanAnswer,)),
+        values.of(record.model_dump(mode="json"), (StepRecord,)),
+    ]
+
+    assert [word for word in ("450", "8765", "1234", "kestrel", "wren") if word in json.dumps(told)] == []
+    assert HumanAnswer.model_validate(told[0]).edited.keys() == StepRecord.model_validate(told[1]).edited.keys()
