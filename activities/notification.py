@@ -26,6 +26,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.boundary.attempt import scrubbed
 from workflows import routing
+from workflows.asking import RESOLVE
 from workflows.notifying import Event, Notification
 from workflows.people import Choice
 
@@ -261,7 +262,10 @@ def _text(told: Notification) -> str:
 
 def _commands(told: Notification) -> dict[str, str]:
     """By answer, the command that gives it; none if the request is closed."""
-    return {one.value: _command(told, one) for one in told.choices} if told.end is None else {}
+    if told.end is not None:
+        return {}
+    whole = {RESOLVE: _starter(RESOLVE, told.cause)} if told.cause else {}
+    return {one.value: _command(told, one) for one in told.choices} | whole
 
 
 def _command(told: Notification, choice: Choice) -> str:

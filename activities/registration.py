@@ -25,6 +25,7 @@ from activities.planning.transcript import Transcript
 from activities.providers.adapter import AdapterOptions
 from activities.providers.prices import PriceList, highest_price
 from activities.providers.registry import PROVIDERS, UnknownPlanner
+from activities.resolving import RESOLVING
 from activities.storage.store import Datasources, StoreUnavailable, open_store, sqlite_url, store_id
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
@@ -203,6 +204,7 @@ class WorkerParts:
             *planning.activities(),
             EffectFinder(self.databases, self.store_id).find_effect,
             inspector.inspect,
+            *RESOLVING,
             *([Notifier(self.abilities.receiver).notify_people] if self.abilities.receiver else []),
             *self.boundary.activities(registry),
         ]

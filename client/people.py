@@ -25,8 +25,8 @@ from client.problem import Problem, ProblemKind
 from client.tasks import Handle, memo_field, query_progress
 from client.text import starter, worker
 from runtime.validation import expected
-from workflows.agent import REQUEST_MEMO
-from workflows.people import GIVEN, MAX_NAME, Choice, Given, HumanRequest
+from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
+from workflows.people import GIVEN, MAX_NAME, Choice, Given, HumanRequest, Requests
 from workflows.plan import digest
 
 TAKEN_WITHIN = timedelta(seconds=8)
@@ -103,6 +103,12 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
 async def oldest_request(seen: WorkflowExecution) -> HumanRequest | None:
     """The oldest open request of a task, from its memo; None if there is none or it cannot be read."""
     return await memo_field(seen, REQUEST_MEMO, HumanRequest)
+
+
+async def open_incidents(seen: WorkflowExecution) -> list[HumanRequest]:
+    """The open requests of a task with a cause that other tasks may share, from its memo, the oldest first."""
+    oldest, others = await oldest_request(seen), await memo_field(seen, OTHERS_MEMO, Requests)
+    return [one for one in [*([oldest] if oldest else []), *(others.root if others else [])] if one.cause]
 
 
 async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:

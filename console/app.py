@@ -69,6 +69,15 @@ COMMANDS = {
         "Re-run from before STEP; refused if an effect could be applied twice.",
         "reset book-a-slot --to price",
     ),
+    "incidents": Entry(
+        "Operate", "List the causes for which tasks wait for a person, with how many wait for each.", "incidents"
+    ),
+    "resolve": Entry(
+        "Operate",
+        "Say that the cause of an incident is repaired: one task tries it first, then all others go on.",
+        'resolve charge/unauthorized --note "new key"',
+        "incidents",
+    ),
     "doctor": Entry(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

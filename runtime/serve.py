@@ -27,11 +27,12 @@ from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
 from workflows.inspect import InspectWorkflow
 from workflows.notifying import NotifyWorkflow
+from workflows.resolving import ResolveWorkflow
 from workflows.undoing import UndoWorkflow
 
-OWN = ("InspectWorkflow", "NotifyWorkflow")
+OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
 """The types of the workflows that run on the control queue."""
-WORKFLOWS = (AgentWorkflow, InspectWorkflow, NotifyWorkflow, UndoWorkflow)
+WORKFLOWS = (AgentWorkflow, InspectWorkflow, NotifyWorkflow, ResolveWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
 STICKY = timedelta(seconds=2)

@@ -24,6 +24,7 @@ from activities.planning.planner import Planner, ScriptedPlanner
 from activities.planning.transcript import Transcript
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
+from activities.resolving import RESOLVING
 from activities.storage.store import Datasources, open_store, store_id
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.registry import Registry
@@ -41,6 +42,7 @@ from workflows.interceptor import CallInterceptor
 from workflows.notifying import NotifyWorkflow
 from workflows.outcome import Outcome
 from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
+from workflows.resolving import ResolveWorkflow
 from workflows.task import Task
 from workflows.undoing import UndoWorkflow
 
@@ -135,7 +137,8 @@ async def staged(
         resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
         boundary = Boundary(resources, store=store, ledgers=datasources)
         finder = EffectFinder(datasources, store)
-        own = [*planning.activities(), finder.find_effect, *([Notifier(receiver).notify_people] if receiver else [])]
+        own = [*planning.activities(), finder.find_effect, *RESOLVING]
+        own += [Notifier(receiver).notify_people] if receiver else []
         activities = [*own, *boundary.activities(registry), *extra]
         async with worker(client, name, activities, workflow, jitter):
             yield Stage(client, name)
@@ -153,7 +156,7 @@ def worker(
     return serve.build(
         client,
         queue,
-        workflows=[workflow, UndoWorkflow, InspectWorkflow, NotifyWorkflow],
+        workflows=[workflow, UndoWorkflow, InspectWorkflow, NotifyWorkflow, ResolveWorkflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor(jitter)],
         is_watched=True,

@@ -40,6 +40,8 @@ CONTINUE = "continue-as-new"
 server's suggestion to continue as new. It does not mark a version of the code: never remove it."""
 REQUEST_MEMO = "request"
 """The key of the memo field with the oldest open request to a person; missing if no request is open."""
+OTHERS_MEMO = "other_requests"
+"""The key of the memo field with the other open requests that have a cause; missing if there are none."""
 OUTCOME_MEMO = "outcome"
 """The key of the memo field with the Outcome of a cancelled task, because a Canceled close has no details."""
 
@@ -72,6 +74,7 @@ class AgentWorkflow(Answers):
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._turn_at_run_start = self._progress.turn
         self._published: attributes.Values = ()
+        self._had_others = False
         self._people = People(self._progress, self._publish_requests)
         self._notifications = Notifications(self._progress)
 
@@ -354,8 +357,12 @@ class AgentWorkflow(Answers):
         if progress.ending is None:
             progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING
         about = {"id", "kind", "step", "code", "reason", "since", "until", "choices", "options", "free_text"}
+        about |= {"cause", "after"}
         oldest = opened[0].model_dump(mode="json", include=about) if opened else None
-        workflow.upsert_memo({REQUEST_MEMO: oldest})
+        others = [one.model_dump(mode="json", include=about) for one in opened[1:] if one.cause]
+        memo = {OTHERS_MEMO: others or None} if others or self._had_others else {}
+        self._had_others = bool(others)
+        workflow.upsert_memo({REQUEST_MEMO: oldest, **memo})
         self._publish()
         self._notify()
 

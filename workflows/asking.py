@@ -1,7 +1,7 @@
 """Asking people: a request holds a task open until somebody answers it with an Update, or until its time is over."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -10,9 +10,10 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows import ids
+from workflows import ids, routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.details import summary
+from workflows.faults import cause_of
 from workflows.outcome import TaskEnded
 from workflows.people import (
     DESCRIPTIONS,
@@ -28,6 +29,7 @@ from workflows.people import (
     HumanRequest,
     NotAccepted,
     RequestKind,
+    Resolution,
     Word,
     answer_of,
     changes,
@@ -43,8 +45,13 @@ from workflows.task import TaskStatus
 
 MAX_RESULT = 512 * 1024
 """The most bytes of a result that a person provides."""
+RESOLVE = "resolve"
+"""The name of the Signal with a Resolution."""
 MAX_UPDATES = 100
 """How many accepted Updates a task knows in its next run; one that is sent again follows soon."""
+PLANNER = "planner"
+"""The resource of an incident that is not about a tool; it stands for the catalogue, too."""
+REPEATED = "repeated"
 ABORTED = "aborted"
 UNANSWERED = "unanswered"
 """Codes of tasks that a person ended, or that nobody answered."""
@@ -72,9 +79,16 @@ class People:
         reason: str,
         choices: tuple[Choice, ...],
         record: StepRecord | None = None,
+        *,
+        cause: str = "",
+        repeat: Callable[[], Awaitable[bool]] | None = None,
         **more: Any,
     ) -> HumanRequest:
-        """Open a request and wait; it then has an answer, or `closed` says why it has none."""
+        """Open a request and wait; it then has an answer, or `closed` says why it has none.
+
+        `cause` is its incident. `repeat` is called when the request is to be reminded of, and at each such interval
+        after that; when it returns True, the task needs no answer any more.
+        """
         progress, within = self._progress, timedelta(seconds=self._progress.task.answer_within)
         about = {"step": record.step.id, "attempts": record.attempts} if record else {}
         request = HumanRequest(
@@ -86,13 +100,15 @@ class People:
             revision=progress.revision,
             since=workflow.now(),
             until=workflow.now() + within,
+            cause=cause,
+            after=self._resolved_before(cause, record),
             **about,
             **more,
         )
         progress.requests.append(request)
         self._published()
         try:
-            await self._wait(request, within)
+            await self._wait(request, within, repeat)
         except asyncio.CancelledError:
             request.close("ended")  # nothing of `workflow` may be called here
             raise
@@ -128,11 +144,12 @@ class People:
                 raise early
             return
         choices = (Choice.RETRY, Choice.REPLAN, Choice.ABORT)
-        request = await self.ask(RequestKind.FAULT, ending.code or "", ending.reason, choices)
+        code = ending.code or ""
+        request = await self.ask(RequestKind.FAULT, code, ending.reason, choices, cause=cause_of(PLANNER, code))
         self.raise_if_aborted()
         if request.answer is None:
             raise unanswered(request)
-        if request.answer.text:
+        if request.answer.choice is Choice.REPLAN and request.answer.text:
             self._progress.words.append(Word(text=request.answer.text))
 
     def raise_if_aborted(self) -> None:
@@ -146,15 +163,33 @@ class People:
             why = f": {self.abort.text}" if self.abort.text else ""
             raise TaskEnded(TaskStatus.FAILED, f"Aborted{by}{why}", ABORTED)
 
-    async def _wait(self, request: HumanRequest, within: timedelta) -> None:
-        try:
-            await workflow.wait_condition(
-                lambda: not request.is_open or self.abort is not None,
-                timeout=within,
-                timeout_summary=summary(ids.request_timer(request)),
-            )
-        except TimeoutError:
-            return
+    async def _wait(
+        self, request: HumanRequest, within: timedelta, repeat: Callable[[], Awaitable[bool]] | None
+    ) -> None:
+        left = within
+        while request.is_open and left:
+            wait = min(left, routing.remind_after(within)) if repeat else left
+            try:
+                await workflow.wait_condition(
+                    lambda: not request.is_open or self.abort is not None,
+                    timeout=wait,
+                    timeout_summary=summary(ids.request_timer(request)),
+                )
+                return
+            except TimeoutError:
+                left -= wait  # a sum of timers, since times may differ on replay
+            if repeat and left:
+                request.closed, is_over = REPEATED, False  # so that no answer comes to what is tried just now
+                try:
+                    is_over = await repeat()
+                finally:
+                    request.closed = REPEATED if is_over else ""
+
+    def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
+        """The resolution that answered the newest request about this cause; empty if there is none."""
+        step = record.step.id if record else None
+        same = [one for one in self._progress.requests if cause and (one.cause, one.step) == (cause, step)]
+        return same[-1].answer.resolution if same and same[-1].answer else ""
 
 
 def unanswered(request: HumanRequest) -> TaskEnded:
@@ -196,9 +231,20 @@ def _update(choice: Choice) -> Callable[..., Any]:
 
 
 class Answers:
-    """The Updates of a workflow with which people answer its requests."""
+    """The Updates of a workflow with which people answer its requests, and the Signal that answers many tasks'."""
 
     _progress: Progress
+
+    @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
+    @undecoded
+    def resolve(self, *given: Resolution | RawValue) -> None:
+        try:
+            resolution: Resolution = read_argument(given, Resolution)
+        except MalformedArgument as malformed:
+            workflow.logger.warning("signal dropped", extra={"reasons": str(malformed)})
+            return
+        for request in self._progress.open_requests:
+            request.answer = resolution.answer_to(request, workflow.now())
 
     approve = _update(Choice.APPROVE)
     reject = _update(Choice.REJECT)

@@ -14,10 +14,12 @@ PLANNER = SearchAttributeKey.for_keyword("ReplanPlanner")
 TENANT = SearchAttributeKey.for_keyword("ReplanTenant")
 REPLANS = SearchAttributeKey.for_int("ReplanReplans")
 LAST_FAULT = SearchAttributeKey.for_keyword("ReplanLastFault")
+INCIDENTS = SearchAttributeKey.for_keyword_list("ReplanIncidents")
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys((key.name for key in (STATUS, STRATEGY, PLANNER, TENANT, LAST_FAULT)), "Keyword"),
     REPLANS.name: "Int",
+    INCIDENTS.name: "KeywordList",
 }
 """The name and type of each search attribute, as it is registered in a namespace."""
 
@@ -27,12 +29,15 @@ Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
 
 def values(progress: Progress) -> Values:
     last = ((LAST_FAULT, progress.faults[-1].code),) if progress.faults else ()
+    had_incident = any(one.cause for one in progress.requests)
+    causes = tuple(dict.fromkeys(one.cause for one in progress.open_requests if one.cause))
     return (
         (STATUS, progress.status),
         (STRATEGY, progress.task.strategy),
         (PLANNER, progress.planner),
         (REPLANS, progress.replans),
         *last,
+        *(((INCIDENTS, causes),) if had_incident else ()),
     )
 
 
@@ -41,5 +46,7 @@ def publish(progress: Progress) -> None:
     # To set an attribute that is not registered would fail the workflow task.
     if not progress.searchable:
         return
-    updates: list[SearchAttributeUpdate[Any]] = [key.value_set(value) for key, value in values(progress)]
+    updates: list[SearchAttributeUpdate[Any]] = [
+        key.value_unset() if value == () else key.value_set(value) for key, value in values(progress)
+    ]
     workflow.upsert_search_attributes(updates)

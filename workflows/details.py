@@ -126,6 +126,7 @@ def _requests(progress: Progress) -> list[str]:
         "",
         *asked,
         f"More Actions > Send an Update: {choices}. Or: `{answer}`",
+        *(["", f"For all tasks that wait for it: `python starter.py resolve {first.cause}`"] if first.cause else []),
     ]
 
 

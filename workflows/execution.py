@@ -9,11 +9,11 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids, routing
-from workflows.asking import People
+from workflows.asking import REPEATED, People
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Effect, ToolSpec
 from workflows.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.details import summary
-from workflows.faults import Applied, Code, Fault
+from workflows.faults import Applied, Code, Fault, cause_of
 from workflows.header import Approval, CallHeader, Provided, Undoes, made_by_reset
 from workflows.people import Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind, Word, shown_args
 from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, ready_steps, resolve
@@ -33,6 +33,8 @@ MAX_SENT = 2 * 1024 * 1024
 APPROVAL_CHOICES = (Choice.APPROVE, Choice.REJECT, Choice.EDIT, Choice.ABORT)
 MAX_REASON = 2_000
 """The most characters of the fault that tells the planner why a person rejected a call."""
+MISSING_KINDS_AGAIN = "missing-kinds-again"
+"""Id of a patch of 0.1.0: a request because of a missing kind is repeated by the task itself when it is reminded of."""
 FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
 
 
@@ -148,12 +150,33 @@ class Execution:
 
     async def _ask(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
         """Ask a person about a step; returns what came of the next attempt, None if no attempt follows."""
-        reason = fault.reason
+        reason, again = fault.reason, list[Fault | None]()
+        # If the effect may have been applied, only a person who has looked at this very call may let it be repeated.
+        cause = cause_of(record.kind, fault.code) if fault.applied is Applied.NONE else ""
+
+        async def repeat() -> bool:
+            """Call again, since a deploy may have brought the tool; False if no worker has it still."""
+            again[:] = [await self._attempt(record)]
+            return again[0] is None or again[0].code is not Code.MISSING_TOOL
+
+        is_repeated = fault.code is Code.MISSING_TOOL and workflow.patched(MISSING_KINDS_AGAIN)
         while True:
             record.status = StepStatus.WAITING
-            request = await people.ask(RequestKind.FAULT, fault.code.value, reason, FAULT_CHOICES, record)
+            request = await people.ask(
+                RequestKind.FAULT,
+                fault.code.value,
+                reason,
+                FAULT_CHOICES,
+                record,
+                cause=cause,
+                repeat=repeat if is_repeated else None,
+            )
             answer = request.answer
+            if request.closed == REPEATED and again[0] is None:
+                return None
             record.status = StepStatus.RUNNING
+            if request.closed == REPEATED:
+                return again[0], None
             if answer is None or answer.choice is not Choice.PROVIDE:
                 break
             if (refused := await self._provide(record, request)) is None:

@@ -107,6 +107,7 @@ _CODES = {
     ),
 }
 QUADRANT: Mapping[Code, Quadrant] = {Code(code): cell for cell, codes in _CODES.items() for code in codes.split()}
+_PERSISTENT_INFRASTRUCTURAL = frozenset(_CODES[Quadrant.PERSISTENT_INFRASTRUCTURAL].split())
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
@@ -117,6 +118,19 @@ SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.NEEDS_APPROVAL}
 """Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
 stopped it."""
+
+
+OF_ONE_TASK = frozenset({Code.NEEDS_PERSON, Code.NEEDS_APPROVAL})
+"""Persistent infrastructural codes whose cause lies in the single call."""
+
+
+def cause_of(resource: str, code: str) -> str:
+    """The cause that a fault may share with faults of other tasks: the resource (a kind, or the planner) and the code.
+
+    It is empty for a fault that is no persistent infrastructural one, and for a fault of its own task alone.
+    """
+    is_shared = code in _PERSISTENT_INFRASTRUCTURAL and code not in OF_ONE_TASK
+    return f"{resource}/{code}" if is_shared else ""
 
 
 class Applied(StrEnum):

@@ -71,6 +71,11 @@ def reset_rollback_id(task: str) -> str:
     return f"undo-before-reset-{task}"
 
 
+def resolution(cause: str, queue: str) -> str:
+    """The id of the workflow that resolves an incident of a queue, so that only one does at a time."""
+    return f"resolve-{queue}-{cause.replace('/', '-')}"
+
+
 def notification(request: HumanRequest, event: str) -> str:
     """The id of the workflow that tells a receiver of an event of a request, and of the notification itself.
 

@@ -7,9 +7,10 @@ even after the task has ended, continued as new, or was reset.
 import asyncio
 from contextlib import suppress
 from enum import StrEnum
+from operator import not_
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, Field
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, FailureError
@@ -30,7 +31,7 @@ class Event(StrEnum):
     CLOSED = "closed"
 
 
-End = Literal["answered", "aborted", "unanswered", "ended"]
+End = Literal["answered", "aborted", "unanswered", "repeated", "ended"]
 
 
 class Notification(BaseModel, frozen=True):
@@ -52,6 +53,8 @@ class Notification(BaseModel, frozen=True):
     kind: RequestKind
     step: str | None
     code: str
+    cause: str = Field(default="", exclude_if=not_)
+    """The incident that the request belongs to, such as `charge/unauthorized`; empty for none."""
     since: AwareDatetime
     until: AwareDatetime
     choices: tuple[Choice, ...]
@@ -106,7 +109,7 @@ class Notifications:
             end=None if request.is_open else self._end(request),
             answer=request.answer.choice if request.answer else None,
             request=request.id,
-            **request.model_dump(include={"kind", "step", "code", "since", "until", "choices"}),
+            **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
         )
         running = [one for one in self._starts if not one.done()]
         self._starts = [*running, asyncio.create_task(_start_delivery(told))]
@@ -115,7 +118,11 @@ class Notifications:
         answers = [one.answer.choice for one in self._progress.requests if one.answer]
         if Choice.ABORT in ([request.answer.choice] if request.answer else answers):
             return "aborted"
-        return "answered" if request.answer else "unanswered" if request.closed == "unanswered" else "ended"
+        if request.answer:
+            return "answered"
+        return (
+            "repeated" if request.closed == "repeated" else "unanswered" if request.closed == "unanswered" else "ended"
+        )
 
 
 async def _start_delivery(told: Notification) -> None:

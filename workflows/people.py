@@ -5,7 +5,7 @@ from enum import StrEnum
 from operator import not_
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from workflows.plan import canonical
 
@@ -162,6 +162,8 @@ class HumanAnswer(BaseModel, frozen=True):
     """By the name of a limit, how much was added to it."""
     edited: dict[str, Change] = Field(default_factory=dict, exclude_if=not_)
     """By name, the arguments that were changed."""
+    resolution: str = Field(default="", exclude_if=not_)
+    """The id of the resolution of an incident that answered the request; empty if a person answered this one alone."""
 
 
 class ProposedCall(BaseModel, frozen=True):
@@ -201,9 +203,14 @@ class HumanRequest(BaseModel):
     """Whether a question may be answered with other words than its options."""
     call: ProposedCall | None = Field(default=None, exclude_if=not_)
     """The call that is to be approved; None for a request of another kind."""
+    cause: str = Field(default="", exclude_if=not_)
+    """The incident: the cause that requests of other tasks may share, such as `charge/unauthorized`; empty for none."""
+    after: str = Field(default="", exclude_if=not_)
+    """The id of the resolution of this cause after which the same was asked again; empty if there was none."""
     answer: HumanAnswer | None = None
     closed: str = Field(default="", exclude_if=not_)
-    """Why the request was closed without an answer: `unanswered` or `ended`."""
+    """Why the request was closed without an answer: `unanswered`, `ended`, or `repeated` (the task itself found that
+    the cause is gone)."""
     result: JsonValue = Field(default=None, exclude=True)
     """The result that a person provided, until the step has it."""
     given_code: str = Field(default="", exclude=True)
@@ -228,6 +235,26 @@ class HumanRequest(BaseModel):
         """The option that a text names, whatever its capitals and blanks; None if it names none."""
         words = " ".join(text.split()).casefold()
         return next((one for one in self.options if " ".join(one.split()).casefold() == words), None)
+
+
+class Requests(RootModel[list[HumanRequest]]):
+    """Requests as a memo holds them."""
+
+
+class Resolution(BaseModel, frozen=True):
+    """That the cause of an incident was repaired: the argument of the Signal that answers all requests with it."""
+
+    id: str = Field(max_length=MAX_NAME)
+    """The same in each repetition; a request that was opened because this resolution did not help is not answered."""
+    cause: str = Field(max_length=MAX_NAME)
+    by: str = Field(default="", max_length=MAX_NAME)
+    note: str = Field(default="", max_length=MAX_WORDS)
+
+    def answer_to(self, request: HumanRequest, at: Any) -> HumanAnswer | None:
+        """The answer that this gives to a request; None if it does not concern the request, or did not help it."""
+        if not request.is_open or request.cause != self.cause or request.after == self.id:
+            return None
+        return HumanAnswer(choice=Choice.RETRY, by=self.by, at=at, text=self.note.strip(), resolution=self.id)
 
 
 class Word(BaseModel, frozen=True):

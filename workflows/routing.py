@@ -44,6 +44,10 @@ ANSWER_WITHIN = timedelta(days=3)
 """How long a request to a person is open, unless the task says otherwise; then the task ends."""
 REMIND_AFTER = timedelta(days=1)
 """How long a request to a person is open before its reminder; with less than twice as much time, half of its time."""
+CANARY_LIMIT = 3600.0
+"""Seconds to wait for what becomes of the first task that is told that the cause of an incident was repaired."""
+LIST_IS_BEHIND = 1.0
+"""Seconds by which the server's list of tasks may be behind."""
 GRACE = timedelta(seconds=5)
 """Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
 Temporal's start-to-close timeout is reached."""
@@ -98,9 +102,15 @@ PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
 server about many tasks and deletes their data."""
 FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
 NOTIFY = ToolSpec(kind="notify_people", effect=Effect.READ, timeout=10)
+FIND_WAITING = ToolSpec(kind="find_waiting", effect=Effect.READ, timeout=60, retry="patient")
+LOOK_AT_CANARY = ToolSpec(kind="look_at_canary", effect=Effect.READ, timeout=20, retry="patient")
+# One batch operation of the server at a time: another one may have to be waited for.
+SIGNAL_WAITING = ToolSpec(kind="signal_waiting", effect=Effect.READ, timeout=3600, retry="patient")
 PLANNING = (PLAN, REPLAN, COMPACT)
 """The activities that may ask a model as the planner."""
-INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT, NOTIFY)
+RESOLVING = (FIND_WAITING, LOOK_AT_CANARY, SIGNAL_WAITING)
+"""The activities with which an incident is resolved."""
+INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT, NOTIFY, *RESOLVING)
 """Replan's own activities; no tool may have one of these names."""
 INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
 
@@ -249,6 +259,11 @@ def loss_wait(losses: int) -> float:
 def remind_after(within: timedelta) -> timedelta:
     """When a request to a person that is open for the time `within` has its reminder."""
     return min(REMIND_AFTER, within / 2)
+
+
+def canary_wait(looks: int) -> float:
+    """Seconds between two looks at the first task of a resolved incident: 0.5 s, doubling up to 15 s."""
+    return min(15.0, 0.5 * 2.0 ** min(looks, 10))
 
 
 def missing_tool_wait(waits: int) -> float:

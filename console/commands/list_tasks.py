@@ -130,6 +130,7 @@ def _below(one: Listed, width: int | None, now: datetime) -> str:
         since = age(one.request.since, now)
         asked = f"{one_line(one.request.reason)}{requests.suggested(one.request.options)}"
         about = f"{requests.about(one.request)}: {asked}"
+        about += f" Incident {one_line(one.request.cause)}." if one.request.cause else ""
         line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
     elif one.reason:
         line = f"    ? {one_line(one.reason)}"

@@ -40,7 +40,8 @@ def lines(outcome: Outcome) -> list[str]:
 def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
     others = ", ".join(choice.value for choice in request.choices[1:])
     first = printable(command(task_id, request, request.choices[0], is_alone=is_alone))
-    return [asked_line(request), *call_lines(request), f"    Answer: {first}" + (f"   (or {others})" if others else "")]
+    answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
+    return [asked_line(request), *call_lines(request), answers, *incident_lines(request)]
 
 
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
@@ -49,6 +50,11 @@ def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     options = suggested(request.options, with_numbers=with_numbers)
     text = f"{request.id} {about(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
     return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
+
+
+def incident_lines(request: HumanRequest) -> list[str]:
+    """The command that answers the requests of all tasks with the same cause; none if the cause is that of one task."""
+    return [f"    All tasks that wait for it: {starter('resolve', request.cause)}"] if request.cause else []
 
 
 def call_lines(request: HumanRequest) -> list[str]:
@@ -95,7 +101,7 @@ def choices(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]
     said: list[str] = [asked_line(request), *call_lines(request)]
     for choice in request.choices:
         said += [f"    {command(task_id, request, choice, is_alone=is_alone)}", f"        {GIVES[choice][1]}"]
-    return said
+    return said + incident_lines(request)
 
 
 def answered(request: HumanRequest) -> list[str]:
@@ -115,7 +121,8 @@ def given(answer: HumanAnswer) -> str:
     more = f" ({amounts(answer.extended)})" if answer.extended else ""
     undo = " with its effects undone" if answer.undo else ""
     edited = f" ({changed(answer.edited)})" if answer.edited else ""
-    return f"{who} answered {answer.choice.value}{undo}{words}{more}{edited}"
+    whole = " for all tasks that waited for it" if answer.resolution else ""
+    return f"{who} answered {answer.choice.value}{whole}{undo}{words}{more}{edited}"
 
 
 def changed(edited: Mapping[str, Change]) -> str:
@@ -125,6 +132,8 @@ def changed(edited: Mapping[str, Change]) -> str:
 
 
 def closed(request: HumanRequest) -> str:
+    if request.closed == "repeated":
+        return "the task went on by itself, since the cause is gone"
     return "nobody answered in time" if request.closed == "unanswered" else "the task ended before an answer"
 
 

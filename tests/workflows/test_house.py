@@ -22,6 +22,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "offline",
         "planning",
         "notification",
+        "resolving",
         "inspection",
         "registration",
     ),

@@ -1,0 +1,133 @@
+"""The activities with which an incident is resolved: they ask the server about tasks, and tell many tasks at once."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from temporalio import activity
+from temporalio.api.batch.v1 import BatchOperationSignal
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import BatchOperationState
+from temporalio.api.workflowservice.v1 import DescribeBatchOperationRequest, StartBatchOperationRequest
+from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.boundary.attempt import attempt_of
+from activities.errors import Busy, NeedsPerson, Unreachable
+from workflows import routing
+from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
+from workflows.asking import RESOLVE
+from workflows.people import HumanRequest, Requests
+from workflows.progress import Progress
+from workflows.resolving import Batch, Fate, Look, Search, Seen, Told, Waiting, fate_of, waiting_query
+
+POLL_SECONDS = 0.5
+QUERY_SECONDS = 5.0
+LATER = frozenset(
+    {
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.INTERNAL,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.UNKNOWN,
+    }
+)
+
+
+@activity.defn(name=routing.FIND_WAITING.kind)
+async def find_waiting(search: Search) -> Waiting:
+    """Count the tasks that wait because of a cause, and name the one that has waited longest."""
+    async with attempt_of(routing.FIND_WAITING):
+        tasks, again, first = 0, 0, None
+        with _answering():
+            async for row in activity.client().list_workflows(waiting_query(search.cause, search.queue)):
+                about = [one for one in await _requests(row) if one.cause == search.cause]
+                if about and all(one.after == search.resolution for one in about):
+                    again += 1
+                    continue
+                tasks += 1
+                since = min((one.since for one in about), default=row.start_time)
+                if row.id not in search.not_ and (first is None or since < first[0]):
+                    first = since, row.id
+        return Waiting(tasks=tasks, again=again, first=first[1] if first else None)
+
+
+@activity.defn(name=routing.LOOK_AT_CANARY.kind)
+async def look_at_canary(look: Look) -> Seen:
+    """Ask a task what became of the step that it repeats."""
+    async with attempt_of(routing.LOOK_AT_CANARY):
+        handle = activity.client().get_workflow_handle(look.task)
+        try:
+            async with asyncio.timeout(QUERY_SECONDS):
+                progress = await handle.query("progress", result_type=Progress)
+        except (TimeoutError, WorkflowQueryFailedError):
+            return Seen(fate=Fate.PENDING)
+        except RPCError as error:
+            return Seen(fate=Fate.GONE if error.status is RPCStatusCode.NOT_FOUND else Fate.PENDING)
+        return fate_of(progress, look.resolution)
+
+
+@activity.defn(name=routing.SIGNAL_WAITING.kind)
+async def signal_waiting(batch: Batch) -> Told:
+    """Start the batch operation that tells all tasks, unless it has been started, and wait for its end."""
+    async with attempt_of(routing.SIGNAL_WAITING):
+        client, resolution = activity.client(), batch.resolution
+        with _answering():
+            await _start(client, batch)
+            asked = DescribeBatchOperationRequest(namespace=client.namespace, job_id=batch.id)
+            while True:
+                seen = await client.workflow_service.describe_batch_operation(asked, retry=True)
+                if seen.state != BatchOperationState.BATCH_OPERATION_STATE_RUNNING:
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+        if seen.state != BatchOperationState.BATCH_OPERATION_STATE_COMPLETED:
+            reason = f"The server's batch operation {batch.id} for {resolution.cause} failed: see"
+            raise NeedsPerson(f"{reason} `temporal batch describe --job-id {batch.id}`, then resolve it once more.")
+        return Told(gone=seen.failure_operation_count)
+
+
+async def _start(client: Client, batch: Batch) -> None:
+    resolution = batch.resolution
+    why = f"{resolution.by or 'somebody'} resolved {resolution.cause}"
+    request = StartBatchOperationRequest(
+        namespace=client.namespace,
+        job_id=batch.id,
+        visibility_query=waiting_query(resolution.cause, batch.queue),
+        reason=why,
+        signal_operation=BatchOperationSignal(
+            signal=RESOLVE,
+            input=Payloads(payloads=await client.data_converter.encode([resolution])),
+            identity=client.identity,
+        ),
+    )
+    try:
+        await client.workflow_service.start_batch_operation(request)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # an earlier attempt started it
+            raise
+
+
+async def _requests(row: WorkflowExecution) -> list[HumanRequest]:
+    """The open requests that a task publishes in its memo; none if they cannot be read."""
+    with suppress(Exception):  # any program may start a workflow of this type, and codecs may raise anything
+        oldest = await row.memo_value(REQUEST_MEMO, None, type_hint=HumanRequest)
+        others = await row.memo_value(OTHERS_MEMO, Requests([]), type_hint=Requests)
+        return [*([oldest] if oldest else []), *others.root]
+    return []
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Inside the block, raise what the boundary knows in place of an error of the server."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+            raise Busy("The server has too much to do, or runs another batch operation.", retry_after=5) from error
+        if error.status in LATER:
+            raise Unreachable("The Temporal server does not answer.") from error
+        raise NeedsPerson(f"The Temporal server refuses it ({error.status.name}: {error.message}).") from error
+
+
+RESOLVING = (find_waiting, look_at_canary, signal_waiting)

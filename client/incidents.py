@@ -1,0 +1,142 @@
+"""Incidents: the tasks that wait for a person because of one cause, and how they are all answered at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.people import open_incidents
+from client.problem import Problem, ProblemKind
+from client.text import one_line, starter, worker
+from client.workers import serving
+from workflows import attributes, ids, routing
+from workflows.details import summary
+from workflows.people import HumanRequest
+from workflows.plan import nearest
+from workflows.resolving import FORBIDDEN, Resolve, Resolved, waiting_query
+
+WAITING = f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {attributes.INCIDENTS.name} IS NOT NULL"
+TAKEN_WITHIN = timedelta(seconds=8)
+"""How long a worker may take to begin with a resolution."""
+POLL_SECONDS = 0.5
+
+
+class Incident(BaseModel):
+    """The tasks of a queue that wait for a person because of one cause."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cause: str
+    """The resource, which is a kind of tools or `planner`, and the code of the fault, e.g. `charge/unauthorized`."""
+    queue: str
+    waiting: int
+    """How many tasks wait."""
+    since: datetime
+    """Since when the first of them waits."""
+    reason: str
+    """The newest reason."""
+    example: str
+    """The id of the task with the newest reason."""
+
+
+async def find_incidents(client: Client) -> list[Incident]:
+    """The incidents of all queues, that of the most tasks first; no worker is asked.
+
+    Raises:
+        Problem: the namespace lacks the search attribute by which they are found.
+    """
+    found = dict[tuple[str, str], list[tuple[HumanRequest, str]]]()
+    try:
+        async for row in client.list_workflows(WAITING):
+            for request in await open_incidents(row):
+                found.setdefault((request.cause, row.raw_info.task_queue), []).append((request, row.id))
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        name = attributes.INCIDENTS.name
+        remedy = f"`temporal operator search-attribute create --name {name} --type {attributes.TYPES[name]}` adds it"
+        raise Problem("not_searchable", f"This namespace has no search attribute {name}", remedy) from error
+    incidents = [_incident(cause, queue, waits) for (cause, queue), waits in found.items()]
+    return sorted(incidents, key=lambda one: (-one.waiting, one.since))
+
+
+def _incident(cause: str, queue: str, waits: Sequence[tuple[HumanRequest, str]]) -> Incident:
+    newest, example = max(waits, key=lambda one: one[0].since)
+    return Incident(
+        cause=cause,
+        queue=queue,
+        waiting=len({task for _, task in waits}),
+        since=min(request.since for request, _ in waits),
+        reason=newest.reason,
+        example=example,
+    )
+
+
+Running = WorkflowHandle[Any, Resolved]
+
+
+async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str) -> Running:
+    """Begin to answer all tasks that wait because of a cause, or find that somebody has begun; returns the workflow.
+
+    Raises:
+        Problem: no task waits because of it, or no worker runs.
+    """
+    await _require_incident(client, cause, queue)
+    if not await serving(client, queue):
+        reason, remedy = f"No worker serves queue {queue}", f"start one with `{worker(queue)}`"
+        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+    return await client.start_workflow(
+        "ResolveWorkflow",
+        Resolve(cause=cause, queue=queue, by=by, note=note),
+        id=ids.resolution(cause, queue),
+        task_queue=routing.control_queue(queue),
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        result_type=Resolved,
+        static_summary=summary(f"resolve {cause}"),
+        static_details=f"`{starter('incidents')}` lists what waits.",
+    )
+
+
+async def _require_incident(client: Client, cause: str, queue: str) -> None:
+    if not set(cause + queue) & FORBIDDEN:
+        with suppress(RPCError):  # then the list of all incidents says what is wrong
+            if (await client.count_workflows(waiting_query(cause, queue))).count:
+                return
+    causes = {one.cause for one in await find_incidents(client) if one.queue == queue}
+    elsewhere = sorted({one.queue for one in await find_incidents(client) if one.cause == cause})
+    if elsewhere:
+        remedy = f"add `--queue {elsewhere[0]}`"
+        raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)
+    remedy = f"`{starter('incidents')}` lists what waits"
+    raise Problem("unknown_cause", f"No task waits because of {cause!r}{nearest(cause, causes)}", remedy)
+
+
+async def follow_resolution(running: Running) -> AsyncIterator[Resolved]:
+    """How far a resolution is, whenever that changes, and at last what became of it.
+
+    Raises:
+        Problem: it cannot go on.
+    """
+    ended, last = asyncio.ensure_future(running.result()), Resolved(cause="")
+    try:
+        while not ended.done():
+            await asyncio.wait([ended], timeout=POLL_SECONDS)
+            with suppress(RPCError, WorkflowQueryFailedError):
+                now = await running.query("resolved", result_type=Resolved, rpc_timeout=TAKEN_WITHIN)
+                if not ended.done() and now != last:
+                    yield now
+                    last = now
+        yield ended.result()
+    except WorkflowFailureError as failure:
+        said = failure.cause.message if isinstance(failure.cause, ApplicationError) else "it was stopped from outside"
+        reason = f"The resolution ended early ({one_line(said).rstrip('.')})"
+        raise Problem("not_resolved", reason, "run the command again", ProblemKind.NEEDS_PERSON) from failure
+    finally:
+        ended.cancel()

@@ -1,0 +1,99 @@
+"""`incidents` and `resolve`: the causes for which tasks wait for a person, and one answer to all of these tasks."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from client.incidents import Incident, find_incidents, follow_resolution, resolve
+from client.people import login_name
+from client.text import QUEUE, cut, one_line, printable, starter
+from console.commands.answer import By
+from console.commands.list_tasks import age
+from console.commands.show import say
+from console.exits import Exit
+from console.options import Common
+from console.render import document
+from workflows.resolving import Fate, Resolved
+
+
+async def incidents_command(*, common: Common) -> int:
+    found = await find_incidents(await common.connected())
+    if common.json:
+        print(document.of_anything({"incidents": [one.model_dump(mode="json") for one in found]}))
+        return Exit.COMPLETED
+    if not found:
+        print(f"No tasks wait for one cause. `{starter('list', '--status', 'waiting')}` lists those with their own.")
+        return Exit.COMPLETED
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n".join(lines(found, width, datetime.now(UTC))))
+    return Exit.COMPLETED
+
+
+def lines(incidents: Sequence[Incident], width: int | None, now: datetime) -> Iterator[str]:
+    """Two lines for each incident, cut to `width` columns: what waits and why, and the command that resolves it."""
+    for one in incidents:
+        many = "1 task waits" if one.waiting == 1 else f"{one.waiting} tasks wait"
+        where = "" if one.queue == QUEUE else f" on queue {one_line(one.queue)}"
+        line = f"{one_line(one.cause)}: {many}{where} since {age(one.since, now)}: {one_line(one.reason)}"
+        yield line if width is None else cut(line, width)
+        at = () if one.queue == QUEUE else ("--queue", one.queue)
+        yield f"    Repaired? {starter('resolve', one.cause, *at)}"
+
+
+async def resolve_command(
+    *,
+    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="What was repaired, as `incidents` names it.")],
+    note: Annotated[str, typer.Option(metavar="TEXT", help="What was done, for the histories of the tasks.")] = "",
+    by: By = None,
+    common: Common,
+) -> int:
+    client = await common.connected()
+    running = await resolve(client, cause, common.queue, by=by or login_name(), note=note)
+    last = Resolved(cause=cause)
+    async for now in follow_resolution(running):
+        if not common.json:
+            for line in _news(last, now):
+                say(printable(line))
+        last = now
+    if common.json:
+        print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": by or login_name()}))
+    else:
+        for line in _ending(last):
+            print(printable(line))
+    return _exit(last)
+
+
+def _news(before: Resolved, now: Resolved) -> Iterator[str]:
+    if now.canary and now.canary != before.canary:
+        yield f"First only {now.canary}: if it fails again, no other task is told."
+    if now.fate is Fate.WENT_ON and before.fate is not Fate.WENT_ON:
+        yield f"{now.canary} went on. Now the others."
+    if now.tasks > max(1, before.tasks):
+        yield f"{now.tasks} tasks were told."
+
+
+def _ending(done: Resolved) -> Iterator[str]:
+    if done.fate is Fate.FAILED_AGAIN:
+        yield f"{done.canary} failed again, so no other task was told: {one_line(done.reason)}"
+        yield f"Repair it, then once more: {starter('resolve', done.cause)}"
+        return
+    if done.fate is not Fate.WENT_ON:
+        yield f"No task was told. {one_line(done.reason)}"
+        return
+    went_on = "1 task went on" if done.went_on == 1 else f"{done.went_on} tasks went on"
+    gone = f", {done.gone} had ended already" if done.gone else ""
+    yield f"{done.cause}: {went_on}{gone}."
+    if done.again:
+        yield f"{done.again} wait again: {starter('incidents')}"
+    if done.left:
+        yield f"{done.left} have not taken it yet: {starter('incidents')}"
+
+
+def _exit(done: Resolved) -> Exit:
+    if done.fate is not Fate.WENT_ON:
+        return Exit.FAILED
+    return Exit.NEEDS_PERSON if done.again or done.left else Exit.COMPLETED
