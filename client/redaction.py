@@ -28,13 +28,14 @@ from client.start import DIGEST_MEMO
 from client.tasks import TASK_MEMO
 from runtime.payloads import INLINE
 from workflows import attributes
-from workflows.agent import OUTCOME_MEMO, REQUEST_MEMO
+from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
+from workflows.asking import RESOLVE
 from workflows.catalogue import Catalogue, Companion, ToolSpec
 from workflows.faults import Fault, Quadrant
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
-from workflows.people import GIVEN, Change, Choice, HumanRequest, ProposedCall
+from workflows.people import GIVEN, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
 from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
 from workflows.record import (
@@ -119,7 +120,8 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
     GiveUp: frozenset({"type"}),
     NewSteps: frozenset({"type"}),
-    HumanRequest: frozenset({"id", "step", "code", "closed"}),
+    HumanAnswer: frozenset({"resolution"}),
+    HumanRequest: frozenset({"id", "step", "code", "closed", "cause", "after"}),
     Observation: frozenset({"step_id", "kind"}),
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
@@ -128,6 +130,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Progress: frozenset({"planner", "down", "folded", "grants", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),
+    Resolution: frozenset({"id", "cause"}),
     Revision: frozenset({"refused", "kept", "looked", "planner"}),
     Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
@@ -256,8 +259,18 @@ Shape = tuple[type[BaseModel], ...]
 PATCH = "core_patch"
 """The name of the marker event with which the SDK records `workflow.patched`."""
 ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
-BY_NAME: Mapping[str, Shape] = {HEADER: (CallHeader,), OUTCOME_MEMO: (Outcome,), REQUEST_MEMO: (HumanRequest,)}
-OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, UNDO_WHEN_CANCELLED, KNOW_EARLIER_EFFECTS})
+BY_NAME: Mapping[str, Shape] = {
+    HEADER: (CallHeader,),
+    OUTCOME_MEMO: (Outcome,),
+    REQUEST_MEMO: (HumanRequest,),
+    OTHERS_MEMO: (HumanRequest,),
+}
+SIGNALS: Mapping[str, Shape] = {
+    UNDO_WHEN_CANCELLED: (),
+    KNOW_EARLIER_EFFECTS: (StepRecord,),
+    RESOLVE: (Resolution,),
+}
+OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, *SIGNALS})
 """The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""
 OUR_METADATA = frozenset({"encoding", "messageType", INLINE})
 JSON = ("json/plain", "json/protobuf")
@@ -305,7 +318,7 @@ class Redaction:
                 return _answer(event.workflow_execution_update_admitted_event_attributes.request)
             case "workflow_execution_signaled_event_attributes":
                 name = event.workflow_execution_signaled_event_attributes.signal_name
-                return (StepRecord,) if name == KNOW_EARLIER_EFFECTS else ()
+                return SIGNALS.get(name, ())
         return ()
 
     def _message(self, message: Message, shape: Shape) -> None:

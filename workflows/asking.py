@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -166,24 +167,34 @@ class People:
     async def _wait(
         self, request: HumanRequest, within: timedelta, repeat: Callable[[], Awaitable[bool]] | None
     ) -> None:
-        left = within
-        while request.is_open and left:
-            wait = min(left, routing.remind_after(within)) if repeat else left
-            try:
-                await workflow.wait_condition(
-                    lambda: not request.is_open or self.abort is not None,
-                    timeout=wait,
-                    timeout_summary=summary(ids.request_timer(request)),
-                )
-                return
-            except TimeoutError:
-                left -= wait  # a sum of timers, since times may differ on replay
-            if repeat and left:
-                request.closed, is_over = REPEATED, False  # so that no answer comes to what is tried just now
+        def is_over() -> bool:
+            return not request.is_open or self.abort is not None
+
+        name = summary(ids.request_timer(request))
+        if repeat is None:
+            with suppress(TimeoutError):
+                await workflow.wait_condition(is_over, timeout=within, timeout_summary=name)
+            return
+        end = asyncio.create_task(workflow.sleep(within, summary=name))
+        try:
+            while not is_over() and not end.done():
                 try:
-                    is_over = await repeat()
-                finally:
-                    request.closed = REPEATED if is_over else ""
+                    await workflow.wait_condition(
+                        lambda: is_over() or end.done(),
+                        timeout=routing.remind_after(within),
+                        timeout_summary=summary(ids.repeat_timer(request)),
+                    )
+                except TimeoutError:
+                    await self._repeat(request, repeat)
+        finally:
+            end.cancel()
+
+    async def _repeat(self, request: HumanRequest, repeat: Callable[[], Awaitable[bool]]) -> None:
+        request.closed, is_over = REPEATED, False  # so that no answer comes to what is tried just now
+        try:
+            is_over = await repeat()
+        finally:
+            request.closed = REPEATED if is_over else ""
 
     def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
         """The resolution that answered the newest request about this cause; empty if there is none."""

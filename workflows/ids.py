@@ -114,6 +114,11 @@ def reminder_timer(request: HumanRequest) -> str:
     return f"reminder of the request {request.id}"
 
 
+def repeat_timer(request: HumanRequest) -> str:
+    """The name of the timer after which a task tries by itself whether a request is still needed."""
+    return f"until {request.step} is tried again: {request.code}"
+
+
 def read_request_timer(name: str) -> tuple[str | None, str, tuple[str, ...]] | None:
     """The step, the code and the answers in a name that `request_timer` made; None for the name of another timer."""
     if not name.startswith(REQUEST_TIMER):

@@ -36,10 +36,11 @@ from client.history.records import (
 from client.tasks import outcome_of
 from workflows import ids, routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
+from workflows.asking import RESOLVE
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
 from workflows.outcome import Outcome
-from workflows.people import GIVEN, Choice
+from workflows.people import GIVEN, Choice, Resolution
 from workflows.plan import NewSteps, Proposed, StepReturn
 from workflows.situation import Situation
 from workflows.task import Task
@@ -219,6 +220,10 @@ class Reading:
         elif of.signal_name == KNOW_EARLIER_EFFECTS:
             known = await self._payloads.model(event.event_id, "signal", of.input.payloads, EarlierEffects)
             self.history.earlier_effects += known.root if known else []
+        elif of.signal_name == RESOLVE:
+            told = await self._payloads.model(event.event_id, "signal", of.input.payloads, Resolution)
+            if told:
+                self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, told))
 
     async def _on_workflow_execution_update_admitted(self, event: HistoryEvent) -> None:
         # A reset brings an Update of the earlier run into the new one.

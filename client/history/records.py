@@ -14,7 +14,7 @@ from workflows import ids, routing
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
-from workflows.people import Choice, Given
+from workflows.people import Choice, Given, Resolution
 from workflows.plan import Proposed
 from workflows.record import StepRecord
 from workflows.situation import Situation
@@ -180,7 +180,8 @@ class AcceptedAnswer:
     event: Event
     at: datetime
     choice: Choice
-    given: Given | None
+    given: Given | Resolution | None
+    """A Resolution answers the requests of many tasks."""
 
 
 @dataclass(frozen=True)

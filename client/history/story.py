@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
 from workflows import ids, routing
+from workflows.asking import PLANNER
+from workflows.faults import cause_of
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import Choice, GivenExtend, HumanRequest
+from workflows.people import Choice, GivenExtend, HumanRequest, Resolution
 from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
 from workflows.record import MAX_SHOWN_ARGS, FaultRecord
 
@@ -185,23 +187,41 @@ class Story:
 def _requests(history: History) -> list[Asked]:
     """The requests to people, in order: each has a timer of its own, and its number in the task is its id."""
     recorded = {one.id: one for one in history.outcome.requests} if history.outcome else {}
-    found, taken = list[Asked](), set[Event]()
+    found, taken = list[Asked](), set[object]()
     for timer in history.timers:
         if read := ids.read_request_timer(timer.summary):
             id = f"r{len(found) + 1}"
             found.append(Asked(id, timer, *read, recorded=recorded.get(id)))
     # An answer need not name its request; of several open ones, the one that was closed first had it.
     for one in sorted(found, key=lambda one: one.timer.ended or Event(history.runs + 1, 0)):
-        answer = next((given for given in history.answers if given.event not in taken and _fits(one, given)), None)
+        about = _about(history, one)
+        answer = next(
+            (given for given in history.answers if _taken(one, given) not in taken and _fits(one, given, about)), None
+        )
         if answer is not None:
             found[found.index(one)] = replace(one, answer=answer)
-            if answer.choice is not Choice.EXTEND:  # one extension may answer several requests
-                taken.add(answer.event)
+            taken.add(_taken(one, answer))
     return found
 
 
-def _fits(asked: Asked, answer: AcceptedAnswer) -> bool:
-    if answer.given and answer.given.request:
+def _taken(asked: Asked, answer: AcceptedAnswer) -> object:
+    """What no later request can have as its answer: an extension and a resolution may answer several requests."""
+    if isinstance(answer.given, Resolution):
+        return asked.step, answer.given.id
+    return (asked.id, answer.event) if answer.choice is Choice.EXTEND else answer.event
+
+
+def _about(history: History, asked: Asked) -> str:
+    """The cause that a request may share with those of other tasks."""
+    calls = [one for one in history.of_step(asked.step) if one.scheduled < asked.timer.started] if asked.step else []
+    return cause_of(calls[-1].kind if calls else PLANNER, asked.code)
+
+
+def _fits(asked: Asked, answer: AcceptedAnswer, cause: str) -> bool:
+    if isinstance(answer.given, Resolution):
+        if answer.given.cause != cause:
+            return False
+    elif answer.given and answer.given.request:
         return answer.given.request == asked.id
     if isinstance(answer.given, GivenExtend) and asked.code not in answer.given.amounts:
         return False

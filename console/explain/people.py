@@ -7,7 +7,8 @@ from client.history.story import Asked, Story
 from client.text import one_line, starter
 from console.explain import words
 from console.explain.words import Item, Sentence
-from workflows.people import Choice, Given, GivenAbort, GivenEdit, GivenExtend
+from workflows.faults import Code
+from workflows.people import Choice, Given, GivenAbort, GivenEdit, GivenExtend, Resolution
 from workflows.plan import Question, canonical
 
 
@@ -34,7 +35,11 @@ def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
     timer, answer = asked.timer, asked.answer
     if answer is None:
         events = words.known(timer.started, timer.ended)
-        if timer.fired:
+        if again := _tried_again(story, asked):
+            after = words.seconds((again.at - timer.at).total_seconds())
+            text = f"A person was asked ({asked.id}); the task tried again by itself after {after}, and went on."
+            events = again.events
+        elif timer.fired:
             text = f"A person was asked ({asked.id}), and nobody answered within {words.seconds(timer.seconds)}."
         elif timer.ended or story.history.end:
             text = f"A person was asked ({asked.id}); the task ended before an answer came."
@@ -46,6 +51,8 @@ def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
     after = words.seconds((answer.at - timer.at).total_seconds())
     said = f"{answer.choice.value} after {after}, at {words.moment(answer.at)}{_given(answer.given)}"
     text = f"A person was asked ({asked.id}), and {who} answered {said}."
+    if isinstance(answer.given, Resolution):
+        text = f"{text[:-1]}, for all tasks that waited for {one_line(answer.given.cause)}."
     yield Sentence(text=text, events=(timer.started, answer.event))
     if asked.recorded and asked.recorded.refused:
         what = "arguments were" if answer.choice is Choice.EDIT else "result was"
@@ -54,14 +61,29 @@ def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
         yield follows
 
 
-def _given(given: Given | None) -> str:
+def _tried_again(story: Story, asked: Asked) -> Call | None:
+    """The call with which a task itself found that it needs no answer any more; None if there is none."""
+    timer = asked.timer
+    if timer.ended is None or timer.fired or asked.step is None:
+        return None
+    during = [one for one in story.history.of_step(asked.step) if timer.started < one.scheduled < timer.ended]
+    is_over = during and not _is_missing(during[-1]) and during[-1].closed in (CallEnd.COMPLETED, CallEnd.FAILED)
+    return during[-1] if is_over else None
+
+
+def _is_missing(call: Call) -> bool:
+    fault = call.failing.fault if call.failing else None
+    return fault is not None and fault.code is Code.MISSING_TOOL
+
+
+def _given(given: Given | Resolution | None) -> str:
     """What was said with an answer, as a clause: `: "Pay by invoice"`."""
     if isinstance(given, GivenExtend):
         more = (f"{amount} {name.replace('_', ' ')}" for name, amount in given.amounts.items())
         return f": {words.listed(more)} more"
     if isinstance(given, GivenEdit):
         return f": {words.listed(f'{name} = {one_line(canonical(value))}' for name, value in given.args.items())}"
-    text = next((str(value) for name in ("hint", "reason", "text") if (value := getattr(given, name, ""))), "")
+    text = next((str(value) for name in ("hint", "reason", "text", "note") if (value := getattr(given, name, ""))), "")
     undo = " with the effects of the task undone" if isinstance(given, GivenAbort) and given.undo else ""
     return undo + (f': "{words.sentence(text).rstrip(".")}"' if text else "")
 

@@ -15,13 +15,17 @@ from activities.planning.planner import Planner, ScriptedPlanner
 from activities.storage.store import open_store
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
+from client.history.reader import read_history
+from client.history.story import Story
+from console.explain.people import answer_sentences
 from replan import Refused, Tool, tool
+from runtime.payloads import DATA_CONVERTER
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import timers, until
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.progress import Progress
 from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.task import Task, TaskStatus
 
 
 @tool.read
@@ -99,6 +103,46 @@ async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(client
 
     assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"said": "HI"})
     assert (ended.steps[0].attempts, ended.spent.tool_calls) == (1, 1)
+
+
+async def test_a_kind_that_a_deploy_brings_resolves_itself(client: Client, tmp_path: Path) -> None:
+    """Whoever is asked need not answer: the task tries again when the request is to be reminded of."""
+    script: Proposals = [plan(step("a", "shout", word="hi"), step("b", "echo", word="x")), DONE]
+    task = Task(text="a task", on_escalation="wait", answer_within=8)
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=0) as old:
+        handle = await old.start(task)
+        (request,) = (await until(handle, lambda now: bool(now.open_requests))).open_requests
+    async with staged(client, tmp_path, [echo, shout], script, queue=old.queue):
+        ended = await outcome(handle)
+        named = [one.summary for one in await timers(handle)]
+        story = Story(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER))
+
+    assert (request.cause, ended.status) == ("shout/missing_tool", TaskStatus.COMPLETED)
+    assert [(one.status, one.attempts) for one in ended.steps] == [(StepStatus.COMPLETED, 1)] * 2
+    assert [(one.closed, one.answer) for one in ended.requests] == [("repeated", None)]
+    assert sorted(named) == [
+        "until a is tried again: missing_tool",
+        "waiting for a person: a missing_tool | retry, replan, provide, skip, abort",
+    ]
+    (asked,) = story.requests
+    (said,) = answer_sentences(story, asked)
+    assert said.text == "A person was asked (r1); the task tried again by itself after 4.0 s, and went on."
+
+
+async def test_a_missing_kind_that_stays_missing_goes_unanswered(client: Client, tmp_path: Path) -> None:
+    """To try again does not prolong the time for an answer, and one that comes between is taken."""
+    script: Proposals = [plan(step("a", "shout", word="hi")), DONE]
+    task = Task(text="a task", on_escalation="wait", answer_within=3)
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=0) as old:
+        unanswered = await old.run(task)
+        handle = await old.start(task.model_copy(update={"answer_within": 6.0}))
+        await until(handle, lambda now: bool(now.open_requests))
+        await handle.execute_update("skip")
+        skipped = await outcome(handle)
+
+    assert (unanswered.status, unanswered.code) == (TaskStatus.ESCALATED, "unanswered")
+    assert [one.closed for one in unanswered.requests] == ["unanswered"]
+    assert (skipped.status, skipped.steps[0].status) == (TaskStatus.COMPLETED, StepStatus.SKIPPED)
 
 
 async def test_a_look_of_a_kind_that_no_worker_knows_is_a_stale_view(client: Client, tmp_path: Path) -> None:
