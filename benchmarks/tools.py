@@ -4,12 +4,13 @@ import asyncio
 import os
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pydantic import BaseModel
 from temporalio import activity
 
 from benchmarks.work import FAILURES, Words
-from replan import Unreachable, tool
+from replan import NeedsPerson, Unreachable, tool
 
 
 class Entry(BaseModel):
@@ -45,6 +46,21 @@ async def tally(args: Entry) -> Entry:
     finally:
         os.close(file)
     await asyncio.sleep(args.seconds)
+    return args
+
+
+class Door(BaseModel):
+    """What has to be there."""
+
+    key: str
+    """A file."""
+
+
+@tool.read
+def unlock(args: Door) -> Door:
+    """Need a key that a person has to bring."""
+    if not Path(args.key).exists():
+        raise NeedsPerson("The key is missing.", code="unauthorized")
     return args
 
 
