@@ -166,7 +166,7 @@ async def _measure(client: Client, key: Path, tasks: int, workers: int, load: fl
 
 async def _resolved(client: Client) -> tuple[Resolved, float, Handle]:
     running = await resolve(client, CAUSE, QUEUE, by="a benchmark", note="the key is there")
-    last = [now async for now in follow_resolution(running)][-1]
+    last = [now async for now in follow_resolution(client, running)][-1]
     return last, time.perf_counter(), client.get_workflow_handle_for(AgentWorkflow.run, running.id)
 
 

@@ -1,9 +1,10 @@
 """Incidents: the tasks that wait for a person because of one cause, and how they are all answered at once."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +15,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.people import open_incidents
 from client.problem import Problem, ProblemKind
+from client.tasks import QUERY_TIMEOUT
 from client.text import one_line, starter, worker
-from client.workers import serving
+from client.workers import GIVEN_EVENTS, serving, too_old
+from client.workflow_task import failing
 from workflows import attributes, ids, routing
 from workflows.details import summary
 from workflows.people import HumanRequest
@@ -23,8 +26,8 @@ from workflows.plan import nearest
 from workflows.resolving import FORBIDDEN, Resolve, Resolved, waiting_query
 
 WAITING = f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {attributes.INCIDENTS.name} IS NOT NULL"
-TAKEN_WITHIN = timedelta(seconds=8)
-"""How long a worker may take to begin with a resolution."""
+TAKEN_WITHIN = 8.0
+"""Seconds that a worker may take to begin with a resolution."""
 POLL_SECONDS = 0.5
 
 
@@ -90,8 +93,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
     """
     await _require_incident(client, cause, queue)
     if not await serving(client, queue):
-        reason, remedy = f"No worker serves queue {queue}", f"start one with `{worker(queue)}`"
-        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+        raise _no_worker(queue)
     return await client.start_workflow(
         "ResolveWorkflow",
         Resolve(cause=cause, queue=queue, by=by, note=note),
@@ -102,6 +104,19 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
         static_summary=summary(f"resolve {cause}"),
         static_details=f"`{starter('incidents')}` lists what waits.",
     )
+
+
+async def _require_begun(client: Client, running: Running) -> None:
+    seen = await running.describe()
+    if seen.history_length <= GIVEN_EVENTS:
+        raise _no_worker(seen.task_queue.removesuffix(routing.CONTROL))
+    if await failing(client, seen):
+        raise too_old("to resolve incidents")
+
+
+def _no_worker(queue: str) -> Problem:
+    reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`, then try again"
+    return Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
 async def _require_incident(client: Client, cause: str, queue: str) -> None:
@@ -118,18 +133,20 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
     raise Problem("unknown_cause", f"No task waits because of {cause!r}{nearest(cause, causes)}", remedy)
 
 
-async def follow_resolution(running: Running) -> AsyncIterator[Resolved]:
+async def follow_resolution(client: Client, running: Running) -> AsyncIterator[Resolved]:
     """How far a resolution is, whenever that changes, and at last what became of it.
 
     Raises:
-        Problem: it cannot go on.
+        Problem: it cannot go on, or no worker has begun with it in time.
     """
-    ended, last = asyncio.ensure_future(running.result()), Resolved(cause="")
+    ended, last, until = asyncio.ensure_future(running.result()), Resolved(cause=""), time.monotonic() + TAKEN_WITHIN
     try:
         while not ended.done():
             await asyncio.wait([ended], timeout=POLL_SECONDS)
+            if not last.cause and time.monotonic() > until:
+                await _require_begun(client, running)
             with suppress(RPCError, WorkflowQueryFailedError):
-                now = await running.query("resolved", result_type=Resolved, rpc_timeout=TAKEN_WITHIN)
+                now = await running.query("resolved", result_type=Resolved, rpc_timeout=QUERY_TIMEOUT)
                 if not ended.done() and now != last:
                     yield now
                     last = now

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
+from activities.toolbox.registry import Registry
 from replan import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
 from replan.testing.script import step as written
@@ -26,8 +28,12 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
+from tests.workflows.history import Handle
+from tests.workflows.test_agent_missing import outdated
 from tests.workflows.test_agent_people import asked
 from workflows import attributes
+from workflows.asking import RESOLVE
+from workflows.people import Resolution
 from workflows.plan import Answer, Question, Step
 from workflows.task import Task
 
@@ -140,6 +146,10 @@ class Scenario:
     after_another: bool = False
     """Whether another model is asked first, which cannot be used."""
     notify: str | None = None
+    resolves: int = 0
+    """How many requests are opened before the incident to which they belong is resolved."""
+    lacks: str = ""
+    """A kind that no worker has before the task has asked a person about it."""
 
 
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
@@ -235,15 +245,25 @@ SCENARIOS: Sequence[Scenario] = (
         more=WAITS,
         answers=(("extend", {"replans": 1}),),
     ),
+    Scenario(
+        "resolved",
+        [plan(step("a", "locked", word="a"), step("b", "locked", word="b"), step("c", "say", "a", word="x")), DONE],
+        more=WAITS,
+        resolves=2,
+    ),
+    Scenario(
+        "deployed",
+        [plan(step("a", "pick", word="x"), step("b", "say", "a", word="x")), DONE],
+        more={**WAITS, "answer_within": 6.0},
+        lacks="pick",
+    ),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
 
 
 async def record(stage: Stage, scenario: Scenario) -> str:
     """Run a scenario to its end and return its history as JSON."""
-    task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand, **scenario.more)
-    task = task.model_copy(update={"limits": task.limits.model_copy(update=scenario.limits)})
-    handle = await stage.start(task)
+    handle = await begin(stage, scenario)
     if scenario.cancel:
         await asyncio.sleep(1)
         await handle.cancel()
@@ -251,6 +271,21 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         request = await asked(handle, number)
         shown = {"call": request.call.code} if request.call and choice in ("approve", "edit") else {}
         await handle.execute_update(choice, {"request": request.id, "by": "ann", **shown, **given})
+    if scenario.resolves:
+        cause = (await asked(handle, scenario.resolves)).cause
+        await handle.signal(RESOLVE, Resolution(id="1", cause=cause, by="ann", note="The key is here."))
+    return await ended(handle)
+
+
+async def begin(stage: Stage, scenario: Scenario) -> Handle:
+    """Start the task of a scenario."""
+    task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand, **scenario.more)
+    task = task.model_copy(update={"limits": task.limits.model_copy(update=scenario.limits)})
+    return await stage.start(task)
+
+
+async def ended(handle: Handle) -> str:
+    """Wait for the end of a task and return its history as JSON."""
     await outcome(handle)
     history = (await handle.fetch_history()).to_json_dict()
     return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)
@@ -276,6 +311,16 @@ async def planner_of(scenario: Scenario) -> AsyncIterator[Planner | Proposals]:
         yield FallbackPlanner([other, planner]) if scenario.after_another else planner
 
 
+async def without_kind(client: Client, folder: Path, scenario: Scenario) -> Handle:
+    """Start the task of a scenario on a worker that lacks a kind, until it asks about that."""
+    kinds = {*Registry(tools())} - {scenario.lacks}
+    given: dict[str, Any] = {"queue": "replan", "patience": 0}
+    async with outdated(client, folder, tools(), kinds, scenario.proposals, **given) as stage:
+        handle = await begin(stage, scenario)
+        await asked(handle)
+        return handle
+
+
 async def main() -> None:
     """Record what is not there yet."""
     FOLDER.mkdir(exist_ok=True)
@@ -288,11 +333,13 @@ async def main() -> None:
                 file = FOLDER / f"{scenario.name}.json"
                 if not file.exists():
                     given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
+                    handle = await without_kind(client, folder, scenario) if scenario.lacks else None
                     async with (
                         planner_of(scenario) as planner,
                         staged(client, folder, tools(), planner, **given) as stage,
                     ):
-                        file.write_text(await record(stage, scenario) + "\n")
+                        told = await ended(handle) if handle else await record(stage, scenario)
+                        file.write_text(told + "\n")
                     print(f"saved {file.name}")
 
 

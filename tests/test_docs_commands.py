@@ -26,6 +26,7 @@ ELSEWHERE = {
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
     r"python starter\.py answer book-a-slot retry": "its task has no fault that a person repairs",
+    r"python starter\.py resolve charge/unauthorized.*": "tests/crash/test_incidents.py resolves one",
 }
 """Command lines that are not run here, and why."""
 TOLD = {
@@ -59,10 +60,13 @@ SHOWN = {
     "answer ID CHOICE": "answer asks abort",
     "cancel": "cancel unwanted",
     "reset": "reset book-a-slot --to price",
+    "resolve": "resolve http_request/forbidden",
     "export": "export book-a-slot",
     "export ID FILE": "export book-a-slot {folder}/keys.json",
 }
 """A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""
+BARRED = {"id": "asked", "kind": "http_request", "args": {"method": "GET", "url": "https://pay.example/"}}
+"""A step that waits for a person, since the worker may not call this host."""
 
 
 def is_elsewhere(line: Line) -> bool:
@@ -101,6 +105,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
         assert done.returncode == 0, done.stdout + done.stderr
         asks = ("--id", "asks", "--task", "book a slot for the team at 14:00", "--on-escalation", "wait")
         assert processes.starter(*asks, "--replans", "0").returncode == 3
+        (file := folder / "barred.json").write_text(json.dumps({"steps": [BARRED]}))
+        barred = ("--id", "barred", "--task", "ask", "--plan", str(file), "--on-escalation", "wait")
+        assert processes.starter("start", *barred).returncode == 3
         for id in ("going-on", "stuck", "unwanted"):
             processes.starter("--id", id, "--task", "calculate 1 + 1", "--queue", "nobody", "--detach")
         yield processes

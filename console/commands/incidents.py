@@ -54,7 +54,7 @@ async def resolve_command(
     client = await common.connected()
     running = await resolve(client, cause, common.queue, by=by or login_name(), note=note)
     last = Resolved(cause=cause)
-    async for now in follow_resolution(running):
+    async for now in follow_resolution(client, running):
         if not common.json:
             for line in _news(last, now):
                 say(printable(line))

@@ -49,10 +49,11 @@ def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
         return
     who = one_line(answer.given.by) if answer.given and answer.given.by else "somebody"
     after = words.seconds((answer.at - timer.at).total_seconds())
-    said = f"{answer.choice.value} after {after}, at {words.moment(answer.at)}{_given(answer.given)}"
-    text = f"A person was asked ({asked.id}), and {who} answered {said}."
+    for_all = ""
     if isinstance(answer.given, Resolution):
-        text = f"{text[:-1]}, for all tasks that waited for {one_line(answer.given.cause)}."
+        for_all = f" for all tasks that waited for {one_line(answer.given.cause)},"
+    said = f"{answer.choice.value}{for_all} after {after}, at {words.moment(answer.at)}{_given(answer.given)}"
+    text = f"A person was asked ({asked.id}), and {who} answered {said}."
     yield Sentence(text=text, events=(timer.started, answer.event))
     if asked.recorded and asked.recorded.refused:
         what = "arguments were" if answer.choice is Choice.EDIT else "result was"

@@ -124,6 +124,15 @@ SAID = {
         "     It went back to the model with the reasons, and turn 4 was rejected too.  [events 37-39]",
         "     It went back to the model with the reasons, and turn 7 was accepted.  [events 55-57]",
     ],
+    "resolved": [
+        "     A person was asked (r2), and ann answered retry for all tasks that waited for locked/unauthorized, after "
+        '0.05 s, at 2026-11-23 03:46:13Z: "The key is here".  [events 31-32]',
+        "     The same call was made again, and succeeded.  [events 43-45]",
+    ],
+    "deployed": [
+        "     No worker knew the kind within the time that Replan waits for one.",
+        "     A person was asked (r1); the task tried again by itself after 3.02 s, and went on.  [events 30-32]",
+    ],
     "plan_refused": [
         " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove one of these "
         "needs.  [event 5]",

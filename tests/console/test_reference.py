@@ -401,6 +401,7 @@ def parts() -> dict[str, dict[str, Any]]:
     }
     request["call"] = ProposedCall(kind="book_slot", effect="transactional", code="1f0c")
     request |= {"since": refused.at, "until": refused.at, "options": ("a",), "closed": "ended", "refused": "No."}
+    request |= {"cause": "charge/unauthorized", "after": "1"}
     asked = HumanRequest(**request, answer=given)
     wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")
     parts_of["requests"] = (asked,)

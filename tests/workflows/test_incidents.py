@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
 
 from client.incidents import Incident, find_incidents, follow_resolution, resolve
 from client.problem import Problem
 from replan import Key, NeedsPerson, Tool, tool
+from tests.activities.situations import NOW
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, until
 from tests.workflows.props import Word, echo
 from workflows.asking import RESOLVE
-from workflows.people import HumanRequest, Resolution
-from workflows.resolving import Fate, Resolved
+from workflows.catalogue import Effect
+from workflows.people import Choice, HumanAnswer, HumanRequest, Resolution
+from workflows.progress import Progress
+from workflows.record import Revision, StepRecord, StepStatus
+from workflows.resolving import Fate, Resolved, fate_of
 from workflows.task import Task, TaskStatus
 
 CAUSE = "pay/unauthorized"
@@ -101,7 +106,7 @@ async def listed(client: Client, queue: str, waiting: int, cause: str = CAUSE) -
 async def resolved(client: Client, queue: str, cause: str = CAUSE, note: str = "") -> Resolved:
     """Resolve an incident as the console does."""
     running = await resolve(client, cause, queue, by="ann", note=note)
-    return [now async for now in follow_resolution(running)][-1]
+    return [now async for now in follow_resolution(client, running)][-1]
 
 
 async def test_one_answer_resumes_all_tasks_of_a_cause(client: Client, tmp_path: Path) -> None:
@@ -214,3 +219,108 @@ async def test_an_unknown_cause_is_refused_with_what_there_is(client: Client, tm
         await resolve(client, "pay/forbiden", queue, by="", note="")
     with pytest.raises(Problem, match="No task waits"):
         await resolve(client, "a' OR 'b' = 'b", queue, by="", note="")
+
+
+class Mended(BaseModel):
+    """A planner whose own key is revoked until it is mended."""
+
+    name: str = "mended"
+
+    async def propose(self, situation: Any, kinds: Any) -> Any:
+        """Plan, if the key is good."""
+        if "planner" not in SERVICE.accepts:
+            raise NeedsPerson("The key of the planner was revoked.", code="unauthorized")
+        return DONE
+
+
+async def test_a_planner_that_nobody_can_reach_is_one_incident_too(client: Client, tmp_path: Path) -> None:
+    """Its tasks have no step yet; the note is for people, so no planner is told it."""
+    async with staged(client, tmp_path, TOOLS, Mended()) as stage:
+        handles = await waiting(stage, 2)
+        seen = await listed(client, stage.queue, 2, "planner/unauthorized")
+        SERVICE.accepts = frozenset({"planner"})
+        done = await resolved(client, stage.queue, "planner/unauthorized", note="new key")
+        ended = await asyncio.gather(*map(outcome, handles))
+        words = [(await handle.query("progress", result_type=Progress)).words for handle in handles]
+
+    assert "The key of the planner was revoked." in seen.reason
+    assert (done.went_on, words) == (2, [[], []])
+    assert {one.status for one in ended} == {TaskStatus.COMPLETED}
+
+
+async def test_who_ends_meanwhile_is_counted_as_gone(client: Client, tmp_path: Path) -> None:
+    """The list of the server is behind: the canary that it names may have ended, and so may others."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        handles = await waiting(stage, 3)
+        await listed(client, stage.queue, 3)
+        SERVICE.accepts = frozenset({"all"})
+        running = await resolve(client, CAUSE, stage.queue, by="ann", note="")
+        await handles[0].execute_update("abort")
+        same = await resolve(client, CAUSE, stage.queue, by="bob", note="")
+        done = [now async for now in follow_resolution(client, running)][-1]
+        ended = await asyncio.gather(*map(outcome, handles))
+
+    assert same.id == running.id and same.result_run_id == running.result_run_id
+    assert {done.canary} & {one.id for one in handles} and done.fate is Fate.WENT_ON
+    assert done.left == done.again == 0
+    assert {one.status for one in ended[1:]} == {TaskStatus.COMPLETED}
+
+
+def test_what_became_of_a_canary_is_read_from_its_requests_and_steps() -> None:
+    """Told and not yet back, through, back with the same fault, asked about something else, answered by others."""
+    resolution = Resolution(id="x", cause=CAUSE)
+    told = HumanAnswer(choice=Choice.RETRY, at=NOW, resolution="x")
+    first = request("r1", "paid", answer=told)
+    cases: dict[Fate, list[tuple[list[HumanRequest], StepStatus]]] = {
+        Fate.PENDING: [([request("r1", "paid")], StepStatus.WAITING), ([first], StepStatus.RUNNING)],
+        Fate.WENT_ON: [
+            ([first], StepStatus.COMPLETED),
+            ([first], StepStatus.FAILED),
+            ([first, request("r2", "paid", cause="pay/forbidden")], StepStatus.WAITING),
+        ],
+        Fate.FAILED_AGAIN: [([first, request("r2", "paid", after="x")], StepStatus.WAITING)],
+        Fate.GONE: [
+            ([], StepStatus.COMPLETED),
+            ([request("r1", "paid", answer=told.model_copy(update={"resolution": ""}))], StepStatus.RUNNING),
+        ],
+    }
+    for fate, states in cases.items():
+        for requests, status in states:
+            assert fate_of(progress(requests, status), resolution).fate is fate, (fate, requests)
+
+
+def test_a_planner_that_makes_a_plan_has_gone_on() -> None:
+    """It has no step whose status would tell."""
+    resolution = Resolution(id="x", cause="planner/unauthorized")
+    told = HumanAnswer(choice=Choice.RETRY, at=NOW, resolution="x")
+    asked_before = request("r1", None, cause="planner/unauthorized", answer=told)
+    planned = progress([asked_before], StepStatus.RUNNING)
+    planned.revisions.append(Revision(number=1))
+
+    assert fate_of(progress([asked_before], StepStatus.RUNNING), resolution).fate is Fate.PENDING
+    assert fate_of(planned, resolution).fate is Fate.WENT_ON
+
+
+def request(id: str, step: str | None, *, cause: str = CAUSE, **more: Any) -> HumanRequest:
+    """A request about a fault."""
+    fields: dict[str, Any] = {"kind": "fault", "code": cause.partition("/")[2], "reason": "No.", "choices": ("retry",)}
+    return HumanRequest(id=id, step=step, cause=cause, since=NOW, until=NOW, **fields, **more)
+
+
+def progress(requests: list[HumanRequest], status: StepStatus) -> Progress:
+    """A task with one step that began."""
+    record = StepRecord(step=step("paid", "pay"), revision=1, effect=Effect.KEYED, kind="pay", status=status)
+    return Progress(task=Task(text="a task"), task_id="a", started_at=NOW, records=[record], requests=requests)
+
+
+async def test_a_resolution_that_nobody_sent_right_says_why(client: Client, tmp_path: Path) -> None:
+    """Any program may start the workflow."""
+    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+        running = await client.start_workflow(
+            "ResolveWorkflow", {"cause": 7}, id=f"bad-{uuid.uuid4()}", task_queue=f"{stage.queue}-control"
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await running.result()
+
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.message.startswith("The resolution cannot be read: 'cause'")
