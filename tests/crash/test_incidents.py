@@ -166,3 +166,34 @@ async def test_a_revoked_credential_is_one_incident(
     assert ': "new key".' in explained
     assert (nothing, empty.split(".")[0]) == (0, "No tasks wait for one cause")
     assert (unknown, none.split(":")[0]) == (2, "No task waits because of 'charge/unauthorized'")
+
+
+@pytest.mark.full
+async def test_a_worker_that_is_killed_while_it_resolves_is_followed_by_another(
+    own_server: DevServer, service: Any, tmp_path: Path
+) -> None:
+    """Each task is told once, and the command that is followed says so."""
+    (tools := tmp_path / "shop_tools.py").write_text(TOOLS.format(url=service.url))
+    (plan := tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    processes = Processes(own_server.address, tmp_path)
+    console = Console(processes)
+    began = ("start", "--task", "pay", "--plan", str(plan), "--on-escalation", "wait", "--detach")
+    with ExitStack() as stack:
+        worker = stack.enter_context(processes.worker("--tools", str(tools)))
+        tasks = [(await console.document(*began, "--id", f"pay-{number}"))["task_id"] for number in range(12)]
+        await console.incident(12)
+        service.is_mended = True
+        resolving = asyncio.create_task(console("resolve", "charge/unauthorized"))
+        while len(service.keys) < 13:  # the first task was told
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(1.2)
+        worker.kill()
+        stack.enter_context(processes.worker("--tools", str(tools)))
+        done, said = await resolving
+        ended = [await console.document("show", task) for task in tasks]
+
+    assert done == 0, said
+    assert "charge/unauthorized: 12 tasks went on.\n" in said
+    assert [task["status"] for task in ended] == ["completed"] * 12
+    assert len({*service.keys}) == 12
+    assert all({step["attempts"] for step in task["steps"]} <= {1, 2} for task in ended)

@@ -82,6 +82,8 @@ async def test_a_receiver_is_told_of_a_request_and_of_its_answer(client: Client,
         f"python starter.py answer {handle.id} provide --request r1 --result JSON"
     )
     assert (opened["data"]["step"], opened["data"]["code"], opened["data"]["end"]) == ("paid", "unauthorized", None)
+    assert opened["data"]["cause"] == "charge/unauthorized"
+    assert opened["data"]["commands"]["resolve"] == "python starter.py resolve charge/unauthorized"
     assert (closed["data"]["end"], closed["data"]["answer"], closed["data"]["commands"]) == ("answered", "skip", {})
     assert closed["text"] == (
         f"The task {handle.id} has closed its request: answered with skip (r1: fault unauthorized of the step paid)."
