@@ -129,8 +129,8 @@ def _below(one: Listed, width: int | None, now: datetime) -> str:
         # What is to be typed comes first, since a long reason is cut.
         since = age(one.request.since, now)
         asked = f"{one_line(one.request.reason)}{requests.suggested(one.request.options)}"
-        about = f"{requests.about(one.request)}: {asked}"
-        about += f" Incident {one_line(one.request.cause)}." if one.request.cause else ""
+        incident = f" (incident {one_line(one.request.cause)})" if one.request.cause else ""
+        about = f"{requests.about(one.request)}{incident}: {asked}"
         line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
     elif one.reason:
         line = f"    ? {one_line(one.reason)}"

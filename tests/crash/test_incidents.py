@@ -153,7 +153,7 @@ async def test_a_revoked_credential_is_one_incident(
     assert told.startswith("charge/unauthorized: 3 tasks wait since ") and len(told.splitlines()) == 2
     assert "    Repaired? python starter.py resolve charge/unauthorized\n" in told
     assert "All tasks that wait for it: python starter.py resolve charge/unauthorized" in asked
-    assert listed.count("Incident charge/unauthorized.") == 3
+    assert listed.count("(incident charge/unauthorized): ") == 3
     assert (failed, spent) == (1, 4), why
     assert "pay-0 failed again, so no other task was told: " in why
     assert done == 0, said
