@@ -85,8 +85,8 @@ def test_a_worker_without_tools_is_a_failure() -> None:
 @pytest.mark.parametrize(
     ("present", "status", "words"),
     [
-        (dict(TYPES), Status.OK, "all 6 are registered"),
-        ({**TYPES, "Another": "Text"}, Status.OK, "all 6 are registered"),
+        (dict(TYPES), Status.OK, "all 7 are registered"),
+        ({**TYPES, "Another": "Text"}, Status.OK, "all 7 are registered"),
         ({name: type for name, type in TYPES.items() if name != "ReplanTenant"}, Status.WARN, "missing: ReplanTenant"),
         ({}, Status.WARN, "missing: ReplanStatus, "),
         ({**TYPES, "ReplanTenant": "Int"}, Status.WARN, "unusable: ReplanTenant is Int, not Keyword"),
