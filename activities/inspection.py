@@ -343,7 +343,7 @@ async def _continued(client: Client) -> set[str]:
     """The ids of the first runs of tasks whose conversation an open task continues."""
     # From memos, since an open task that has no turn yet is not in the table of turns.
     found = set[str]()
-    async for row in client.list_workflows("WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'"):
+    async for row in client.list_workflows("WorkflowType = 'AgentWorkflow' AND CloseTime IS NULL"):
         # Any program may start such a workflow: a memo that cannot be read names no conversation.
         with suppress(Exception):  # codecs may raise anything
             found.add(await row.memo_value(CONTINUES_MEMO, "", type_hint=str))

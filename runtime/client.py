@@ -11,14 +11,25 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
+    QueryWorkflowRequest,
+    QueryWorkflowResponse,
+)
 from temporalio.client import Client, Interceptor
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
 from runtime.payloads import DATA_CONVERTER
 from runtime.state_folder import server_address
@@ -147,13 +158,52 @@ async def _dial(
     address = settings["target_host"]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await Client.connect(
+            client = await Client.connect(
                 **settings, data_converter=DATA_CONVERTER, interceptors=interceptors, runtime=runtime
             )
+        client.service_client.workflow_service = PausedAsRunning(client.service_client)
+        return client
     except ValueError as error:
         raise Misconfigured(f"{address!r} is no address ({error})", "write host:port, as in localhost:7233") from error
     except (TimeoutError, RuntimeError) as error:  # the SDK raises its Rust core's text as a bare RuntimeError
         raise _translated(str(error), address) from error
+
+
+class PausedAsRunning(WorkflowService):
+    """Says of a paused workflow that it is running: the SDK has no name for this status and would raise ValueError.
+
+    A paused workflow is one whose description has `workflow_extended_info.pause_info`. It answers no query.
+    """
+
+    async def describe_workflow_execution(
+        self, req: DescribeWorkflowExecutionRequest, *args: Any, **options: Any
+    ) -> DescribeWorkflowExecutionResponse:
+        seen = await super().describe_workflow_execution(req, *args, **options)
+        if unpause(seen.workflow_execution_info):
+            seen.workflow_extended_info.pause_info.SetInParent()  # a server may not say who, when and why
+        return seen
+
+    async def query_workflow(self, req: QueryWorkflowRequest, *args: Any, **options: Any) -> QueryWorkflowResponse:
+        answer = await super().query_workflow(req, *args, **options)
+        if answer.query_rejected.status == Status.WORKFLOW_EXECUTION_STATUS_PAUSED:
+            raise RPCError("The workflow is paused.", RPCStatusCode.FAILED_PRECONDITION, b"")
+        return answer
+
+    async def list_workflow_executions(
+        self, req: ListWorkflowExecutionsRequest, *args: Any, **options: Any
+    ) -> ListWorkflowExecutionsResponse:
+        listed = await super().list_workflow_executions(req, *args, **options)
+        for row in listed.executions:
+            unpause(row)
+        return listed
+
+
+def unpause(info: WorkflowExecutionInfo) -> bool:
+    """Change the status of a paused workflow to `running`; returns whether it was paused."""
+    if info.status != Status.WORKFLOW_EXECUTION_STATUS_PAUSED:
+        return False
+    info.status = Status.WORKFLOW_EXECUTION_STATUS_RUNNING
+    return True
 
 
 def _translated(text: str, address: str) -> NotConnected:

@@ -247,7 +247,7 @@ def ready_line(server: Server, settings: Settings, planner: str, *, tools: int) 
 
 async def goodbye(client: Client, queue: str) -> str:
     """The last line of a worker: how many open tasks of its queue wait until a worker starts again."""
-    query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
+    query = f'TaskQueue = "{queue}" AND CloseTime IS NULL'  # also paused ones
     try:
         async with asyncio.timeout(2):  # an RPC timeout is that of one attempt, and the SDK makes several
             count = (await client.count_workflows(query)).count
