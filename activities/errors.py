@@ -20,6 +20,7 @@ from workflows.faults import QUADRANT, Code, Fault, Quadrant
 RESERVED_CODES = frozenset(
     {
         Code.CIRCUIT_OPEN,
+        Code.INTERRUPTED,
         Code.MISSING_TOOL,
         Code.NEEDS_APPROVAL,
         Code.REJECTED,

@@ -33,6 +33,7 @@ from client.history.reader import read_history
 from client.history.story import Story, with_values
 from runtime import serve
 from runtime.payloads import DATA_CONVERTER
+from runtime.settings import Settings
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -114,6 +115,7 @@ async def staged(
     extra: Sequence[Callable[..., Any]] = (),
     breaks: Sequence[str] = (),
     notify: str | None = None,
+    slots: int = Settings.slots,
 ) -> AsyncIterator[Stage]:
     """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
 
@@ -140,7 +142,7 @@ async def staged(
         own = [*planning.activities(), finder.find_effect, *RESOLVING]
         own += [Notifier(receiver).notify_people] if receiver else []
         activities = [*own, *boundary.activities(registry), *extra]
-        async with worker(client, name, activities, workflow, jitter):
+        async with worker(client, name, activities, workflow, jitter, slots):
             yield Stage(client, name)
     await engine.dispose()
 
@@ -151,6 +153,7 @@ def worker(
     activities: Sequence[Any],
     workflow: type = AgentWorkflow,
     jitter: Callable[[], float] = random.random,
+    slots: int = Settings.slots,
 ) -> serve.Workers:
     """A worker as the product builds it."""
     return serve.build(
@@ -159,5 +162,6 @@ def worker(
         workflows=[workflow, UndoWorkflow, InspectWorkflow, NotifyWorkflow, ResolveWorkflow],
         activities=activities,
         interceptors=[CallInterceptor(), HeaderInterceptor(jitter)],
+        slots=slots,
         is_watched=True,
     )

@@ -28,6 +28,7 @@ SIGNS = {
     StepStatus.PENDING: "○",
     StepStatus.RUNNING: "●",
     StepStatus.WAITING: "◷",
+    StepStatus.PAUSED: "‖",
     StepStatus.COMPLETED: "✓",
     StepStatus.FAILED: "✗",
     StepStatus.SKIPPED: "·",

@@ -6,7 +6,9 @@ call is not retried, and a person has to act.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from enum import StrEnum
+from operator import not_
 from typing import assert_never
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
@@ -64,6 +66,7 @@ class Code(StrEnum):
     OVERLOADED = "overloaded"
     WORKER_SHUTDOWN = "worker_shutdown"
     WORKER_LOST = "worker_lost"
+    INTERRUPTED = "interrupted"
     CIRCUIT_OPEN = "circuit_open"
     STORE_UNAVAILABLE = "store_unavailable"
     RATE_LIMITED = "rate_limited"
@@ -94,7 +97,8 @@ class Code(StrEnum):
 
 _CODES = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: (
-        "timeout unreachable server_error overloaded worker_shutdown worker_lost circuit_open store_unavailable"
+        "timeout unreachable server_error overloaded worker_shutdown worker_lost interrupted circuit_open"
+        " store_unavailable"
     ),
     Quadrant.TRANSIENT_SEMANTIC: "rate_limited busy",
     Quadrant.PERSISTENT_INFRASTRUCTURAL: (
@@ -189,6 +193,8 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     """The model whose reply was lost, which may bill it; empty if no reply was."""
     unreadable: tuple[str, ...] = ()
     """The models of responses that were billed, but could not be read as replies; one item for each such response."""
+    held: float = Field(default=0.0, exclude_if=not_)
+    """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
 
     @classmethod
     def of(
@@ -280,6 +286,26 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
             return _outside(Code.BUG, f"{spec.kind} ended without a cause that we know.", spec, assumed)
 
 
+def expired(error: ActivityError, spec: ToolSpec) -> Fault | None:
+    """The fault of an activity whose schedule-to-close timeout passed while no attempt ran; None for any other error.
+
+    What its attempts did is known: the server retries only an attempt that has told its fault with a heartbeat.
+    """
+    cause = error.cause
+    is_running = bool(error.started_event_id)
+    if not isinstance(cause, TemporalTimeout) or cause.type is not TimeoutType.SCHEDULE_TO_CLOSE or is_running:
+        return None
+    last = parse_faults(cause.last_heartbeat_details)[-1:]
+    reason = f"The step's deadline passed before {spec.kind} was called{' again' if last else ''}: an operator had"
+    return Fault.of(
+        Code.TIMEOUT,
+        f"{reason} paused it, or no worker took it.",
+        applied=last[0].applied if last else Applied.NONE,
+        source=spec.kind,
+        attempt=last[0].attempt if last else 0,
+    )
+
+
 def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     """The known transient faults of the attempts that were made before the final attempt."""
     cause = error.cause
@@ -296,6 +322,30 @@ class Thinking(BaseModel, frozen=True, extra="forbid"):
 
     thinking: int
     """Tokens, estimated."""
+
+
+class Held(BaseModel, frozen=True, extra="forbid"):
+    """What the last heartbeat of an attempt tells the next attempt: whether an operator held it back."""
+
+    held: float
+    """Seconds that an operator held the attempts up to this one back, added up."""
+    due: datetime
+    """When the next attempt is to begin if no operator holds it back, by the server's clock."""
+
+
+def parse_held(details: Iterable[JsonValue]) -> Held | None:
+    for item in details:
+        with suppress(ValidationError):
+            return Held.model_validate(item)
+    return None
+
+
+def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
+    """The number of an attempt within its activity execution, from its number at the server and the `earlier` faults.
+
+    The server counts anew after `temporal activity reset`; the faults are numbered on.
+    """
+    return max(attempt, 1 + max((fault.attempt for fault in earlier), default=0))
 
 
 def parse_thinking(details: Iterable[JsonValue]) -> int | None:

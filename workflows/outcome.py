@@ -11,7 +11,17 @@ from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.people import HumanAnswer, HumanRequest
 from workflows.plan import Mistake, Question, without_defaults
-from workflows.record import Compaction, Failover, FaultRecord, PlannerWait, Rejection, Revision, StepStatus, UndoRecord
+from workflows.record import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Pause,
+    PlannerWait,
+    Rejection,
+    Revision,
+    StepStatus,
+    UndoRecord,
+)
 from workflows.task import TaskStatus
 
 
@@ -79,6 +89,8 @@ class Outcome(BaseModel, frozen=True):
     """If the task ended because a proposal was rejected, all reasons for the rejection; else empty."""
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     """While a task waits for its planner: until when, and why."""
+    paused: tuple[Pause, ...] = Field(default=(), exclude_if=not_)
+    """What operators have paused, as the server says; the workflow leaves it empty."""
     requests: tuple[HumanRequest, ...] = ()
     """What the task has asked of people, the oldest first, with their answers."""
     extensions: tuple[HumanAnswer, ...] = Field(default=(), exclude_if=not_)

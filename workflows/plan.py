@@ -187,6 +187,10 @@ class Proposed(_Recorded):
     long; 0 if the model was asked."""
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in the order in which they were asked."""
+    earlier: tuple[JsonValue, ...] = ()
+    """The faults of earlier attempts of the same activity, as far as they are known."""
+    held: float = 0.0
+    """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
 
 
 class StepReturn(Sparse, frozen=True):
@@ -204,6 +208,8 @@ class StepReturn(Sparse, frozen=True):
     usd: float | None = None
     estimated: int = 0
     """How many of the `model_calls` have estimated tokens."""
+    held: float = 0.0
+    """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
 
 
 PRUNED = "$pruned"

@@ -27,6 +27,8 @@ class StepStatus(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     WAITING = "waiting"
+    PAUSED = "paused"
+    """An operator has paused the step's activity. The workflow does not know it: the client says so."""
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -252,6 +254,28 @@ class PlannerWait(BaseModel, frozen=True):
     code: str
     """The code of the fault of the last request."""
     reason: str
+
+
+class Pause(BaseModel, frozen=True):
+    """A pause by an operator, as the server describes it; the workflow does not know of it."""
+
+    activity: str | None
+    """The id of the paused activity, which for a step is the step's id; None if the whole workflow is paused."""
+    kind: str = ""
+    """The kind of the activity; empty if the whole workflow is paused."""
+    since: datetime | None
+    """None if the server does not say."""
+    by: str = ""
+    """The identity of who paused it, or the id of the server's rule that did; empty if the server does not say."""
+    reason: str = ""
+    is_running: bool = False
+    """Whether an attempt that began before the pause still runs; no other attempt follows it."""
+    resume: str
+    """The command that resumes it."""
+    deadline: datetime | None = None
+    """When the schedule-to-close timeout of the activity ends: after it, the activity fails when it is resumed."""
+    extend: str = ""
+    """The command that moves `deadline` away, to be run before `resume`; empty while `deadline` is not near."""
 
 
 class Failover(PassedOver):

@@ -24,6 +24,7 @@ from workflows.faults import (
     Code,
     Fault,
     earlier_faults,
+    expired,
     from_activity_error,
     from_application_error,
     parse_faults,
@@ -45,6 +46,9 @@ ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TOO_LARGE}
 does not shut down, and may return more."""
 TIMEOUTS_AGAIN = "pure-timeouts-again"
 """Id of a patch of 0.1.0: an ordinary activity, which has retries, also follows the timeout of a local activity."""
+EXPIRED_UNCALLED = "expired-uncalled"
+"""Id of a patch of 0.1.0: if the deadline of a step passes while no attempt runs, as during a pause, the outcome of its
+call is known."""
 
 T = TypeVar("T")
 
@@ -429,6 +433,9 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None
+        known = expired(error, spec)
+        if known is not None and workflow.patched(EXPIRED_UNCALLED):
+            return known, earlier_faults(error)
         return from_activity_error(error, spec, attempts), earlier_faults(error)
     return result, parse_faults(result.earlier) if isinstance(result, StepReturn) else ()
 

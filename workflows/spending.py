@@ -33,6 +33,7 @@ MAY_BE_BILLED = frozenset(
         Code.UNREACHABLE,
         Code.WORKER_SHUTDOWN,
         Code.WORKER_LOST,
+        Code.INTERRUPTED,
         Code.UNEXPECTED_RESULT,
         Code.NO_RESULTS,
         Code.REFUSED,

@@ -24,10 +24,12 @@ def _is_usual(seconds: float) -> bool:
 
 
 class TaskStatus(StrEnum):
-    """The state of a task. RUNNING and WAITING can still change; all other states are final."""
+    """The state of a task. RUNNING, WAITING and PAUSED can still change; all other states are final."""
 
     RUNNING = "running"
     WAITING = "waiting"
+    PAUSED = "paused"
+    """An operator has paused the workflow. The workflow does not know it: the client says so."""
     COMPLETED = "completed"
     ESCALATED = "escalated"
     OVER_BUDGET = "over_budget"

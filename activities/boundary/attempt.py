@@ -30,7 +30,18 @@ from activities.providers.metering import Meter, start_meter
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
-from workflows.faults import MAX_TEXT, Applied, Code, Fault, Quadrant, Thinking, parse_faults
+from workflows.faults import (
+    MAX_TEXT,
+    Applied,
+    Code,
+    Fault,
+    Held,
+    Quadrant,
+    Thinking,
+    number_of,
+    parse_faults,
+    parse_held,
+)
 from workflows.header import HEADER, CallHeader
 
 MAX_WORDS = 300
@@ -61,6 +72,7 @@ class Attempt:
     spec: ToolSpec
     call: CallHeader
     number: int
+    """The number of the attempt within its activity execution, from 1; a reset by an operator does not begin anew."""
     earlier: list[dict[str, Any]]
     """The faults of earlier attempts, as JSON; an attempt that ended without reporting (crash or timeout) has none."""
     shape: JsonValue = None
@@ -77,6 +89,8 @@ class Attempt:
     """Whether the result was recorded by an earlier attempt, and this attempt did not call the tool."""
     meter: Meter = field(default_factory=Meter)
     """The model calls of this attempt, with their tokens and cost."""
+    held: float = 0.0
+    """Seconds that an operator held this attempt and those before it back, added up."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     """The timer that ends the attempt at its timeout."""
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
@@ -150,7 +164,12 @@ async def attempt_of(
     call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
     faults = parse_faults(info.heartbeat_details)
     meter = start_meter([model for fault in faults for model in fault.unreadable])
-    attempt = Attempt(spec, call, info.attempt, [fault.model_dump(mode="json") for fault in faults], meter=meter)
+    number, before = number_of(info.attempt, faults), parse_held(info.heartbeat_details)
+    late = 0.0 if info.is_local else _seconds_late(info, before)
+    if late < 0 and faults and faults[-1].waited is not None:  # an operator ended the backoff
+        faults = (*faults[:-1], faults[-1].model_copy(update={"waited": max(0.0, faults[-1].waited + late)}))
+    known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
+    attempt = Attempt(spec, call, number, known, meter=meter, held=held + max(0.0, late))
     attempt.raises = raises or {}
     began = time.monotonic()
     # The server does not know of a local activity, so it can take no heartbeat of it.
@@ -158,7 +177,7 @@ async def attempt_of(
     try:
         yield attempt
     except asyncio.CancelledError as cancel:
-        fault = _fault_of_cancel()
+        fault = _fault_of_cancel(spec)
         if fault is None:
             _log(attempt, "cancelled", began)
             raise
@@ -201,13 +220,38 @@ def is_shutdown() -> bool:
     return details is not None and details.worker_shutdown and not details.cancel_requested
 
 
-def _fault_of_cancel() -> Fault | None:
+def is_interruption() -> bool:
+    """Whether this attempt was cancelled because an operator paused or reset its activity."""
+    details = activity.cancellation_details()
+    return details is not None and (details.paused or details.reset) and not (details.cancel_requested or is_shutdown())
+
+
+def _fault_of_cancel(spec: ToolSpec) -> Fault | None:
     """The fault of a cancellation that the workflow did not request; None if the workflow requested it."""
-    if activity.cancellation_details() is None:
+    details = activity.cancellation_details()
+    if details is None:
         return Fault.of(Code.BUG, "The tool cancelled its own call, the workflow did not: fix the tool.")
     if is_shutdown():
         return Fault.of(Code.WORKER_SHUTDOWN, "The worker was shut down during the call.")
+    if is_interruption():
+        how = "paused" if details.paused else "reset"
+        return Fault.of(Code.INTERRUPTED, f"An operator {how} the call of {spec.kind} while it ran.")
     return None
+
+
+SHORTEST_HOLD = 1.0
+"""Seconds; a smaller difference from the planned time of an attempt is usual, and no operator's doing."""
+
+
+def _seconds_late(info: activity.Info, before: Held | None) -> float:
+    """How much later than planned the server scheduled this attempt, because of an operator; negative if it is earlier.
+
+    0 if it is not known. `before` is what the attempt before said.
+    """
+    # A resumed attempt is scheduled anew, at another time than the one that the attempt before, or the workflow, set.
+    due = before.due if before else info.scheduled_time if info.attempt == 1 else info.current_attempt_scheduled_time
+    late = (info.current_attempt_scheduled_time - due).total_seconds()
+    return late if abs(late) > SHORTEST_HOLD else 0.0
 
 
 def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
@@ -221,6 +265,7 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
         "source": attempt.spec.kind,
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
+        "held": attempt.held,
         **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in routing.PLANNING else {}),
     }
     fault = fault.model_copy(update=found)
@@ -231,7 +276,15 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
         delay = max(fault.retry_after or 0.0, jittered)
         # The last heartbeat is all that the next attempt knows of this one; a local activity has one attempt.
         if not activity.info().is_local:
-            activity.heartbeat(*attempt.earlier, fault.model_copy(update={"waited": delay}).model_dump(mode="json"))
+            waited = None if fault.code is Code.INTERRUPTED else delay  # only an operator knows when it goes on
+            told = fault.model_copy(update={"waited": waited, "held": 0.0})
+            # By the server's clock, since the next attempt may run on a machine with another one.
+            due = activity.info().started_time + timedelta(seconds=time.monotonic() - began + (waited or 0.0))
+            activity.heartbeat(
+                *attempt.earlier,
+                told.model_dump(mode="json"),
+                Held(held=attempt.held, due=due).model_dump(mode="json"),
+            )
     _log(attempt, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
     return ApplicationError(
         fault.reason,

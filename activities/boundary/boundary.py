@@ -21,7 +21,7 @@ from temporalio.common import RawValue
 
 from activities import deadline
 from activities.borders import validation
-from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, shape
+from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption, shape
 from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
@@ -92,7 +92,8 @@ class Boundary:
                         reason = f"The {kind.spec.kind} of this worker is no @tool.pure, as the task's was."
                         raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason))
                     work = functools.partial(self._run, kind, payload, attempt)
-                    return await (self._on_loop(self._loop, work, call, kind.spec) if self._loop else work())
+                    done = self._on_loop(self._loop, work, call, kind.spec) if self._loop else work()
+                    return await (_uninterrupted(done, attempt) if kind.spec.effect is Effect.UNKEYED else done)
 
         return activity.defn(name=kind.spec.kind)(run)
 
@@ -157,6 +158,7 @@ class Boundary:
             tokens=used.tokens,
             usd=used.usd,
             estimated=used.estimated,
+            held=attempt.held,
         )
 
     async def _compute(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
@@ -272,6 +274,21 @@ class _Call:
     def arguments_seen(self) -> Any:
         """The arguments for the tool's `ensure` condition, a check of its result; None if the tool has no condition."""
         return conditions.condition_value(self.args.model_dump) if self.kind.ensure else None
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, StepReturn], attempt: Attempt) -> StepReturn:
+    """Await `work`, and pass every cancel on to it, except an operator's pause or reset of a call that was made.
+
+    Such a call may not be repeated, so it would leave an unknown outcome behind if it were cut off.
+    """
+    running = asyncio.ensure_future(work)
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            if not (attempt.called and is_interruption()):
+                running.cancel()
+    return running.result()
 
 
 def _unknown_kind() -> Callable[..., Any]:

@@ -156,7 +156,8 @@ class Planning:
                 planner = await self._select(situation.planner)
             except UnknownPlanner as unknown:
                 raise NeedsPerson(str(unknown)) from unknown
-            return await self._propose(planner, situation, spec, this)
+            proposed = await self._propose(planner, situation, spec, this)
+            return proposed.model_copy(update={"earlier": tuple(this.earlier), "held": this.held})
 
     async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         self._break(spec, Failpoint.BEFORE_CLAIM)

@@ -21,6 +21,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.OVERLOADED: "Nothing, unless it stays; then run fewer tasks at once.",
     Code.WORKER_SHUTDOWN: "Nothing, or start a worker.",
     Code.WORKER_LOST: "Read the worker's log.",
+    Code.INTERRUPTED: "Nothing, or resume the step with `temporal activity unpause`.",
     Code.CIRCUIT_OPEN: "Check the service.",
     Code.STORE_UNAVAILABLE: "Nothing, unless it stays; then check what locks the database, that its server runs, and"
     " that its file is there.",

@@ -226,6 +226,6 @@ async def _histories(runner: TaskRunner) -> AsyncIterator[WorkflowHistory]:
 
 def _statuses(runner: TaskRunner, outcomes: Mapping[str, Outcome | None]) -> dict[str, int]:
     """Tasks by status; without a final status they are unfinished."""
-    final = set(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.WAITING}
+    final = set(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.PAUSED}
     words = [ended.status if ended and ended.status in final else "unfinished" for ended in outcomes.values()]
     return tally([str(word) for word in words])

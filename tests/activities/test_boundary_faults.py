@@ -337,13 +337,16 @@ async def test_a_bug_has_a_line_of_its_own_without_credentials(calls: Bench) -> 
         (ActivityCancellationDetails(cancel_requested=True), ["cancelled"]),
         (ActivityCancellationDetails(cancel_requested=True, worker_shutdown=True), ["cancelled"]),
         (ActivityCancellationDetails(worker_shutdown=True), ["transient_fail"]),
+        (ActivityCancellationDetails(paused=True), ["transient_fail"]),
+        (ActivityCancellationDetails(paused=True, cancel_requested=True), ["cancelled"]),
+        (ActivityCancellationDetails(reset=True), ["transient_fail"]),
     ],
-    ids=["asked", "asked during a shutdown", "shutdown"],
+    ids=["asked", "asked during a shutdown", "shutdown", "paused", "asked during a pause", "reset"],
 )
 async def test_a_cancelled_attempt_is_one_line(
     calls: Bench, details: ActivityCancellationDetails, outcomes: list[str]
 ) -> None:
-    """A cancel is no fault; a worker's shutdown is one that time cures."""
+    """A cancel is no fault; a worker's shutdown, or an operator's pause or reset, is one that time cures."""
     environment = ActivityEnvironment()
     asyncio.get_running_loop().call_later(0.05, environment.cancel, details)
 

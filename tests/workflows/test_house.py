@@ -26,7 +26,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "inspection",
         "registration",
     ),
-    "client": ("text", "problem", "connection", "tasks", "workflow_task", "history"),
+    "client": ("text", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
         "exits",
         "options",

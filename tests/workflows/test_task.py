@@ -100,7 +100,7 @@ def test_an_ended_task_leaves_nothing_pending(status: TaskStatus) -> None:
 
 def test_the_status_of_a_task_is_running_waiting_or_final() -> None:
     """The five endings, and the two ways to be on the way."""
-    assert set(TaskStatus) - FINAL == {TaskStatus.RUNNING, TaskStatus.WAITING}
+    assert set(TaskStatus) - FINAL == {TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.PAUSED}
 
 
 @pytest.mark.parametrize("wrong", [{"text": ""}, {"text": "x" * 16_001}, {"text": "x", "strategy": "guess"}])
