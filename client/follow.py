@@ -24,10 +24,11 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.effects import with_reset_point
-from client.history.fetch import final_outcome
+from client.history.fetch import final_outcome, number_of_attempt
 from client.history.records import PLANNING
+from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
-from client.tasks import QUERY_TIMEOUT, Handle, query_progress
+from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
 from client.text import starter
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
@@ -37,6 +38,7 @@ from workflows.faults import parse_faults, parse_thinking
 from workflows.inspect import Capacity, WorkerInquiry
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 PERMANENT = (
     RPCStatusCode.NOT_FOUND,
@@ -100,8 +102,10 @@ class TaskState:
     """Why the workflow task of the task fails, so that no worker can answer the query; None if it does not fail."""
 
 
-async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
+async def fetch_state(client: Client, handle: Handle, before: Snapshot | None = None) -> TaskState | None:
     """Ask the server and a worker once for the state of a task; None if the server does not answer.
+
+    A task that an operator has paused answers no query: its progress is then as it was `before`, if that is known.
 
     Raises:
         RPCError: the server does not know the task any more, or refuses access.
@@ -111,6 +115,9 @@ async def fetch_state(client: Client, handle: Handle) -> TaskState | None:
         return None
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         return TaskState(closed=True)
+    if is_paused(seen):
+        outcome = before.outcome if before else await untold_outcome(seen, TaskStatus.PAUSED)
+        return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, seen))
     try:
         if found := await failing(client, seen):  # a query would be rejected by the server, or wait
             return TaskState(closed=False, failing=found)
@@ -144,7 +151,7 @@ def _unless_permanent() -> Iterator[None]:
 
 
 async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Snapshot:
-    running = {step.id: step for step in outcome.steps if step.status is StepStatus.RUNNING}
+    running = {step.id: step for step in outcome.steps if step.status in OPEN}
     attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
     thinking = dict[str, int]()
     for activity in seen.raw_description.pending_activities:
@@ -156,6 +163,8 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
         tokens = await _thinking(client.data_converter, activity)
         if tokens is not None:
             thinking[activity.activity_id] = tokens
+        if activity.paused and activity.activity_id not in running:
+            continue  # `pauses` tells of it
         if kind in INTERNAL_ACTIVITIES:
             said = await asking(client.data_converter, outcome, activity)
             doing.append(said if tokens is None else f"{said}: {thinking_words(tokens)}")
@@ -163,9 +172,12 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
             attempts[step.id] = await _attempt(client, step, activity)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
             doing.append(f"finding out with {kind} whether a call took effect")
-        else:
+        elif activity.activity_id.endswith(ids.OBSERVATION):
             doing.append(f"looking at the world again with {kind}")
-    return Snapshot(outcome, attempts, tuple(dict.fromkeys(doing)), thinking, frozenset(queued))
+        else:  # of a step that is not known
+            doing.append(f"calling {kind}")
+    shown = with_pauses(outcome, pauses(client, seen))
+    return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), thinking, frozenset(queued))
 
 
 async def _thinking(converter: DataConverter, activity: PendingActivityInfo) -> int | None:
@@ -194,9 +206,11 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
     # The server's number counts only the attempts of the open activity execution.
     waits = activity.HasField("next_attempt_schedule_time")
+    number = await number_of_attempt(client.data_converter, activity)
+    most = activity.maximum_attempts + number - activity.attempt if activity.maximum_attempts else None
     return Attempt(
-        number=step.attempts + activity.attempt,
-        of=step.attempts + activity.maximum_attempts if activity.maximum_attempts else None,
+        number=step.attempts + number,
+        of=step.attempts + most if most else None,
         code=await _code(client.data_converter, activity) if activity.HasField("last_failure") else None,
         due=activity.next_attempt_schedule_time.ToDatetime(UTC) if waits else None,
     )
@@ -324,7 +338,7 @@ class Follower:
 
     async def _fetch_state(self) -> TaskState | None:
         try:
-            return await fetch_state(self._client, self._handle)
+            return await fetch_state(self._client, self._handle, self.snapshot)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

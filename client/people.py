@@ -21,6 +21,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.pauses import require_resumed
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle, memo_field, query_progress
 from client.text import starter, worker
@@ -88,6 +89,7 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
     seen = await handle.describe()
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         raise _closed(handle.id)
+    require_resumed(seen)
     progress = await query_progress(handle)
     if progress is None:
         raise _not_taken(handle.id, seen.task_queue)
@@ -123,6 +125,7 @@ async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
     seen = await handle.describe()
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         raise _closed(handle.id)
+    require_resumed(seen)
     id = await _update_id(seen, choice, sent)
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:

@@ -428,7 +428,9 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
     did = f"{SAID[effect_of(story, one)]} ({one.kind}, event {one.scheduled.id})"
     reason = f"Going back to {step.id!r} would do {one.id!r} again, which {did}"
     if one.closed is None:
-        remedy = f"wait until it has ended, or stop the task with `{starter('cancel', story.history.task_id)}`"
+        pause = story.history.pause_of(one)
+        resumed = f"resume it with `{pause.resume}`, " if pause else ""
+        remedy = f"{resumed}wait until it has ended, or stop the task with `{starter('cancel', story.history.task_id)}`"
     elif free:
         remedy = f"reset to what came after it: {named(free)}; or add `--undo` or `--keep`"
     else:

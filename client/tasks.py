@@ -4,7 +4,7 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import TypeVar
 
@@ -34,6 +34,8 @@ Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 TASK_MEMO = "task"
 """The key of the memo with the text of a task."""
+UNTOLD = "untold"
+"""The outcome code of an unfinished task whose steps and use are not known, since it answers no query."""
 QUERY_TIMEOUT = timedelta(seconds=3.5)
 """Longer than a workflow task waits for a worker that was killed, so that another worker can answer."""
 
@@ -105,10 +107,21 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
         else f"closed from outside ({seen.status.name if seen.status else '?'}): `{starter('explain', seen.id)}` "
         "tells what it had done"
     )
-    text = (await memo_field(seen, TASK_MEMO, str) or seen.id)[:MAX_TEXT]
-    account = Progress(task=Task(text=text), task_id=seen.id, started_at=seen.start_time)
+    account = await _bare(seen)
     account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
     return account.outcome(seen.start_time)
+
+
+async def untold_outcome(seen: WorkflowExecution, status: TaskStatus) -> Outcome:
+    """The Outcome of an unfinished task that answers no query: its steps and what it used are not known."""
+    told = (await _bare(seen)).outcome(datetime.now(UTC))
+    reason = f"The task is {status}, so no worker can tell how it stands: `{starter('explain', seen.id)}` tells it."
+    return told.model_copy(update={"status": status, "reason": reason, "code": UNTOLD})
+
+
+async def _bare(seen: WorkflowExecution) -> Progress:
+    text = (await memo_field(seen, TASK_MEMO, str) or seen.id)[:MAX_TEXT]
+    return Progress(task=Task(text=text), task_id=seen.id, started_at=seen.start_time)
 
 
 TASK_TYPE = "AgentWorkflow"

@@ -30,6 +30,7 @@ OF_PROBLEM: Mapping[ProblemKind, Exit] = {
 OF_STATUS: Mapping[str, Exit] = {
     "running": Exit.COMPLETED,
     "waiting": Exit.NEEDS_PERSON,
+    "paused": Exit.COMPLETED,
     "completed": Exit.COMPLETED,
     "escalated": Exit.NEEDS_PERSON,
     "over_budget": Exit.OVER_BUDGET,

@@ -3,17 +3,21 @@
 A task has several runs after a continue-as-new or a reset. A rollback is the workflow that undoes a closed task.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventAsyncIterator
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.history.reader import Reading, read_history
 from client.history.records import ONE_RUN, History
 from client.history.story import Story, with_values
+from client.pauses import pauses
 from client.tasks import Handle, closing_outcome, existing, memo_field
-from client.workflow_task import failing
+from client.workflow_task import UNREADABLE, failing
+from workflows.faults import number_of, parse_faults, parse_held
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.outcome import Outcome
 
@@ -21,7 +25,11 @@ ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
 COVERS_ALL_RUNS = "covers_all_runs"
 """The memo field of a rollback: true if it also undoes effects of runs before a reset. Older clients do not set it."""
-SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+WAITING = (
+    PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED,
+    PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
+)
+"""The states of an open activity of which no attempt runs."""
 
 
 async def fetch_history(client: Client, handle: Handle) -> History:
@@ -34,7 +42,9 @@ async def fetch_history(client: Client, handle: Handle) -> History:
             await reading.add(event)
     for one in seen.raw_description.pending_activities:
         failure = one.last_failure if one.HasField("last_failure") else None
-        await reading.pending(one.activity_id, one.attempt, failure, running=one.state != SCHEDULED)
+        number = await number_of_attempt(client.data_converter, one)
+        await reading.pending(one.activity_id, number, failure, running=one.state not in WAITING)
+    reading.history.paused = pauses(client, seen)
     if found := await failing(client, seen):  # `describe` has the attempt, which no event has
         reading.history.failing = found
     if reading.history.end is not None:
@@ -43,6 +53,19 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     if reading.history.earlier:
         reading.history.rollbacks = await rollbacks(client, handle.id, reading.history.first_run)
     return reading.history
+
+
+async def number_of_attempt(converter: DataConverter, activity: PendingActivityInfo) -> int:
+    """The number of the attempt that runs or comes next; a reset by an operator does not begin anew."""
+    try:
+        details = await converter.decode(activity.heartbeat_details.payloads)
+    except UNREADABLE:  # the codec is missing here
+        return activity.attempt
+    faults, began = parse_faults(details), activity.last_started_time.ToDatetime(UTC)
+    is_own = activity.HasField("last_started_time") and activity.last_heartbeat_time.ToDatetime(UTC) >= began
+    if is_own and parse_held(details):  # the running attempt has just failed, and told it before it ended
+        faults = faults[:-1]
+    return number_of(activity.attempt, faults)
 
 
 async def final_outcome(client: Client, handle: Handle) -> Outcome:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -38,7 +38,16 @@ from workflows import ids, routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.asking import RESOLVE
 from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.faults import Code, Fault, Quadrant, earlier_faults, from_activity_error, parse_faults
+from workflows.faults import (
+    Code,
+    Fault,
+    Quadrant,
+    earlier_faults,
+    expired,
+    from_activity_error,
+    number_of,
+    parse_faults,
+)
 from workflows.outcome import Outcome
 from workflows.people import GIVEN, Choice, Resolution
 from workflows.plan import NewSteps, Proposed, StepReturn
@@ -332,14 +341,23 @@ class Reading:
         of = event.activity_task_started_event_attributes
         call = self._open[self._at(of.scheduled_event_id)]
         call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
-        if of.attempt == 1:  # later attempts wait for their backoff, not for a worker
-            self.history.gaps.append((call.at, call.started_at))
         if of.HasField("last_failure"):
             call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
 
     async def _on_activity_task_completed(self, event: HistoryEvent) -> None:
         of = event.activity_task_completed_event_attributes
-        await self._completed(self._close(of.scheduled_event_id, event, CallEnd.COMPLETED), event, of.result.payloads)
+        call = self._close(of.scheduled_event_id, event, CallEnd.COMPLETED)
+        await self._completed(call, event, of.result.payloads)
+        self._note_wait(call)
+
+    def _note_wait(self, call: Call) -> None:
+        """Note how long a call waited for its first attempt; later attempts wait for their backoff, not for a worker.
+
+        The server writes the event of the last attempt when the call ends, and only the end tells whether an operator
+        held the call back.
+        """
+        if call.attempt == 1 and call.started_at is not None:
+            self.history.gaps.append((call.at + timedelta(seconds=call.held), call.started_at))
 
     async def _on_marker_recorded(self, event: HistoryEvent) -> None:
         local = local_activity(event)
@@ -360,7 +378,9 @@ class Reading:
     async def _completed(self, call: Call, event: HistoryEvent, payloads: Sequence[Payload]) -> None:
         back = await self._payloads.model(event.event_id, "result", payloads, RESULTS.get(call.kind, StepReturn))
         if isinstance(back, Proposed):
-            call.proposed = back
+            call.proposed, call.held = back, back.held
+            call.earlier = parse_faults(back.earlier) or call.earlier
+            call.attempt = number_of(call.attempt, call.earlier) if call.started else call.attempt
         elif isinstance(back, Catalogue):
             self.history.catalogue = back
             if back.opening is not None:  # the first turn of the planner, in the same activity
@@ -369,6 +389,7 @@ class Reading:
                 self.history.calls.append(turn)
         elif isinstance(back, StepReturn):
             call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
+            call.attempt, call.held = max(call.attempt, back.attempt), back.held
 
     def _with_plan(self, opening: Proposed) -> Proposed:
         """The first proposal, with the steps of the task's hand-written plan if it leaves them out."""
@@ -379,17 +400,25 @@ class Reading:
 
     async def _on_activity_task_failed(self, event: HistoryEvent) -> None:
         of = event.activity_task_failed_event_attributes
-        call = self._close(of.scheduled_event_id, event, CallEnd.FAILED)
-        call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
+        await self._failed(self._close(of.scheduled_event_id, event, CallEnd.FAILED), of.failure, event)
+
+    async def _failed(self, call: Call, failure: Failure, event: HistoryEvent) -> None:
+        call.failing = await self._failing(call, failure, call.attempt, event.event_id)
+        if fault := call.failing.fault:
+            call.held = fault.held
+            # After `temporal activity reset`, the server counts anew.
+            call.attempt = max(call.attempt, fault.attempt) if call.started else call.attempt
+        self._note_wait(call)
 
     async def _on_activity_task_timed_out(self, event: HistoryEvent) -> None:
         of = event.activity_task_timed_out_event_attributes
         call = self._close(of.scheduled_event_id, event, CallEnd.FAILED)
         call.retry_state = RetryState(of.retry_state) if of.retry_state else None
-        call.failing = await self._failing(call, of.failure, call.attempt, event.event_id)
+        await self._failed(call, of.failure, event)
 
     async def _on_activity_task_canceled(self, event: HistoryEvent) -> None:
-        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, CallEnd.CANCELLED)
+        of = event.activity_task_canceled_event_attributes
+        self._note_wait(self._close(of.scheduled_event_id, event, CallEnd.CANCELLED))
 
     def _close(self, scheduled: int, event: HistoryEvent, how: CallEnd) -> Call:
         call = self._open[self._at(scheduled)]
@@ -422,7 +451,8 @@ class Reading:
             type = failure.application_failure_info.type
             return AttemptFailure(failure.message, Quadrant(type) if type in set(Quadrant) else None)
         spec = self.history.spec(call.kind) or ToolSpec(kind=call.kind, effect=Effect.READ)
-        return AttemptFailure.of(from_activity_error(_activity_error(call, cause), spec, attempt))
+        error = _activity_error(call, cause)
+        return AttemptFailure.of(expired(error, spec) or from_activity_error(error, spec, attempt))
 
 
 def _when(event: HistoryEvent) -> datetime:

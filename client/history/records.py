@@ -16,7 +16,7 @@ from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
 from workflows.people import Choice, Given, Resolution
 from workflows.plan import Proposed
-from workflows.record import StepRecord
+from workflows.record import Pause, StepRecord
 from workflows.situation import Situation
 from workflows.task import Task
 
@@ -91,6 +91,8 @@ class Call:
     ended_at: datetime | None = None
     closed: CallEnd | None = None
     """How the call ended; None if it is open."""
+    held: float = 0.0
+    """Seconds that an operator held the attempts back, as with `temporal activity pause`, as far as workers told it."""
     result: JsonValue = None
     replayed: bool = False
     """Whether the recorded result of an earlier call with the same key was returned."""
@@ -262,6 +264,8 @@ class History:
     rollback: str | None = None
     """Temporal's status, in lower case, of the rollback after the task's end, or ONE_RUN; None without a rollback."""
     pending: dict[str, Pending] = field(default_factory=dict)
+    paused: tuple[Pause, ...] = ()
+    """What operators have paused, as the server describes it."""
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
     """Effects of runs before a reset, from the Signals with which `reset` tells the new run of them."""
@@ -287,6 +291,16 @@ class History:
     @property
     def newest_calls(self) -> list[Call]:
         return [call for call in self.calls if call.scheduled.run == self.runs]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused the whole workflow."""
+        return any(one.activity is None for one in self.paused)
+
+    def pause_of(self, call: Call) -> Pause | None:
+        """The pause of an open call; None if it is not paused."""
+        is_open = call.closed is None
+        return next((one for one in self.paused if is_open and one.activity == call.id), None)
 
     @property
     def compactions(self) -> list[Call]:

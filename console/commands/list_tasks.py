@@ -18,6 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from client import people
 from client import tasks as finding
 from client.connection import ui_url
+from client.pauses import pauses
 from client.problem import Problem
 from client.text import cut, one_line, starter
 from client.workflow_task import FailingTask, failing
@@ -25,11 +26,14 @@ from console.exits import Exit
 from console.explain.words import moment
 from console.options import Common
 from console.render import document, requests
+from console.render.tree import pause_words
 from workflows import attributes
+from workflows.details import SIGNS
 from workflows.faults import Code
 from workflows.outcome import Outcome
 from workflows.people import HumanRequest
 from workflows.plan import nearest
+from workflows.record import Pause, StepStatus
 from workflows.task import UNREADABLE, Task, TaskStatus
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
@@ -73,6 +77,8 @@ class Listed(BaseModel):
     strategy: str | None
     ui_url: str | None
     failing: FailingTask | None = None
+    paused: tuple[Pause, ...] = ()
+    """What operators have paused of the task: its calls, or the whole task."""
     request: HumanRequest | None = None
     """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
 
@@ -125,6 +131,9 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 def _below(one: Listed, width: int | None, now: datetime) -> str:
     if one.failing:
         line = f"    ! {one.failing.short}: `{starter('show', one.task_id)}`"
+    elif one.paused and (one.status is TaskStatus.PAUSED or not one.request):
+        what = one_line(", ".join(pause.activity or "the task" for pause in one.paused))
+        line = f"    {SIGNS[StepStatus.PAUSED]} `{starter('show', one.task_id)}`: {what} {pause_words(one.paused[0])}"
     elif one.request:
         # What is to be typed comes first, since a long reason is cut.
         since = age(one.request.since, now)
@@ -152,6 +161,8 @@ CLOSED = {
 PLAIN: Mapping[TaskStatus, str] = {
     TaskStatus.RUNNING: "ExecutionStatus = 'Running'",
     TaskStatus.WAITING: "ExecutionStatus = 'Running'",
+    # Not by the name of the status, which older servers do not know.
+    TaskStatus.PAUSED: "CloseTime IS NULL AND ExecutionStatus != 'Running'",
     TaskStatus.COMPLETED: "ExecutionStatus = 'Completed'",
     TaskStatus.ESCALATED: "ExecutionStatus = 'Failed'",
     TaskStatus.OVER_BUDGET: "ExecutionStatus = 'Failed'",
@@ -264,7 +275,10 @@ async def _listed(
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
             known = {one.key.name: one.value for one in row.typed_search_attributes}
             status, why = await _status(client, row, str(known.get(STATUS, "")))
-            fails = None if closed else await failing(client, await client.get_workflow_handle(row.id).describe())
+            seen = None if closed else await client.get_workflow_handle(row.id).describe()
+            fails = await failing(client, seen) if seen else None
+            paused = pauses(client, seen) if seen else ()
+            status = TaskStatus.PAUSED if any(one.activity is None for one in paused) else status
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None  # deleted since the list was made
@@ -284,6 +298,7 @@ async def _listed(
         strategy=known.get(attributes.STRATEGY.name),
         ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
         failing=fails,
+        paused=paused,
         request=request,
     )
 

@@ -159,7 +159,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     live = tree.LiveState.of(snapshot) if snapshot else None
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
-    lines += [*tree.waiting_lines(outcome), *requests.lines(outcome)]
+    lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
     lines += tree.closing(outcome)
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, seen, outcome, rolled_back))

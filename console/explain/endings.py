@@ -7,10 +7,11 @@ from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
 from console.explain import faults, people, words
 from console.explain.words import Item, Sentence
-from console.render.tree import count
+from console.render.tree import count, expiry_words, pause_words
 from workflows import ids
 from workflows.budget import Limits
 from workflows.plan import GiveUp, Question
+from workflows.record import Pause
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
 """Outcome codes of tasks whose end another Item explains, such as the Item about a rejected proposal."""
@@ -114,7 +115,8 @@ def state_now(story: Story) -> list[Sentence]:
     history = story.history
     if history.end is not None:
         return []
-    said = [_running(story, call) for call in history.calls if call.closed is None]
+    said = [_paused(one) for one in history.paused if one.activity is None]
+    said += [_running(story, call) for call in history.calls if call.closed is None]
     said += people.now(story)
     for timer in history.timers:
         if timer.ended is None and ids.read_request_timer(timer.summary) is None:
@@ -130,6 +132,10 @@ def state_now(story: Story) -> list[Sentence]:
     return said
 
 
+def _paused(pause: Pause) -> Sentence:
+    return Sentence(text=f"The task is {words.sentence(pause_words(pause))} `{pause.resume}` resumes it.")
+
+
 def _running(story: Story, call: Call) -> Sentence:
     """A sentence about an open call; its attempts are from the server's description, since no event has them yet."""
     what = "The planner" if call.is_planning else f"{call.id} ({call.kind})"
@@ -139,6 +145,12 @@ def _running(story: Story, call: Call) -> Sentence:
         return Sentence(text=f"{what} has been called and has not answered yet.", events=(call.scheduled,))
     last = f"; the one before {words.failed_as(pending.last)}" if pending.last else "."
     of = f" of {call.allowed}" if call.allowed else ""
+    if pause := story.history.pause_of(call):
+        expiry = expiry_words(pause)
+        told = [f"{what} is {words.sentence(pause_words(pause))}"]
+        told += [f"Attempt {pending.attempt}{of} {'runs' if pending.running else 'is next'}{last}"]
+        told += [f"{expiry}, unless `{pause.extend}` comes first."] if expiry else []
+        return Sentence(text=" ".join([*told, f"`{pause.resume}` resumes it."]), events=(call.scheduled,))
     state = "runs" if pending.running else "waits to begin"
     return Sentence(text=f"{what}: attempt {pending.attempt}{of} {state}{last}", events=(call.scheduled,))
 

@@ -56,7 +56,7 @@ class Explanation(BaseModel):
     def is_plain(self) -> bool:
         """Whether everything went as planned, so that there is little to explain."""
         told = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
-        return self.status == "completed" and not told
+        return self.status == "completed" and not told and not self.cost.held
 
 
 def explain_task(history: History) -> Explanation:
@@ -66,6 +66,7 @@ def explain_task(history: History) -> Explanation:
     found += people.request_items(story)
     found += [*planning.proposal_items(story), *planning.failover_items(story), *endings.ending_items(story)]
     items = tuple(sorted(found, key=lambda item: item.at))
+    held = sum(call.held for call in history.calls)
     return Explanation(
         story=story,
         status=status(history),
@@ -78,7 +79,7 @@ def explain_task(history: History) -> Explanation:
         extensions=tuple(people.extensions(story)),
         todo=tuple(remedies(story)),
         notes=tuple(unreadable(history)),
-        cost=sum((item.cost for item in items), Cost(unattended=seconds_without_worker(history))),
+        cost=sum((item.cost for item in items), Cost(held=held, unattended=seconds_without_worker(history))),
     )
 
 
@@ -87,7 +88,7 @@ def status(history: History) -> TaskStatus:
     if history.outcome is not None:
         return history.outcome.status
     if history.end is None or history.end.status == "continued":
-        return TaskStatus.RUNNING
+        return TaskStatus.PAUSED if history.is_paused else TaskStatus.RUNNING
     return TaskStatus(history.end.status) if history.end.status in set(TaskStatus) else TaskStatus.FAILED
 
 
@@ -109,7 +110,7 @@ def _without(why: str, places: Sequence[str]) -> str:
 def _summary(story: Story, items: Sequence[Item]) -> str:
     history, end = story.history, story.history.end
     if end is None:
-        took = "is running"
+        took = f"is {status(history).value}"
     else:
         how = status(history).replace("_", " ")
         took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
@@ -164,6 +165,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "steps": [_step(story, id) for id in story.step_ids],
         "never_started": world.never_started(story),
         "now": [one.text for one in explanation.now],
+        "paused": [one.model_dump(mode="json") for one in story.history.paused],
         "todo": [one.text for one in explanation.todo],
         "notes": [
             one.text
@@ -198,6 +200,8 @@ def step_state(story: Story, id: str) -> str:
         return "completed"
     if not calls:
         return "not started"
+    if story.history.pause_of(calls[-1]):
+        return "paused"
     return calls[-1].closed.value if calls[-1].closed else "running"
 
 
@@ -207,7 +211,8 @@ def finished_sentence(story: Story, call: Call) -> Sentence:
         return Sentence(text=text, events=call.events)
     again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
-    text = words.stop(f"{faults.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}")
+    held = f"; {words.held(call)}" if call.held else ""
+    text = words.stop(f"{faults.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}{held}")
     return Sentence(text=text, events=words.known(call.ended))
 
 

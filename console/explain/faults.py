@@ -94,7 +94,8 @@ def _tried(call: Call) -> str:
 def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
     """Remove from `records` the record of the fault with which a call failed, and return it; None if there is none."""
     # If the history's fault cannot be read, the next record of the step is taken.
-    same = [one for one in records if one.attempt and failing.code in (None, one.code)]
+    is_uncalled = failing.fault is not None and not failing.fault.attempt  # its deadline passed before
+    same = [one for one in records if (one.attempt or is_uncalled) and failing.code in (None, one.code)]
     if same:
         records.remove(same[0])
     return same[0] if same else None
@@ -207,10 +208,10 @@ def _lost_last(call: Call) -> float:
 
 def _lost_before(call: Call) -> float:
     """Seconds in earlier attempts without a response: the time before the last attempt, minus the known backoffs."""
-    # With all backoffs known, every earlier attempt has reported.
-    if len(retry_waits(call)) == max(0, call.attempt - 1) or call.started_at is None:
+    reported = sum(fault.attempt < call.attempt for fault in call.earlier)
+    if reported >= call.attempt - 1 or call.started_at is None:
         return 0.0
-    return max(0.0, (call.started_at - call.at).total_seconds() - sum(retry_waits(call)))
+    return max(0.0, (call.started_at - call.at).total_seconds() - sum(retry_waits(call)) - call.held)
 
 
 def call_name(call: Call) -> str:
@@ -232,6 +233,7 @@ def retry_item(call: Call) -> Item:
     first = failings[0]
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
     why = because.get(first.quadrant, words.RETRY_ANYWAY)
+    why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and words.same(failings) else why
     proof = words.known(call.started, call.ended)
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item(
@@ -255,13 +257,14 @@ def after_attempts(call: Call) -> str:
     numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
     attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
     if len(retry_waits(call)) == call.attempt - 1:
-        return f"{attempts} after {words.listed(map(words.seconds, retry_waits(call)))}"
+        held = f", and {words.held(call)}" if call.held else ""
+        return f"{attempts} after {words.listed(map(words.seconds, retry_waits(call)))}{held}"
     last = "" if call.attempt == 2 else ", the last one"
     if call.started_at is None:
         return attempts
-    return (
-        f"{attempts}{last} {words.seconds((call.started_at - call.at).total_seconds())} after the first was scheduled"
-    )
+    held = f", of which {words.held(call)}" if call.held else ""
+    took = words.seconds((call.started_at - call.at).total_seconds())
+    return f"{attempts}{last} {took} after the first was scheduled{held}"
 
 
 def what_followed(

@@ -190,6 +190,7 @@ def _costs(cost: Cost) -> list[Sentence]:
         count(cost.planning_calls, "planning call") if cost.planning_calls else "",
         f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
         f"{words.seconds(cost.lost)} in attempts that ended without a response" if cost.lost else "",
+        f"{words.seconds(cost.held)} held back by an operator" if cost.held else "",
         f"{words.seconds(cost.unattended)} without a worker" if cost.unattended else "",
     ]
     return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from client.history.records import ONE_RUN, AttemptFailure, Event
+from client.history.records import ONE_RUN, AttemptFailure, Call, Event
 from client.history.story import Change
 from client.text import one_line, starter
 from console.render.tree import times
@@ -44,6 +44,8 @@ class Cost(_Frozen):
     """Seconds that the task waited in backoffs and timers."""
     lost: float = 0.0
     """Seconds in attempts that ended without a response."""
+    held: float = 0.0
+    """Seconds that operators held calls back, as with `temporal activity pause`, as far as workers told it."""
     unattended: float = 0.0
     """Seconds in which no worker took a scheduled workflow task or activity."""
 
@@ -100,6 +102,7 @@ RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
     "succeed",
     Quadrant.TRANSIENT_SEMANTIC: "The tool was busy, so a retry could succeed",
 }
+INTERRUPTED_BECAUSE = "The call was stopped by an operator, which is no fault of the call, so it was made again"
 REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back, so a retry could succeed",
     Quadrant.TRANSIENT_SEMANTIC: "The answer was to try later, so a retry could succeed",
@@ -214,6 +217,11 @@ def rolled_back(task: str, stands: str) -> str:
         "failed": "was undone after its end, but some effects stay",
     }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
     return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
+
+
+def held(call: Call) -> str:
+    """How long an operator held a call back: `an operator held it back for 18.4 s (pause or reset)`."""
+    return f"an operator held it back for {seconds(call.held)} (pause or reset)"
 
 
 def known(*events: Event | None) -> tuple[Event, ...]:

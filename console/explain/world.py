@@ -89,8 +89,10 @@ def unknown(story: Story) -> list[Sentence]:
     perhaps = [one for one in changes(story) if not one.sure]
     is_open = story.history.end is None
     open = {call.id for call in story.history.calls if call.closed is None and is_open}
+    paused = {one.activity for one in story.history.paused}
     groups = {
-        "Runs, and may change the world": [one for one in perhaps if one.step_id in open],
+        "Runs, and may change the world": [one for one in perhaps if one.step_id in open - paused],
+        "Is paused, and may change the world": [one for one in perhaps if one.step_id in open & paused],
         "May have changed the world, nobody knows": [one for one in perhaps if one.step_id not in open],
     }
     return [Sentence(text=f"{what}: {_named(of)}.", events=_proof(story, of)) for what, of in groups.items() if of]

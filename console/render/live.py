@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
 from client.follow import Silent, Snapshot, View
+from client.tasks import UNTOLD
 from client.text import printable, starter
 from client.workflow_task import FailingTask
 from console.options import Common
@@ -149,7 +150,8 @@ def running_frame(snapshot: Snapshot, ui_url: str | None, below: Sequence[str], 
     """A frame for a running task: the heading, as much of the tree as fits into `height` lines, the state, `below`."""
     outcome, live = snapshot.outcome, LiveState.of(snapshot)
     head = wrap(tree.heading(outcome, ui_url), width)
-    doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(tree.waiting_lines(outcome), width)]
+    waits = [*tree.waiting_lines(outcome), *tree.paused_lines(outcome)]
+    doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(waits, width)]
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *below], width)]
     # The rows are laid out for the columns of the terminal, of which `width` leaves out the last.
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)
@@ -180,7 +182,8 @@ def _state_line(outcome: Outcome, at: datetime) -> str:
     counts += tree.count(outcome.spent.tool_calls, "tool call")
     counts += f", {tree.tokens_used(outcome.spent)}" if outcome.spent.model_calls else ""
     time = tree.duration((at - outcome.started_at).total_seconds(), digits=1)
-    return tree.status_line(outcome.status, f"for {time}: {counts}  (Ctrl-C detaches)")
+    known = "" if outcome.code == UNTOLD else f": {counts}"
+    return tree.status_line(outcome.status, f"for {time}{known}  (Ctrl-C detaches)")
 
 
 def _wrapped(lines: Sequence[str], width: int) -> list[str]:
@@ -234,7 +237,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
 
     def rank(at: int) -> float:
         group, status = groups[at], _status(groups[at])
-        if status in (StepStatus.RUNNING, StepStatus.WAITING):
+        if status in (StepStatus.RUNNING, StepStatus.WAITING, StepStatus.PAUSED):
             return 0
         if status is None:
             return 1 if group.revision == newest else len(groups) + 1

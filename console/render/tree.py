@@ -6,12 +6,14 @@ The functions depend only on an Outcome.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rich.cells import cell_len
 
 from client.follow import Attempt, Snapshot, thinking_words
 from client.history.story import turn_of
+from client.pauses import OPEN
+from client.tasks import UNTOLD
 from client.text import cut, one_line, printable, starter
 from console.render.terminal import Line, pad, signed
 from workflows import ids
@@ -20,7 +22,7 @@ from workflows.details import SIGNS
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import BY_HAND, canonical
-from workflows.record import Compaction, FaultRecord, Rejection, Revision, StepStatus, UndoRecord, WithheldCall
+from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord, WithheldCall
 from workflows.task import TaskStatus
 
 MANY_TURNS = 12
@@ -68,6 +70,8 @@ MAX_ROWS = 60
 MAX_CLOSING_REASON = 600
 """The most terminal cells for the reason why a task ended; the rest is cut off."""
 LEAST_USD = 0.0001
+NEAR_DEADLINE = timedelta(hours=6)
+"""From this time before its deadline on, a paused call is shown with the command that moves the deadline."""
 CLOSED = "closed"
 """The outcome code of a task that was closed from outside, such as a terminated one."""
 UNDO_HEADING = "Undo  the newest first"
@@ -77,6 +81,7 @@ STATUS_COLOURS = {
     StepStatus.FAILED: "red",
     StepStatus.RUNNING: "cyan",
     StepStatus.WAITING: "yellow",
+    StepStatus.PAUSED: "yellow",
     StepStatus.CANCELLED: "yellow",
     StepStatus.UNDONE: "yellow",
 }
@@ -84,6 +89,7 @@ TASK_COLOURS = {
     TaskStatus.COMPLETED: "green",
     TaskStatus.RUNNING: "cyan",
     TaskStatus.WAITING: "yellow",
+    TaskStatus.PAUSED: "yellow",
     TaskStatus.CANCELLED: "yellow",
 }
 """By status of a task, its colour; a status that is not listed is red."""
@@ -142,7 +148,8 @@ def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveSta
 
 def heading(outcome: Outcome, ui_url: str | None) -> str:
     """The first line about a task: its id, its planner, its URL in the web UI."""
-    nobody = "planner unknown" if outcome.ended_at else "waiting for a worker"
+    is_unknown = outcome.ended_at or outcome.code == UNTOLD
+    nobody = "planner unknown" if is_unknown else "waiting for a worker"
     planner = f"{outcome.planner} planner" if outcome.planner else nobody
     planner = f"planned {BY_HAND}" if outcome.planner == BY_HAND else planner
     return printable("  ".join(filter(None, [outcome.task_id, planner, ui_url])))
@@ -186,6 +193,42 @@ def waiting_lines(outcome: Outcome) -> list[str]:
     head = f"waits for the planner until {until:%Y-%m-%d %H:%MZ} ({one_line(outcome.waiting.code)})"
     sign, colour = SIGNS[StepStatus.WAITING], STATUS_COLOURS[StepStatus.WAITING]
     return [signed(sign, head, colour), f"    {cut(one_line(outcome.waiting.reason), MAX_REASON)}"]
+
+
+def paused_lines(outcome: Outcome) -> list[str]:
+    """The lines about what is paused besides steps: the whole task, or activities such as the planner's."""
+    steps, lines = {step.id for step in outcome.steps}, list[str]()
+    for pause in outcome.paused:
+        if pause.activity not in steps:
+            head = f"{what_is_paused(pause)} {one_line(pause_words(pause))}"
+            lines += [signed(SIGNS[StepStatus.PAUSED], head, STATUS_COLOURS[StepStatus.PAUSED]), *_resume_lines(pause)]
+    return lines
+
+
+def what_is_paused(pause: Pause) -> str:
+    if pause.activity is None:
+        return "the task is"
+    return f"{printable(pause.activity)} is" if pause.kind == pause.activity else f"{printable(pause.kind)} is"
+
+
+def pause_words(pause: Pause) -> str:
+    """A pause in words: `paused since 2026-11-23 03:25:15Z by ann: the bank is down`."""
+    since = f" since {pause.since.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if pause.since else ""
+    by = f" by {pause.by}" if pause.by else ""
+    runs = ", as soon as the attempt that runs has ended" if pause.is_running else ""
+    return cut(one_line(f"paused{since}{by}{runs}{pause.reason and ': ' + pause.reason}"), MAX_REASON)
+
+
+def expiry_words(pause: Pause) -> str:
+    """What happens to a paused activity at its deadline, in words; empty while the deadline is far away."""
+    if pause.deadline is None or pause.deadline - datetime.now(UTC) > NEAR_DEADLINE:
+        return ""
+    return f"Resumed after its deadline, {pause.deadline.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}, its call fails (timeout)"
+
+
+def _resume_lines(pause: Pause) -> list[str]:
+    expiry = expiry_words(pause)
+    return [*([f"    {expiry}. First: {pause.extend}"] if expiry else []), f"    Resume: {pause.resume}"]
 
 
 def is_undo(step: OutcomeStep) -> bool:
@@ -298,7 +341,7 @@ def step_lines(
     outcome: Outcome, step: OutcomeStep, layout: RowLayout | None = None, live: LiveState | None = None
 ) -> list[str]:
     """The row of a step, and below it the lines about its faults and what followed them."""
-    attempt = live.attempts.get(step.id) if live and step.status is StepStatus.RUNNING else None
+    attempt = live.attempts.get(step.id) if live and step.status in OPEN else None
     said: list[str] = [(layout or RowLayout(outcome)).row(step, _state(step, attempt), _time(step, live))]
     faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
     retried = [fault for fault in faults if fault.decision == "retry"]
@@ -309,6 +352,10 @@ def step_lines(
     for fault in faults:
         if fault.decision != "retry":
             said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
+    pause = next((one for one in outcome.paused if one.activity == step.id and step.status in OPEN), None)
+    if pause:
+        tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
+        said += [f"    {tried}{pause_words(pause)}", *_resume_lines(pause)]
     if attempt and live:
         said += _earlier_fault(attempt, live)
         said += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
@@ -361,9 +408,9 @@ def _why_asked(fault: FaultRecord) -> str:
 
 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
-    if attempt:
+    if attempt and step.status is not StepStatus.PAUSED:
         return attempt.words
-    as_it_is = (StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
+    as_it_is = (StepStatus.PAUSED, StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
     if step.status in as_it_is or not step.attempts:
         return step.status.value
     return count(step.attempts, "attempt")
@@ -438,7 +485,7 @@ def headline(outcome: Outcome) -> Line:
     took = "in" if outcome.ended_at else "for"
     said = f"{took} {duration(outcome.spent.seconds, digits=1)}"
     # A task that was closed from outside wrote no outcome, so it has no counts.
-    return status_line(outcome.status, said if outcome.code == CLOSED else f"{said}: {', '.join(counts)}")
+    return status_line(outcome.status, said if outcome.code in (CLOSED, UNTOLD) else f"{said}: {', '.join(counts)}")
 
 
 def status_line(status: TaskStatus, text: str) -> Line:

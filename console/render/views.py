@@ -8,6 +8,7 @@ step           the status, the attempts or the kind of a step has changed
 fault          a fault, with the decision
 failover       a planner could not be used
 wait           the task waits for its planner
+pause          an operator has paused a step, another activity, or the task
 thinking       how many tokens of a model's reply have come, by the id of the activity that asks it
 request        the task asks a person
 answer         a request was answered, or closed without an answer
@@ -24,11 +25,12 @@ A task is read every quarter of a second, so a short status may be missed.
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime
 from typing import Any, TextIO
 
 from client.follow import Silent, Snapshot, View
 from client.problem import Problem
-from client.text import printable, worker
+from client.text import one_line, printable, worker
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import document, requests, tree
@@ -44,6 +46,14 @@ class StderrView(View):
 
     def __init__(self, common: Common) -> None:
         self._common = common
+        self._pauses = set[tuple[str | None, datetime | None]]()
+
+    def see(self, snapshot: Snapshot) -> None:
+        for pause in snapshot.outcome.paused:
+            if (which := (pause.activity, pause.since)) not in self._pauses:
+                self._pauses.add(which)
+                name = one_line(pause.activity or "the task")
+                self._warn(f"{name} is {tree.pause_words(pause)}; resume: {pause.resume}")
 
     def silence(self, who: Silent) -> None:
         self._warn(no_answer(who, self._common.queue))
@@ -74,6 +84,7 @@ class LinesView(StderrView):
 
     def see(self, snapshot: Snapshot) -> None:
         self._report(snapshot.outcome)
+        super().see(snapshot)
 
     def _warn(self, sentence: str) -> None:
         self._say(f"  {sentence}")
@@ -196,6 +207,8 @@ class EventsView(View):
             self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
         if outcome.waiting:
             self._once("wait", outcome.waiting, outcome.waiting.model_dump(mode="json"))
+        for pause in outcome.paused:
+            self._once("pause", (pause.activity, pause.since), pause.model_dump(mode="json"))
         for request in outcome.requests:
             self._once("request", request.id, request.model_dump(mode="json"))
             if not request.is_open:

@@ -48,7 +48,7 @@ async def everything(client: Client, tmp_path_factory: pytest.TempPathFactory) -
 async def test_a_run_with_all_five_names_them_in_order_with_their_costs(client: Client, everything: Handle) -> None:
     """A retry, a replan, a rejected proposal, a fallback and an escalation, without any worker."""
     explained = await told(client, everything)
-    seconds = {"waited", "lost", "unattended"}
+    seconds = {"waited", "lost", "held", "unattended"}
     costs = [(item.decision, item.cost.model_dump(exclude=seconds)) for item in explained.items]
 
     assert costs == [

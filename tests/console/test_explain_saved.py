@@ -230,6 +230,7 @@ async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
         "planning_calls": 1,
         "waited": 0.0,
         "lost": 0.0,
+        "held": 0.0,
         "unattended": 0.0,
         "tool_calls": 5,
     }

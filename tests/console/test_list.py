@@ -71,7 +71,7 @@ def test_an_unknown_status_is_a_sentence(name: str) -> None:
         status_named(name)
 
     assert str(wrong.value).endswith(
-        ": it is one of running, waiting, completed, escalated, over_budget, cancelled, failed."
+        ": it is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
     )
     assert OF_PROBLEM[wrong.value.kind] == 2 and "\n" not in str(wrong.value)
 
@@ -178,10 +178,10 @@ async def test_the_fault_of_a_planner_is_the_last_one(client: Client, tmp_path: 
 
 @pytest.mark.parametrize("status", [*TaskStatus])
 async def test_a_filter_finds_its_status_alone(shop: Shop, status: str) -> None:
-    """One of each, two that failed, none that waits."""
+    """One of each, two that failed, none that waits or that a newer server has paused."""
     found = [one["status"] for one in await shop.documents(status)]
 
-    assert found == [status] * {"failed": 2, "waiting": 0}.get(status, 1)
+    assert found == [status] * {"failed": 2, "waiting": 0, "paused": 0}.get(status, 1)
 
 
 async def test_a_limit_leaves_the_newest(shop: Shop) -> None:

@@ -38,6 +38,7 @@ from workflows.record import (
     Compaction,
     Failover,
     FaultRecord,
+    Pause,
     PlannerWait,
     Rejection,
     Revision,
@@ -405,6 +406,8 @@ def parts() -> dict[str, dict[str, Any]]:
     asked = HumanRequest(**request, answer=given)
     wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")
     parts_of["requests"] = (asked,)
+    pause = Pause(activity="a", kind="x", since=refused.at, by="ann", resume="temporal", deadline=refused.at)
+    parts_of["paused"] = (pause,)
     also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), **also, **parts_of)
     told = json.loads(document.of_task(whole, None, None))
