@@ -21,7 +21,10 @@ from runtime.child import end, exited, last_line, spawn
 from runtime.temporal_cli import BUILD_SECONDS, SAY_EVERY_SECONDS, Say, find_cli, spoken
 from tests.deploy.composition import services
 
-PACKAGES = ("go.temporal.io/server/cmd/server", "go.temporal.io/server/cmd/tools/sql")
+NEWER = "1.32.0"
+"""A server that can pause whole workflows, which the one of the Temporal CLI cannot."""
+SERVER_PACKAGE = "go.temporal.io/server/cmd/server"
+PACKAGES = (SERVER_PACKAGE, "go.temporal.io/server/cmd/tools/sql")
 
 
 class ProgramMissing(RuntimeError):
@@ -34,6 +37,8 @@ class Programs:
 
     temporal_server: Path
     temporal_sql_tool: Path
+    newer_server: Path
+    """Temporal's server of the version NEWER."""
     temporal: Path
     """The CLI."""
     postgresql: Path
@@ -43,8 +48,9 @@ class Programs:
 async def find_programs(say: Say) -> Programs:
     """Everything that the stack needs; `say` hears of what takes minutes. Raises ProgramMissing, ServerUnavailable."""
     postgresql = _postgresql()  # before the build: it would be minutes until the message otherwise
-    folder = await _built(say)
-    return Programs(folder / "server", folder / "sql", await find_cli(say), postgresql)
+    folder = await built(services()["temporal"].image[1], PACKAGES, say)
+    newer = await built(NEWER, [SERVER_PACKAGE], say) / "server"
+    return Programs(folder / "server", folder / "sql", newer, await find_cli(say), postgresql)
 
 
 def _postgresql() -> Path:
@@ -54,25 +60,24 @@ def _postgresql() -> Path:
     return found
 
 
-async def _built(say: Say) -> Path:
-    """The folder with `server` and `sql` of the version in docker-compose.yml, in the user's cache."""
-    version = services()["temporal"].image[1]
+async def built(version: str, packages: Sequence[str], say: Say) -> Path:
+    """The folder with the programs of these Go packages at this version, in the user's cache. Raises ProgramMissing."""
     target = user_cache_path("replan") / f"temporal-server-{version}"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
-            await _build(Path(folder), version, say)
+            await _build(Path(folder), version, packages, say)
             Path(folder, "bin").rename(target)  # whole or not at all
     return target
 
 
-async def _build(folder: Path, version: str, say: Say) -> None:
+async def _build(folder: Path, version: str, packages: Sequence[str], say: Say) -> None:
     go = shutil.which("go")
     if go is None:
         raise ProgramMissing("Go is not installed, which builds the Temporal server: https://go.dev/dl, then again.")
     settings = {**os.environ, "GOBIN": str(folder / "bin"), "GOTMPDIR": str(folder), "CGO_ENABLED": "0"}
-    command = [go, "install", "-ldflags", "-s -w", *(f"{package}@v{version}" for package in PACKAGES)]
-    what = f"building Temporal's server {version} and its schema tool from source with Go, 2 to 5 min, once"
+    command = [go, "install", "-ldflags", "-s -w", *(f"{package}@v{version}" for package in packages)]
+    what = f"building Temporal's server {version} from source with Go, 2 to 5 min, once"
     process = spawn(command, folder / "log", environment=settings)
     began = time.monotonic()
     say(what)
