@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
 from pydantic import BaseModel
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import (
+    PauseActivityRequest,
+    UnpauseActivityRequest,
+    UpdateActivityOptionsRequest,
+)
 from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
@@ -148,6 +157,8 @@ class Scenario:
     notify: str | None = None
     resolves: int = 0
     """How many requests are opened before the incident to which they belong is resolved."""
+    expires: str = ""
+    """The id of a step that an operator pauses beyond its deadline, and then resumes."""
     lacks: str = ""
     """A kind that no worker has before the task has asked a person about it."""
 
@@ -194,6 +205,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("rejected", [plan(step("a", "nothing")), plan(step("a", "say", "z")), plan(step("a", "say")), DONE]),
     Scenario("escalated", [plan(step("a", "broken", word="x"), step("b", "say", word="x"))]),
     Scenario("cancelled", [plan(step("a", "say", word="x"), step("b", "slow", word="x"))], cancel=True),
+    Scenario("expired", [plan(step("a", "slow", word="x"))], expires="a", cancel=True),
     Scenario("deadline", [plan(step("a", "slow", word="x"))], limits={"deadline": 1}),
     Scenario("replans_used_up", [PICK], limits={"replans": 0}),
     Scenario("plan_refused", by_hand=(step("a", "say", "b"), step("b", "say", "a"))),
@@ -264,6 +276,9 @@ SCENARIOS: Sequence[Scenario] = (
 async def record(stage: Stage, scenario: Scenario) -> str:
     """Run a scenario to its end and return its history as JSON."""
     handle = await begin(stage, scenario)
+    if scenario.expires:
+        await asyncio.sleep(1)
+        await _expire(stage, handle, scenario.expires)
     if scenario.cancel:
         await asyncio.sleep(1)
         await handle.cancel()
@@ -275,6 +290,19 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         cause = (await asked(handle, scenario.resolves)).cause
         await handle.signal(RESOLVE, Resolution(id="1", cause=cause, by="ann", note="The key is here."))
     return await ended(handle)
+
+
+async def _expire(stage: Stage, handle: Handle, step: str) -> None:
+    """Pause a step beyond its deadline, and resume it."""
+    execution = WorkflowExecution(workflow_id=handle.id)
+    which: dict[str, Any] = {"namespace": "default", "execution": execution, "id": step}
+    await stage.client.workflow_service.pause_activity(PauseActivityRequest(**which))
+    await asyncio.sleep(2)  # the worker hears of it with a heartbeat, and cuts the call off
+    options = ActivityOptions(schedule_to_close_timeout=Duration(seconds=1))
+    mask = FieldMask(paths=["schedule_to_close_timeout"])
+    shorter = UpdateActivityOptionsRequest(**which, activity_options=options, update_mask=mask)
+    await stage.client.workflow_service.update_activity_options(shorter)
+    await stage.client.workflow_service.unpause_activity(UnpauseActivityRequest(**which))
 
 
 async def begin(stage: Stage, scenario: Scenario) -> Handle:

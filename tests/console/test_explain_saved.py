@@ -153,6 +153,7 @@ ENDED = {
     "cancelled": "cancelled",
     "deadline": "over budget",
     "escalated": "escalated",
+    "expired": "cancelled",
     "last_answer": "over budget",
     "notified": "escalated",
     "plan_refused": "failed",
