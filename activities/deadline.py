@@ -61,6 +61,13 @@ def within(seconds: float) -> Iterator[Deadline]:
         _DEADLINE.reset(token)
 
 
+def extend(seconds: float) -> None:
+    """Move the deadline of the attempt, which has waited so long for something else than its tool."""
+    deadline = _DEADLINE.get()
+    if deadline is not None:
+        deadline.at += seconds
+
+
 def check() -> None:
     """Raise if the deadline of the attempt has passed; outside an attempt there is no deadline, and nothing is raised.
 

@@ -11,6 +11,7 @@ from temporalio.converter import StorageDriver
 from activities import deadline
 from activities.borders.described import UnknownClass, describe
 from activities.boundary.boundary import Boundary
+from activities.boundary.breakers import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import BadBreak, FaultInjection
 from activities.boundary.threads import Threads
@@ -265,6 +266,7 @@ async def open_parts(
             ledgers=of_tools,
             loop=loop,
             threads=Threads(options.threads, on_exhausted),
+            breakers=Breakers(databases.store, max_waiting=options.slots // 2),
         )
         yield WorkerParts(
             abilities,

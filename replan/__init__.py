@@ -20,9 +20,11 @@ from activities.storage.store import Moment, StoreUnavailable, metadata, open_st
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
+from workflows.routing import CircuitBreaker
 
 __all__ = [
     "Busy",
+    "CircuitBreaker",
     "DocumentText",
     "Documents",
     "Key",

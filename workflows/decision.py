@@ -147,6 +147,6 @@ def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
 
 def _durable_wait(fault: Fault, remaining: Remaining) -> float:
     # Attempts are left when the retry policy may not wait for this fault, or other steps gave retries back.
-    if fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE):
-        return routing.circuit_wait(remaining.waits)
-    return max(fault.retry_after or 0.0, routing.sibling_wait(remaining.waits))
+    is_outage = fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE)
+    wait = routing.circuit_wait if is_outage else routing.sibling_wait
+    return max(fault.retry_after or 0.0, wait(remaining.waits))

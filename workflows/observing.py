@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 from temporalio import workflow
 
-from workflows import ids
+from workflows import ids, routing
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.progress import Progress
@@ -54,6 +54,7 @@ async def _observe(
         id=ids.of_observation(id),
         title=f"observe, {id} was rejected",
         revision=record.revision,
+        patience=routing.OBSERVATION_PATIENCE,
     )
     if isinstance(back, Fault):
         return stale.model_copy(update={"unread": f"{kind} failed ({back.code}): {back.reason}"})

@@ -7,7 +7,7 @@ Blog, 2015). The server adds no jitter of its own, so the boundary sends `backof
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 
 from temporalio.common import RetryPolicy
@@ -89,6 +89,37 @@ PROFILES: Mapping[str, Profile] = {
     "patient": Profile(attempts=8, first=1.0, cap=60.0),
     "once": Profile(attempts=1, first=0.25, cap=0.25),
 }
+
+
+@dataclass(frozen=True)
+class CircuitBreaker:
+    """When a tool is left alone because its service is down, and when it is called again.
+
+    The breaker opens after `failures` consecutive failures of at least `calls` different calls, and no call is made for
+    `recovery` seconds. Then one trial call at a time is made, by all workers together: after `trials` successes the
+    breaker closes, after a failure it is open again.
+    """
+
+    failures: int = 3
+    calls: int = 2
+    recovery: float = 5.0
+    trials: int = 2
+
+    def __str__(self) -> str:
+        return ", ".join(f"{field.name}={getattr(self, field.name):g}" for field in fields(self))
+
+
+STANDARD_BREAKER = CircuitBreaker()
+TRIAL_LEASE = HEARTBEAT.total_seconds()
+"""Seconds after which the trial call of a worker that died may be followed by another one. A live worker renews the
+lease while its trial call runs."""
+TRIAL_WAIT = 2.0
+"""The most seconds that a call waits in its worker for the end of another worker's trial call. It is less than GRACE,
+and than the heartbeat timeout, so that the attempt still ends before Temporal and a reconciliation expect its end."""
+BREAKERS_CACHED = 1.0
+"""Seconds for which a worker relies on what it knows of the circuit breakers."""
+OBSERVATION_PATIENCE = 60.0
+"""The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
 
 
 # The reply of a model may take minutes, and its provider may be overloaded for minutes.

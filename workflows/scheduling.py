@@ -174,10 +174,12 @@ async def read(
     title: str,
     revision: int,
     store: str | None = None,
+    patience: float = routing.STEP_DEADLINE.total_seconds(),
 ) -> StepReturn | Fault:
     """Run a read-only tool that the workflow itself needs.
 
-    If a `store` is given, only a worker with this store may answer.
+    If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
+    circuit breaker of the tool is open.
     """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.origin),
@@ -188,7 +190,7 @@ async def read(
         is_reset=progress.was_reset or made_by_reset(),
     )
     call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
-    losses = 0
+    used, losses, waits, waited = 0, 0, 0, 0.0
     while True:
         raise_if_cancelled()
         granted = call.reserve()
@@ -196,11 +198,17 @@ async def read(
             reason = spending.limit_message(progress.budget.limits, call.missing)
             return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
         progress.grants.begin(spec)
-        result = (await call.run(granted)).result
-        losses += 1  # they use no attempt, so they have a limit of their own
-        if not isinstance(result, Fault) or not result.uncounted or losses > routing.MAX_LOSSES:
+        reply = await call.run(granted)
+        result, used = reply.result, used + reply.taken
+        if not isinstance(result, Fault) or not (result.uncounted or result.code is Code.CIRCUIT_OPEN):
             return result
-        await workflow.sleep(routing.loss_wait(losses), summary=summary(ids.retry_timer(id, result.code)))
+        losses += result.uncounted
+        attempts, left = progress.budget.attempts(spec, used), patience - waited
+        decision = decide(result, spec, Remaining(attempts=attempts, waits=waits, losses=losses, deadline=left))
+        if not isinstance(decision, Wait):
+            return result
+        await workflow.sleep(decision.seconds, summary=summary(ids.retry_timer(id, result.code)))
+        waits, waited = waits + 1, waited + decision.seconds
 
 
 async def read_catalogue(wanted: dict[str, JsonValue], opening: Situation | None = None) -> Catalogue:

@@ -79,6 +79,8 @@ class Attempt:
     """The type and size of each argument, for the log."""
     called: bool = False
     """Whether the tool was called."""
+    reached: bool = False
+    """Whether the tool's function began to run, for which a plain function needs a thread; or a fault was injected."""
     returned: bool = False
     """Whether the tool returned a result, valid or not."""
     ended: bool = False

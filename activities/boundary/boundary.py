@@ -1,8 +1,9 @@
 """The boundary: each call of a tool by a Temporal activity goes through it.
 
-decode -> validate -> inject faults -> call -> encode -> check the size -> check the tool's `ensure` condition -> one
-log line; every exception becomes a Fault. The transaction of the tool, if it has one, commits after all checks,
-together with its row in the ledger: the effect is applied once, and a repeated call returns the recorded result.
+decode -> validate -> ask the circuit breaker -> inject faults -> call -> encode -> check the size -> check the tool's
+`ensure` condition -> one log line; every exception becomes a Fault. The transaction of the tool, if it has one, commits
+after all checks, together with its row in the ledger: the effect is applied once, and a repeated call returns the
+recorded result.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from temporalio.common import RawValue
 from activities import deadline
 from activities.borders import validation
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption, shape
+from activities.boundary.breakers import BreakerGuard, Breakers
 from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
@@ -61,17 +63,20 @@ class Boundary:
         ledgers: Iterable[AsyncEngine] = (),
         loop: ToolLoop | None = None,
         threads: Threads | None = None,
+        breakers: Breakers | None = None,
     ) -> None:
         """Inject `resources` into tools, and `faults` into calls.
 
         `store` is the id of the worker's store; a call of a task that works with another store is rejected. `ledgers`
-        are the databases with a ledger that this worker has open, by default the store alone.
+        are the databases with a ledger that this worker has open, by default the store alone. `breakers` are needed
+        with a `loop`, since they use the store on the worker's own event loop.
         """
         self._resources = resources
         self._faults = faults or FaultInjection((), {})
         self._effects = Effects(resources.engine, store, tuple(ledgers) or (resources.engine,))
         self._loop = loop
         self.threads = threads or Threads()
+        self.breakers = breakers or Breakers(resources.engine)
         self.running = list[str]()
         """The calls that run now, as `kind (task/step)`."""
         self._late_calls = set[asyncio.Task[None]]()
@@ -85,13 +90,13 @@ class Boundary:
 
         async def run(payload: RawValue) -> StepReturn:
             with deadline.within(kind.spec.timeout), self._counted(kind) as call:
-                async with attempt_of(kind.spec, kind.raises) as attempt:
+                async with self.breakers.guard(kind) as guard, attempt_of(kind.spec, kind.raises) as attempt:
                     if kind.spec.pure:
                         return await self._compute(kind, payload, attempt)
                     if activity.info().is_local:
                         reason = f"The {kind.spec.kind} of this worker is no @tool.pure, as the task's was."
                         raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason))
-                    work = functools.partial(self._run, kind, payload, attempt)
+                    work = functools.partial(self._run, kind, payload, attempt, guard)
                     done = self._on_loop(self._loop, work, call, kind.spec) if self._loop else work()
                     return await (_uninterrupted(done, attempt) if kind.spec.effect is Effect.UNKEYED else done)
 
@@ -125,14 +130,15 @@ class Boundary:
         finally:
             self.running.remove(call)
 
-    async def _run(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
+    async def _run(self, kind: Kind, payload: RawValue, attempt: Attempt, guard: BreakerGuard) -> StepReturn:
         value, args = _decode(kind, payload, attempt)
         _check_approved(kind, value, args, attempt)
         self._effects.check_store(attempt)
+        await guard.admit(attempt)
         if await self._effects.has_undone(attempt):
             attempt.replayed = True
             return StepReturn(result=None, attempt=attempt.number, replayed=True)
-        self._inject(kind, Failpoint.BEFORE_CLAIM)
+        self._inject(attempt, Failpoint.BEFORE_CLAIM)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
         try:
@@ -147,7 +153,7 @@ class Boundary:
         await self._effects.mark_undone(attempt)
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_COMMIT)
         if kind.spec.effect is Effect.TRANSACTIONAL:
-            self._inject(kind, Failpoint.AFTER_COMMIT)
+            self._inject(attempt, Failpoint.AFTER_COMMIT)
         used = total(attempt.meter.use)
         return StepReturn(
             result=done.result,
@@ -174,7 +180,7 @@ class Boundary:
             attempt.returned = attempt.ended = True
             return _encode(kind, before, returned)
 
-        self._inject(kind, Failpoint.BEFORE_CLAIM)
+        self._inject(attempt, Failpoint.BEFORE_CLAIM)
         for failpoint in (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM):
             self._faults.stop(kind.spec.kind, failpoint)
         try:
@@ -186,7 +192,7 @@ class Boundary:
             late = f"{kind.spec.kind} gave no answer within {kind.spec.timeout:g} s: a @tool.pure must only compute."
             reason = f"{late} If it waits for something or takes long, declare it as @tool.read."
             raise FaultRaised(Fault.of(Code.TIMEOUT, reason)) from None
-        self._inject(kind, Failpoint.AFTER_COMMIT)
+        self._inject(attempt, Failpoint.AFTER_COMMIT)
         for failpoint in (Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT):
             self._faults.stop(kind.spec.kind, failpoint)
         return StepReturn(result=result, attempt=attempt.number, earlier=tuple(attempt.earlier))
@@ -223,18 +229,23 @@ class Boundary:
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_CLAIM)
         deadline.check()
         attempt.called = True
-        function = functools.partial(kind.function, call.args, **given)
+
+        def function() -> Any:
+            attempt.reached = True
+            return kind.function(call.args, **given)
+
         value = await (function() if kind.is_async else self.threads.run(kind.spec, function, attempt.time))
         if kind.spec.effect is not Effect.TRANSACTIONAL:
-            self._inject(kind, Failpoint.AFTER_COMMIT)
+            self._inject(attempt, Failpoint.AFTER_COMMIT)
         attempt.returned = attempt.ended = True
         result = _encode(kind, before, value)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
         return result
 
-    def _inject(self, kind: Kind, failpoint: Failpoint) -> None:
-        fault = self._faults.fault(kind.spec.kind, failpoint)
+    def _inject(self, attempt: Attempt, failpoint: Failpoint) -> None:
+        fault = self._faults.fault(attempt.spec.kind, failpoint)
         if fault is not None:
+            attempt.reached = True  # the fault is the answer of the service
             raise FaultRaised(fault)
 
     async def _record_late(self, call: "_Call", thread: asyncio.Future[Any]) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
+from activities.boundary.breakers import BREAKERS
 from activities.boundary.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
@@ -67,7 +68,7 @@ async def test_workers_may_open_a_new_store_at_the_same_moment(store_url: str) -
 def differences(connection: Connection) -> list[object]:
     """What Alembic would change to make our tables what the code says they are."""
     ours = MetaData()
-    for table in (LEDGER, PAYLOADS, TURNS, *REPLAN_TABLES.tables.values()):
+    for table in (BREAKERS, LEDGER, PAYLOADS, TURNS, *REPLAN_TABLES.tables.values()):
         if table.name not in ours.tables:
             table.to_metadata(ours)
     options = {"include_name": lambda name, what, _parents: what != "table" or name in ours.tables}
@@ -102,7 +103,7 @@ async def test_a_store_of_a_newer_replan_is_refused(store_url: str, stream: Stre
 
     with pytest.raises(StoreUnavailable) as refused:
         await open_store(store_url)
-    newest = {Stream.LEDGER: "0001", Stream.STORE: "0003"}[stream]
+    newest = {Stream.LEDGER: "0001", Stream.STORE: "0004"}[stream]
     assert f"its {stream} is at revision 9999, this one knows up to {newest}" in str(refused.value)
     assert str(refused.value).endswith("start a newer Replan, or another --store.")
     assert "sk-secret" not in str(refused.value)
@@ -152,6 +153,7 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
     insert = f"INSERT INTO replan_payloads ({columns}) VALUES ({values})"  # noqa: S608  # our values
     await change(
         store_url,
+        "DROP TABLE replan_breakers",
         "DROP INDEX replan_payloads_owner",
         "DROP INDEX replan_turns_owner",
         *(f"ALTER TABLE replan_payloads DROP COLUMN {name}" for name in ("namespace", "pruned", "pruned_by")),

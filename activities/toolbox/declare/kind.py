@@ -20,6 +20,7 @@ from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageMo
 from workflows import routing
 from workflows.catalogue import Effect, ToolSpec
 from workflows.plan import canonical, digest, nearest
+from workflows.routing import CircuitBreaker
 
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -42,6 +43,8 @@ class Kind:
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
     """What the tool declares about exceptions of its function."""
     datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
+    breaker: CircuitBreaker | None = None
+    """When the tool is left alone because its service is down; None if it never is."""
 
     @property
     def is_async(self) -> bool:
@@ -105,6 +108,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         injected={name: hints[name] for name in parameters[1:]},
         raises=declared.entries(tool.options.raises),
         datasource=tool.options.datasource,
+        breaker=None if tool.pure else tool.options.breaker,
     )
 
 

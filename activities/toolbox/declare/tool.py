@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders.declared import Raises
 from workflows import routing
 from workflows.catalogue import Effect
+from workflows.routing import CircuitBreaker
 
 P = ParamSpec("P")
 Keywords = ParamSpec("Keywords")
@@ -40,10 +41,20 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_breaker(value: CircuitBreaker) -> bool:
+    counts = (value.failures, value.calls, value.trials)
+    return all(type(one) is int and one >= 1 for one in counts) and _TIMEOUT.holds(value.recovery)
+
+
 _PROFILE = Rule(lambda value: value in list(routing.PROFILES), f"one of {', '.join(routing.PROFILES)}")
 _TIMEOUT = Rule(lambda value: _is_number(value) and 0 < value <= DAY, "a number of seconds above 0, at most a day")
 _SETTLE = Rule(lambda value: _is_number(value) and 0 <= value <= DAY, "a number of seconds from 0 to a day")
 _BOOL = Rule(lambda value: isinstance(value, bool), "True or False")
+_BREAKER = Rule(
+    lambda value: value is None or (isinstance(value, CircuitBreaker) and _is_breaker(value)),
+    "None for no circuit breaker, or CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or"
+    " more, and seconds above 0, at most a day",
+)
 _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number of tokens, 0 or more")
 
 
@@ -103,12 +114,15 @@ class ToolOptions:
     enforces_timeout: Annotated[bool, _BOOL] = False
     """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
     `def`."""
+    breaker: Annotated[CircuitBreaker | None, _BREAKER] = routing.STANDARD_BREAKER
+    """When the tool is left alone because its service is down. None for never, e.g. if the arguments of a call name the
+    service."""
 
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))
 NOT_PURE = (
     *("observe", "reconcile", "settle", "undo", "retry", "datasource"),
-    *("tokens", "tokens_overhead", "enforces_timeout"),
+    *("tokens", "tokens_overhead", "enforces_timeout", "breaker"),
 )
 """The options that `@tool.pure` does not take, since they are about I/O, effects or repeated attempts."""
 

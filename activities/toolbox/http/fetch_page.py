@@ -54,7 +54,7 @@ class WebPage(BaseModel):
     """How many bytes of the decompressed page were read."""
 
 
-@tool.read(untrusted=True)
+@tool.read(untrusted=True, breaker=None)  # its arguments name the server: one that is down says nothing of others
 async def fetch_page(args: PageAddress, web: Web) -> WebPage:
     """Fetch one web page or text file by its http(s) address; returns its title and its text, cut when it is long."""
     async with web.get(args.url) as answer:

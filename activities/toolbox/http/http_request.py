@@ -65,7 +65,7 @@ class HttpReply(BaseModel):
     """Why `body` is not the whole answer, e.g. because the answer is too long; empty if `body` is the whole answer."""
 
 
-@tool.keyed(untrusted=True)
+@tool.keyed(untrusted=True, breaker=None)  # its arguments name the service: one that is down says nothing of others
 async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpReply:
     """Send one HTTP request with a JSON body to a service that this worker may use; for web pages use fetch_page."""
     headers = _headers(args, key)
