@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 PROCESSES_PER_CORE = 3
 """More than one, since most tests wait most of the time."""
 SLOW_SECONDS = 30
-BOTH_DATABASES = {"test_borders_sql", "test_effects", "test_ledger", "test_races", "test_store"}
+BOTH_DATABASES = {"test_borders_sql", "test_breakers", "test_effects", "test_ledger", "test_races", "test_store"}
 """Modules whose tests run on PostgreSQL in the quick tier, too."""
 ONE_PROVIDER = {
     "test_accounts",
