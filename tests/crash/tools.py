@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import httpx2
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, event, insert
 from temporalio import activity
@@ -209,3 +210,16 @@ async def cling(args: Note) -> Noted:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.5)
     return Noted(calls=calls)
+
+
+class Ask(BaseModel):
+    """Where the service is."""
+
+    url: str
+
+
+@tool.read(timeout=20)
+async def ask_service(args: Ask, http: httpx2.AsyncClient) -> Noted:
+    """Ask a service, and tell it which process asks."""
+    reply = await http.get(args.url, headers={"worker": str(os.getpid())})
+    return Noted.model_validate(reply.raise_for_status().json())
