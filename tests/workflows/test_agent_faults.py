@@ -9,10 +9,11 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 
 from activities.boundary.attempt import FaultRaised
+from activities.planning.prompts import closing_lines
 from replan import Busy, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Recording, Said, Word, echo
 from workflows.faults import Code, Fault
 from workflows.progress import Progress
 from workflows.record import StepStatus
@@ -33,7 +34,7 @@ async def busy_for_an_hour(args: Word) -> Said:
 @tool.read
 async def behind_a_breaker(args: Word) -> Said:
     """Find the breaker open."""
-    raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "The breaker is open."))  # as the boundary will
+    raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "The breaker is open."))  # as the boundary does
 
 
 @tool.read
@@ -100,6 +101,47 @@ async def test_an_open_breaker_costs_no_attempt(
         await handle.terminate()
 
     assert (progress.records[0].attempts, progress.budget.spent.tool_calls) == (attempts, attempts)
+
+
+@tool.read
+async def down_for_days(args: Word) -> Said:
+    """Find the breaker open for longer than a step may wait."""
+    raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "It is left alone.", retry_after=2 * 86_400))
+
+
+@tool.read(fallback=echo)
+async def down_or_echo(args: Word) -> Said:
+    """Find the breaker open for longer than a step may wait, but there is an echo."""
+    return await down_for_days(args)
+
+
+async def test_a_breaker_that_stays_open_leads_to_the_fallback(client: Client, tmp_path: Path) -> None:
+    """With the same arguments, and marked as what it is."""
+    script = [plan(step("a", "down_or_echo", word="hi")), DONE]
+    async with staged(client, tmp_path, [down_or_echo, echo], script) as stage:
+        done = (await stage.run()).steps[0]
+
+    assert (done.attempts, done.kind, done.is_fallback, done.result) == (1, "echo", True, {"said": "hi"})
+
+
+async def test_without_a_fallback_the_planner_is_told_that_the_tool_is_down(client: Client, tmp_path: Path) -> None:
+    """It plans around the tool, and knows why."""
+    planner = Recording(plan(step("a", "down_for_days")), plan(step("b", "echo", word="hi")), DONE)
+    async with staged(client, tmp_path, [down_for_days, echo], planner) as stage:
+        ended = await stage.run()
+    told = planner.told[1]
+
+    assert (ended.status, [one.attempts for one in ended.steps]) == (TaskStatus.COMPLETED, [0, 1])
+    assert (told.down, [fault.reason for fault in told.faults]) == (("down_for_days",), ["It is left alone."])
+    assert "These kinds are down and may not be used: down_for_days." in closing_lines(told)
+
+
+async def test_without_a_further_plan_a_person_is_asked(client: Client, tmp_path: Path) -> None:
+    """Nobody else can go on."""
+    async with staged(client, tmp_path, [down_for_days], [plan(step("a", "down_for_days"))]) as stage:
+        ended = await stage.run(replans=0)
+
+    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "circuit_open")
 
 
 async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(client: Client, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, plan, staged, step
-from workflows.faults import Applied
+from workflows.faults import Applied, Code, Fault
 from workflows.outcome import Outcome
 from workflows.record import FaultRecord
 from workflows.task import TaskStatus
@@ -71,6 +72,8 @@ class World:
         self.asked.append(sought)
         if self.found == "slow" and len(self.asked) == 1:
             await asyncio.sleep(2 * SETTLE)
+        if self.found == "left alone" and len(self.asked) == 1:
+            raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "It is left alone."))
         if self.found == "nobody answers":
             raise Unreachable("The bank is closed.")
         if not self.paid:
@@ -167,6 +170,15 @@ async def test_what_nobody_can_tell_is_for_a_person(client: Client, tmp_path: Pa
     assert (ended.status, noted(ended.faults[-1])) == (TaskStatus.ESCALATED, ("escalate", "cannot_tell", "unknown"))
     assert "pay may have been applied (key " in ended.reason and "/one)" in ended.reason
     assert "could not be found out: find ended with unreachable" in ended.reason
+
+
+async def test_a_read_that_is_left_alone_is_no_finding(client: Client, tmp_path: Path) -> None:
+    """Its breaker is open: it is asked again after a timer, and then finds the payment."""
+    world = World("lost", found="left alone")
+    ended = await paid(client, tmp_path, world)
+
+    assert (ended.status, len(world.paid), len(world.asked)) == (TaskStatus.COMPLETED, 1, 2)
+    assert ended.spent.tool_calls == 2
 
 
 async def test_a_refusal_after_a_lost_answer_is_the_echo_of_our_own_effect(client: Client, tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client
 
+from activities.boundary.attempt import FaultRaised
 from replan import NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo
+from workflows.faults import Code, Fault
 from workflows.record import StepStatus
 from workflows.task import TaskStatus
 
@@ -144,6 +146,7 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
         (Unreachable("Cut."), "look failed (unreachable): Cut."),
         (NeedsPerson("No key."), "look failed (needs_person): No key."),
         (KeyError("bug"), "look failed (bug): "),
+        (FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "Left alone.", retry_after=61)), "look failed (circuit_open): Left"),
     ],
 )
 async def test_where_looking_fails_the_fault_itself_is_the_stale_view(

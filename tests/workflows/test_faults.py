@@ -224,6 +224,12 @@ def test_an_open_breaker_is_waited_for_on_a_doubling_timer(waits: int, seconds: 
     assert decide(fault(Code.CIRCUIT_OPEN), WITH_FALLBACK, Remaining(attempts=1, waits=waits)) == Wait(seconds=seconds)
 
 
+def test_an_open_breaker_is_not_asked_before_its_next_trial() -> None:
+    """A tool may declare a longer recovery than the timer would wait."""
+    assert decide(fault(Code.CIRCUIT_OPEN, retry_after=60), READ, Remaining(attempts=1, waits=1)) == Wait(seconds=60)
+    assert decide(fault(Code.CIRCUIT_OPEN, retry_after=4), READ, Remaining(attempts=1, waits=1)) == Wait(seconds=10)
+
+
 @pytest.mark.parametrize("code", [Code.RATE_LIMITED, Code.BUSY, Code.SERVER_ERROR])
 def test_a_long_retry_after_becomes_a_durable_wait(code: Code) -> None:
     """Beyond a minute the activity's backoff is the wrong place to wait."""
