@@ -28,6 +28,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import attempt_of
+from activities.boundary.breaker import Breaker, BreakerState
+from activities.boundary.breakers import Breakers
 from activities.boundary.ledger import effects_of
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
@@ -39,6 +41,9 @@ from workflows.catalogue import Price
 from workflows.faults import Code
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inspect import (
+    BreakerCard,
+    BreakersFindings,
+    BreakersInquiry,
     Capacity,
     Claim,
     ClaimsFindings,
@@ -91,6 +96,7 @@ class Host:
     capacity: Callable[[], Capacity] | None = None
     notifies: str = ""
     """Who is told of requests to people; empty for nobody."""
+    breakers: Breakers | None = None
 
     async def card(self) -> WorkerCard:
         """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
@@ -107,7 +113,29 @@ class Host:
             server_clock=activity.info().started_time,
             capacity=self.capacity() if self.capacity else None,
             notifies=self.notifies,
+            breakers=await self._breaker_cards(),
         )
+
+    async def _breaker_cards(self) -> tuple[BreakerCard, ...] | None:
+        with suppress(*DATABASE_ERRORS, TimeoutError):  # the check of the store says why
+            return _cards(*await self.breakers.all()) if self.breakers else None
+        return None
+
+
+def _cards(breakers: Mapping[str, Breaker], now: float) -> tuple[BreakerCard, ...]:
+    return tuple(_card(kind, breakers[kind], now) for kind in sorted(breakers))
+
+
+def _card(kind: str, breaker: Breaker, now: float) -> BreakerCard:
+    is_closed = breaker.state is BreakerState.CLOSED
+    return BreakerCard(
+        kind=kind,
+        state=breaker.state,
+        since=datetime.fromtimestamp(breaker.since, UTC) if breaker.since else None,
+        failures=breaker.failures,
+        code=breaker.code,
+        trial_in=None if is_closed else max(0.0, round(breaker.until - now, 1)),
+    )
 
 
 async def _database(name: str, engine: AsyncEngine, tables: Collection[str]) -> Place:
@@ -215,6 +243,8 @@ class Inspector:
                     return PruneFindings(planner=self.planner, pruned=pruned)
                 case EffectsInquiry():
                     return await self._effects(question.task_id)
+                case BreakersInquiry():
+                    return await self._breakers(question.reset)
                 case TranscriptInquiry():
                     return await self._turns(question.run, question.skip)
                 case unreachable:
@@ -228,10 +258,23 @@ class Inspector:
                 args_schema=one.args_schema,
                 result_schema=one.result.json_schema(),
                 is_own=name in self.own,
+                breaker=one.breaker,
             )
             for name, one in self.kinds.items()
             if kind in (None, name)
         )
+
+    async def _breakers(self, reset: str) -> BreakersFindings:
+        """List the circuit breakers, after the one of the kind `reset` was closed."""
+        kinds, before = tuple(name for name, kind in self.kinds.items() if kind.breaker), None
+        breakers = self.host.breakers
+        if breakers is None:
+            return BreakersFindings(planner=self.planner, breakers=(), kinds=kinds)
+        found, now = await breakers.all()
+        if reset in kinds or reset in found:  # the breaker of another worker's kind is in the same store
+            before = _card(reset, (await breakers.reset(reset)).before, now)
+            found, now = await breakers.all()
+        return BreakersFindings(planner=self.planner, breakers=_cards(found, now), kinds=kinds, before=before)
 
     async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
         """Delete old payloads and conversations of ended tasks, among the next MAX_TASKS tasks with ids above `after`.

@@ -281,6 +281,7 @@ async def open_parts(
                 databases,
                 lambda: boundary.capacity(options.slots),
                 abilities.receiver.name if abilities.receiver else "",
+                boundary.breakers,
             ),
             vault=Vault(databases.store, namespace),
             buckets=buckets,

@@ -19,9 +19,20 @@ from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from client.text import worker
+from client.text import starter, worker
 from workflows import routing
-from workflows.inspect import EffectsInquiry, F, Inquiry, InquiryInput, Place, Pruned, PruneInquiry
+from workflows.inspect import (
+    BreakersFindings,
+    BreakersInquiry,
+    EffectsInquiry,
+    F,
+    Inquiry,
+    InquiryInput,
+    Place,
+    Pruned,
+    PruneInquiry,
+)
+from workflows.plan import nearest
 
 RPC_TIMEOUT = timedelta(seconds=2)
 LATELY = timedelta(seconds=70)
@@ -116,6 +127,21 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
         raise too_old("to list effects")
     story = Story(await fetch_history(client, handle))
     return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+
+
+async def list_breakers(client: Client, queue: str, reset: str | None = None) -> BreakersFindings:
+    """The circuit breakers of all tools that have failed; before, close the breaker of the kind `reset`.
+
+    Raises:
+        Problem: no worker answers, it is too old to have breakers, or it has none for the kind `reset`.
+    """
+    found = await ask(client, queue, BreakersInquiry(reset=reset or ""))
+    if found.breakers is None:
+        raise too_old("to have circuit breakers")
+    if reset and found.before is None:
+        reason = f"No tool {reset!r} has a circuit breaker{nearest(reset, found.kinds)}"
+        raise Problem("unknown_kind", reason, f"`{starter('breakers')}` lists those of tools that have failed")
+    return found
 
 
 async def prune(client: Client, queue: str, before: datetime) -> Pruned:

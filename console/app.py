@@ -78,6 +78,11 @@ COMMANDS = {
         'resolve charge/unauthorized --note "new key"',
         "incidents",
     ),
+    "breakers": Entry(
+        "Operate",
+        "List the tools that failed, and say which are left alone because their service is down.",
+        "breakers --reset get_price",
+    ),
     "doctor": Entry(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

@@ -16,6 +16,7 @@ from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.header import CallHeader
 from workflows.inspect import (
+    BreakersFindings,
     ClaimsFindings,
     EffectsFindings,
     InquiryInput,
@@ -57,6 +58,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
         | ClaimsFindings
         | PruneFindings
         | EffectsFindings
+        | BreakersFindings
         | TranscriptFindings
     ),
 }

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 from workflows import ids, routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.catalogue import Price, ToolSpec
+from workflows.faults import Code
 from workflows.guards import Grants
 from workflows.outcome import REFUSED, Ending, TaskEnded
 from workflows.plan import NewSteps, Proposal
@@ -37,6 +38,8 @@ class ToolCard(BaseModel, frozen=True):
     result_schema: dict[str, Any]
     is_own: bool = True
     """False for a tool that comes with Replan, which the operator of the worker cannot change."""
+    breaker: routing.CircuitBreaker | None = routing.STANDARD_BREAKER
+    """When the tool is left alone because its service is down; None if it never is."""
 
 
 class Place(BaseModel, frozen=True):
@@ -64,6 +67,22 @@ class Capacity(BaseModel, frozen=True):
         return f"{self.calls} of {self.slots} slots{held}"
 
 
+class BreakerCard(BaseModel, frozen=True):
+    """The circuit breaker of a tool that has failed."""
+
+    kind: str
+    state: str
+    """`closed` lets calls through, `open` does not, and `half_open` lets one trial call at a time through."""
+    since: datetime | None = None
+    """When the outage began or, if the breaker is closed, when it was closed; None if it was never open."""
+    failures: int = 0
+    """Calls in a row that failed."""
+    code: Code | None = None
+    """How the newest of them failed."""
+    trial_in: float | None = None
+    """Seconds until the next trial call; 0 if the next call is one, None if calls are let through."""
+
+
 class WorkerCard(BaseModel, frozen=True):
     """The configuration of a worker, without secrets."""
 
@@ -81,6 +100,8 @@ class WorkerCard(BaseModel, frozen=True):
     """How busy the worker is; None if the worker's version is too old to say."""
     notifies: str = ""
     """Who is told of requests to people, without what may be secret in it; empty for nobody."""
+    breakers: tuple[BreakerCard, ...] | None = None
+    """The circuit breakers of tools that have failed; None if the store cannot be read, or the worker is too old."""
 
 
 class EffectCard(BaseModel, frozen=True):
@@ -218,6 +239,15 @@ class TranscriptFindings(Findings):
     """Whether more turns follow, which did not fit into this answer."""
 
 
+class BreakersFindings(Findings):
+    breakers: tuple[BreakerCard, ...] | None = None
+    """The breakers of all tools that ever failed; None if the worker is too old to have any."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of the worker's tools that have a breaker."""
+    before: BreakerCard | None = None
+    """The breaker before it was closed on request; None if none was to be closed, or the kind is unknown."""
+
+
 F = TypeVar("F", bound=Findings)
 
 
@@ -301,6 +331,15 @@ class TranscriptInquiry(Inquiry[TranscriptFindings]):
     """How many of the oldest turns the answer leaves out, because the console has them already."""
 
 
+class BreakersInquiry(Inquiry[BreakersFindings]):
+    """Asks for the circuit breakers of tools that have failed."""
+
+    findings = BreakersFindings
+    about: Literal["breakers"] = "breakers"
+    reset: str = ""
+    """The kind whose breaker is to be closed first; empty for none."""
+
+
 class InquiryInput(
     RootModel[
         Annotated[
@@ -311,6 +350,7 @@ class InquiryInput(
                 | ClaimsInquiry
                 | PruneInquiry
                 | EffectsInquiry
+                | BreakersInquiry
                 | TranscriptInquiry,
                 Field(discriminator="about"),
             ]

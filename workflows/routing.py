@@ -106,7 +106,9 @@ class CircuitBreaker:
     trials: int = 2
 
     def __str__(self) -> str:
-        return ", ".join(f"{field.name}={getattr(self, field.name):g}" for field in fields(self))
+        """What is not as usual, such as `recovery=60`; empty if all is."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name}={one:g}" for name, one in given.items() if one != getattr(CircuitBreaker, name))
 
 
 STANDARD_BREAKER = CircuitBreaker()

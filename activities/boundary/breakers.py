@@ -128,12 +128,12 @@ class Breakers:
         return {kind: row.breaker for kind, row in self._rows.items()}, time.monotonic() + self._ahead
 
     async def reset(self, kind: str) -> BreakerChange:
-        """Close a breaker.
+        """Close a breaker, and forget the failures that it has counted.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
         """
-        return await self._written(kind, lambda breaker, now: breaker.closed(now))
+        return await self._written(kind, lambda one, now: one if one.is_clean else one.closed(now))
 
     async def move(self, kind: str, move: Move) -> Breaker | None:
         """Change a breaker, without a query if what is known shows no change; None if the store cannot be used."""

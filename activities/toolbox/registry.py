@@ -180,6 +180,8 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [f"ensure={spec.ensure}"] if spec.ensure else []
     more += [f"approve={spec.approve}"] if spec.approve else []
     more += [f"datasource={spoken(kind.datasource.url)}"] if kind.datasource else []
+    more += [] if spec.pure or kind.breaker else ["no breaker"]
+    more += [f"breaker: {kind.breaker}"] if kind.breaker and str(kind.breaker) else []
     more += ["untrusted"] if spec.untrusted else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
     first = f"{spec.kind:<{width}}  {spec.effect:<{max(map(len, Effect))}}  {place}".rstrip()

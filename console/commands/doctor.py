@@ -30,6 +30,7 @@ from runtime.process import version
 from workflows.attributes import TYPES
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import (
+    BreakerCard,
     Capacity,
     Place,
     ToolsFindings,
@@ -73,6 +74,7 @@ OF_WORKER = (
     "clocks",
     "capacity",
     "notifications",
+    "breakers",
     "tools",
 )
 
@@ -146,6 +148,7 @@ def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datet
         _clocks(card, asked, answered),
         _capacity(card.capacity),
         _notifications(card.notifies),
+        _breakers(card.breakers),
         *of_tools(found),
     ]
 
@@ -267,6 +270,18 @@ def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
 def _notifications(receiver: str) -> Check:
     nobody = "nobody is told when a task waits for a person; --notify of the worker names a receiver"
     return Check("notifications", Status.OK, receiver or nobody)
+
+
+def _breakers(breakers: Sequence[BreakerCard] | None) -> Check:
+    if breakers is None:
+        return Check("breakers", Status.SKIPPED, "the worker cannot say")
+    left = [card for card in breakers if card.trial_in is not None]
+    if not left:
+        return Check("breakers", Status.OK, "no tool is left alone")
+    named = ", ".join(f"{card.kind} ({card.code or 'unknown'})" for card in left[:MAX_NAMED])
+    more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+    remedy = f"check what they call; `{starter('breakers')}` says since when"
+    return Check("breakers", Status.WARN, f"left alone, since they failed: {named}{more}", remedy)
 
 
 def _capacity(capacity: Capacity | None) -> Check:

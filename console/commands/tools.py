@@ -61,6 +61,8 @@ def _more(card: ToolCard) -> list[str]:
     lines += ["  is pure: it only computes, in the worker that has the task"] if spec.pure else []
     lines += ["  returns untrusted content"] if spec.untrusted else []
     lines += [f"  asks a model: {spec.tokens:,} tokens at the most"] if spec.tokens else []
+    lines += ["  has no circuit breaker"] if card.breaker is None and not spec.pure else []
+    lines += [f"  has a circuit breaker with {card.breaker}"] if card.breaker and str(card.breaker) else []
     extra = f" and up to {more:g} s more, in a thread" if (more := routing.overtime(spec)) else ""
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt{extra}", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():

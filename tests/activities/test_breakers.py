@@ -298,7 +298,7 @@ async def test_a_healthy_tool_costs_no_query_for_each_call(workers: list[Bench])
 
 async def test_only_a_service_that_is_down_feeds_it(calls: Bench) -> None:
     """Whatever it answers it is there; and what says nothing about it changes nothing."""
-    feeds = {
+    feeds: dict[str, list[BaseException]] = {
         "open": [TimeoutError(), httpx2.ConnectError("no"), Unreachable("no"), Unreachable("no", code="overloaded")],
         "closed": [Refused("no"), Busy("no"), NeedsPerson("no", code="unauthorized"), NeedsPerson("no")],
         "counted": [RuntimeError("a bug"), asyncio.CancelledError()],

@@ -24,7 +24,7 @@ QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
 NAMES = ["server", "namespace", "web ui", "search attributes", "workflow tasks", "worker", "planner", "keys"]
 PLACES = ["store", "state", "documents", "workspace"]
-LAST = ["clocks", "capacity", "notifications", "tools"]
+LAST = ["clocks", "capacity", "notifications", "breakers", "tools"]
 TOOLS = """
 from pydantic import BaseModel
 
@@ -73,10 +73,7 @@ def test_where_all_is_well_nothing_fails(well: Processes) -> None:
     assert [line[6:24].strip() for line in lines[:-1]] == [
         *NAMES,
         *PLACES,
-        "clocks",
-        "capacity",
-        "notifications",
-        "tools",
+        *LAST,
         "tool engrave",
     ]
 

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from activities.boundary.attempt import FaultRaised
 from activities.planning.prompts import closing_lines
 from replan import Busy, NeedsPerson, Refused, Tool, tool
-from tests.harness import DONE, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Recording, Said, Word, echo
 from workflows.faults import Code, Fault
@@ -117,7 +117,7 @@ async def down_or_echo(args: Word) -> Said:
 
 async def test_a_breaker_that_stays_open_leads_to_the_fallback(client: Client, tmp_path: Path) -> None:
     """With the same arguments, and marked as what it is."""
-    script = [plan(step("a", "down_or_echo", word="hi")), DONE]
+    script: Proposals = [plan(step("a", "down_or_echo", word="hi")), DONE]
     async with staged(client, tmp_path, [down_or_echo, echo], script) as stage:
         done = (await stage.run()).steps[0]
 
