@@ -61,6 +61,7 @@ SHOWN = {
     "answer": "answer asks",
     "extend": "extend asks --tool-calls +1",
     "answer ID CHOICE": "answer asks abort",
+    "breakers --reset KIND": "breakers --reset get_price",
     "cancel": "cancel unwanted",
     "reset": "reset book-a-slot --to price",
     "resolve": "resolve http_request/forbidden",

@@ -111,7 +111,7 @@ REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
 RETRY_ANYWAY = "The fault counts as transient, so a retry could succeed"
 
 WAIT_BECAUSE: Mapping[Code | None, str] = {
-    Code.CIRCUIT_OPEN: "The circuit breaker of the tool is open, so a call now would only use up an attempt",
+    Code.CIRCUIT_OPEN: "The circuit breaker of the tool is open, so no call is made, and no attempt is used",
     Code.MISSING_TOOL: "No worker knew the kind; a worker that knows it may be starting, as in a deploy",
     Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which is no fault of the call, so it does not "
     "count as an attempt",

@@ -67,7 +67,7 @@ PLANTED = {
     "decorate it, e.g. with @tool.read.",
     tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
     "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, retry, timeout, "
-    "datasource, untrusted, tokens, tokens_overhead, enforces_timeout.",
+    "datasource, untrusted, tokens, tokens_overhead, enforces_timeout, breaker.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
@@ -102,5 +102,8 @@ PLANTED = {
     tool(
         "unsure", "@tool.idempotent(enforces_timeout='yes')", how="def"
     ): "unsure: enforces_timeout='yes' must be True or False.",
+    tool("fused", "@tool.read(breaker=5)"): "fused: breaker=5 must be None for no circuit breaker, or "
+    "CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or more, and seconds above 0, at most "
+    "a day.",
 }
 """Source and sentence, in the order of the file."""

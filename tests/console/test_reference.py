@@ -222,11 +222,6 @@ def test_what_follows_a_fault_is_what_is_decided(code: Code) -> None:
     assert [words for words in FOLLOWS[course(code)] if words not in said] == []
 
 
-def test_what_nothing_raises_yet_is_named() -> None:
-    """A reader does not look for a circuit breaker that is not there."""
-    assert "Reserved" in FAULTS[Code.CIRCUIT_OPEN][0]
-
-
 def test_every_ending_is_explained() -> None:
     """Each code that ends a task, and none that is gone."""
     found = endings()
