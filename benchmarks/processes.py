@@ -56,7 +56,9 @@ class Meter:
 
     @property
     def cpu(self) -> float:
-        """CPU seconds of the process so far, in steps of 10 ms."""
+        """CPU seconds of the process so far; only on Linux more precise than 10 ms."""
+        if sys.platform == "linux":
+            return time.clock_gettime(~self._process.pid << 3 | 2)  # the clock that clock_getcpuclockid(3) returns
         times = self._process.cpu_times()
         return float(times.user + times.system)
 

@@ -27,7 +27,7 @@ Handle = WorkflowHandle[Any, Any]
 Samples = dict[str, list[float]]
 """By what was measured, one value a round."""
 
-WORKS = ("sequential", "parallel", "retry", "sequential", "throughput", "sequential", "parallel")
+WORKS = ("sequential", "parallel", "retry", "sequential", "throughput", "sequential", "parallel", "breaker")
 """The works of a round; those that vary most are done more often."""
 
 
@@ -42,6 +42,8 @@ class Sizes(BaseModel):
     tasks: int = 100
     task_steps: int = 5
     """Tasks that run at the same time, and the sequential steps of each."""
+    pairs: int = 4
+    """How often the sequential steps of a `long` task are done with a circuit breaker, and without one in turn."""
     parallel: int = 20
     """Steps of the task whose steps run at the same time; more than `routing.MAX_PARALLEL` would wait."""
 
@@ -175,6 +177,19 @@ async def _usage(arm: Arm, steps: int) -> tuple[float, float, float, float, floa
     return run.seconds * 1000, *await run.size(), worker_used, server_used
 
 
+async def _breaker(arm: Arm, sizes: Sizes, samples: Samples) -> None:
+    """Measure what the circuit breaker of a tool that never fails adds to the CPU of a step, in pairs of tasks."""
+    if not isinstance(arm, Replan):
+        return
+    for number in range(sizes.pairs):
+        used = dict[str, float]()
+        for kind in sorted(("echo", "echo_unguarded"), reverse=number % 2 == 1):
+            before = arm.worker.cpu
+            await arm.run(Work.of(sizes.long, kind=kind))
+            used[kind] = arm.worker.cpu - before
+        samples["breaker_cpu_ms"].append((used["echo"] - used["echo_unguarded"]) * 1000 / sizes.long)
+
+
 async def _throughput(arm: Arm, sizes: Sizes, samples: Samples) -> None:
     began = time.perf_counter()
     await asyncio.gather(*(arm.run(Work.of(sizes.task_steps)) for _ in range(sizes.tasks)))
@@ -196,7 +211,13 @@ async def _retry(arm: Arm, sizes: Sizes, samples: Samples) -> None:
     samples["task_ms"].append(single.seconds * 1000)
 
 
-_MEASURES = {"sequential": _sequential, "throughput": _throughput, "parallel": _parallel, "retry": _retry}
+_MEASURES = {
+    "sequential": _sequential,
+    "throughput": _throughput,
+    "parallel": _parallel,
+    "retry": _retry,
+    "breaker": _breaker,
+}
 
 
 def _until_first_step(events: Sequence[HistoryEvent], kind: str) -> float:

@@ -43,6 +43,7 @@ ROWS = {
     "server_cpu_ms": "CPU of the server a step, ms",
     "worker_peak_mb": "peak memory of the worker, MB",
     "server_peak_mb": "peak memory of the server, MB",
+    "breaker_cpu_ms": "CPU of the circuit breaker a step, ms",
     "calculate_ms": "each additional pure step (calculate), ms",
 }
 """What is measured, and its title in the table."""
@@ -70,6 +71,11 @@ def _pure(figures: Figures) -> float | None:
     return pure.median / step.median if pure and step and step.median else None
 
 
+def _breaker(figures: Figures) -> float | None:
+    added, step = figures[REPLAN].get("breaker_cpu_ms"), figures[REPLAN].get("worker_cpu_ms")
+    return added.median / step.median if added and step and step.median else None
+
+
 GOALS = (
     Goal("each additional step, at most 1.10 times bare on the same server", 1.10, _ratio("step_ms", BARE)),
     Goal("a step, at most a quarter of bare on default settings", 0.25, _ratio("step_ms", DEFAULT)),
@@ -87,6 +93,7 @@ GOALS = (
     Goal("events of a step, no more than bare", 1.0, _ratio("events", BARE)),
     Goal("bytes of a step, at most 1.5 times bare", 1.5, _ratio("bytes", BARE)),
     Goal("peak memory of the worker, at most 1.5 times bare", 1.5, _ratio("worker_peak_mb", BARE)),
+    Goal("CPU of the circuit breaker of a tool that never fails, at most 0.01 of a step", 0.01, _breaker),
     Goal("20 pure steps in sequence, at most 0.40 times 20 bare steps", 0.40, _pure),
 )
 

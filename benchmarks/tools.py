@@ -28,6 +28,12 @@ async def echo(args: Words) -> Words:
     return args
 
 
+@tool.read(breaker=None)
+async def echo_unguarded(args: Words) -> Words:
+    """Return the argument, without a circuit breaker."""
+    return args
+
+
 @tool.read
 async def stumble(args: Words) -> Words:
     """Fail twice, then return the argument."""

@@ -103,7 +103,7 @@ PLANTED = {
         "unsure", "@tool.idempotent(enforces_timeout='yes')", how="def"
     ): "unsure: enforces_timeout='yes' must be True or False.",
     tool("fused", "@tool.read(breaker=5)"): "fused: breaker=5 must be None for no circuit breaker, or "
-    "CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or more, and seconds above 0, at most "
-    "a day.",
+    "CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or more, and seconds above 0, "
+    "at most a day.",
 }
 """Source and sentence, in the order of the file."""
