@@ -208,7 +208,7 @@ class Workers(RuleBasedStateMachine):
         self.calls = [one for one in self.calls if one.worker != worker]
         self.cached[worker] = (self.row, self.epoch, self.now)
 
-    @rule(seconds=st.sampled_from([0.1, 2, 5]), frozen=st.sets(st.sampled_from(NAMES)))
+    @rule(seconds=st.sampled_from([0.125, 2, 5]), frozen=st.sets(st.sampled_from(NAMES)))
     def wait(self, seconds: float, frozen: set[str]) -> None:
         """Time passes; workers that are not frozen renew the leases of their trials."""
         self.now += seconds
