@@ -66,6 +66,14 @@ async def reconcile(
     is_exiting = any(one.still_running for one in (fault, *_faults(progress, record)))
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
+
+    async def wait(seconds: float, timer: str) -> None:
+        record.status = StepStatus.WAITING
+        changed()
+        await workflow.sleep(seconds, summary=timer)
+        record.status = StepStatus.RUNNING
+        changed()
+
     # The seconds that were slept, not the time: a worker that replays this may have another clock.
     slept = 0.0
     while True:
@@ -78,6 +86,7 @@ async def reconcile(
             title=f"was {record.step.id} applied?",
             revision=record.revision,
             store=progress.store,
+            wait=wait,
         )
         if not isinstance(found, Fault):
             return Finding(Verdict.APPLIED, found.result)
@@ -88,12 +97,8 @@ async def reconcile(
             return Finding(Verdict.CANNOT_TELL, because=why)
         if slept >= running:
             return Finding(Verdict.NOT_APPLIED)
-        record.status = StepStatus.WAITING
-        changed()
-        await workflow.sleep(running - slept, summary=summary(ids.reconcile_timer(record.step.id)))
+        await wait(running - slept, summary(ids.reconcile_timer(record.step.id)))
         slept = running  # an effect may have become visible meanwhile, so it is read once more
-        record.status = StepStatus.RUNNING
-        changed()
 
 
 def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:

@@ -5,7 +5,7 @@ internal activities cost nothing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
@@ -164,6 +164,11 @@ class ToolCall:
         return await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 
+async def sleep(seconds: float, timer: str) -> None:
+    """Wait on a timer that the web UI shows as `timer`."""
+    await workflow.sleep(seconds, summary=timer)
+
+
 async def read(
     progress: Progress,
     catalogue: Catalogue,
@@ -175,11 +180,12 @@ async def read(
     revision: int,
     store: str | None = None,
     patience: float = routing.STEP_DEADLINE.total_seconds(),
+    wait: Callable[[float, str], Awaitable[None]] = sleep,
 ) -> StepReturn | Fault:
     """Run a read-only tool that the workflow itself needs.
 
     If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
-    circuit breaker of the tool is open.
+    circuit breaker of the tool is open; `wait` then waits for seconds on a timer with this summary.
     """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.origin),
@@ -207,7 +213,7 @@ async def read(
         decision = decide(result, spec, Remaining(attempts=attempts, waits=waits, losses=losses, deadline=left))
         if not isinstance(decision, Wait):
             return result
-        await workflow.sleep(decision.seconds, summary=summary(ids.retry_timer(id, result.code)))
+        await (sleep if result.uncounted else wait)(decision.seconds, summary(ids.retry_timer(id, result.code)))
         waits, waited = waits + 1, waited + decision.seconds
 
 

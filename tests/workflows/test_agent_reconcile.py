@@ -11,10 +11,11 @@ from temporalio.client import Client
 
 from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Tool, Unreachable, tool
-from tests.harness import DONE, Proposals, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.history import until
 from workflows.faults import Applied, Code, Fault
 from workflows.outcome import Outcome
-from workflows.record import FaultRecord
+from workflows.record import FaultRecord, StepStatus
 from workflows.task import TaskStatus
 
 SETTLE = 0.4
@@ -175,7 +176,10 @@ async def test_what_nobody_can_tell_is_for_a_person(client: Client, tmp_path: Pa
 async def test_a_read_that_is_left_alone_is_no_finding(client: Client, tmp_path: Path) -> None:
     """Its breaker is open: it is asked again after a timer, and then finds the payment."""
     world = World("lost", found="left alone")
-    ended = await paid(client, tmp_path, world)
+    async with staged(client, tmp_path, tools(world), [plan(step("one", "pay", amount=7)), DONE]) as stage:
+        handle = await stage.start()
+        await until(handle, lambda progress: bool(progress.with_status(StepStatus.WAITING)))
+        ended = await outcome(handle)
 
     assert (ended.status, len(world.paid), len(world.asked)) == (TaskStatus.COMPLETED, 1, 2)
     assert ended.spent.tool_calls == 2
