@@ -12,15 +12,19 @@ A tool lets any other exception through. Replan knows those of the common HTTP c
 libraries; `raises={ShopError: "conflict"}` and `fault(...)` say what others are.
 """
 
-from activities.borders.declared import fault
-from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
-from activities.providers.messages import LanguageModel, Request, UserTurn
-from activities.providers.untrusted import fenced
-from activities.storage.store import Moment, StoreUnavailable, metadata, open_store
-from activities.toolbox.declare.tool import Tool, tool
-from activities.toolbox.documents.excerpt import DocumentText
-from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
-from workflows.routing import CircuitBreaker
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from activities.borders.declared import fault
+    from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
+    from activities.providers.messages import LanguageModel, Request, UserTurn
+    from activities.providers.untrusted import fenced
+    from activities.storage.store import Moment, StoreUnavailable, metadata, open_store
+    from activities.toolbox.declare.tool import Tool, tool
+    from activities.toolbox.documents.excerpt import DocumentText
+    from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
+    from workflows.routing import CircuitBreaker
 
 __all__ = [
     "Busy",
@@ -48,3 +52,42 @@ __all__ = [
     "open_store",
     "tool",
 ]
+
+_MODULES = {
+    "Busy": "activities.errors",
+    "CircuitBreaker": "workflows.routing",
+    "DocumentText": "activities.toolbox.documents.excerpt",
+    "Documents": "activities.toolbox.injection",
+    "Key": "activities.toolbox.injection",
+    "LanguageModel": "activities.providers.messages",
+    "Moment": "activities.storage.store",
+    "NeedsPerson": "activities.errors",
+    "Refused": "activities.errors",
+    "Request": "activities.providers.messages",
+    "Services": "activities.toolbox.injection",
+    "StoreUnavailable": "activities.storage.store",
+    "Tool": "activities.toolbox.declare.tool",
+    "ToolError": "activities.errors",
+    "Transaction": "activities.toolbox.injection",
+    "Unreachable": "activities.errors",
+    "UserTurn": "activities.providers.messages",
+    "Web": "activities.toolbox.injection",
+    "Workspace": "activities.toolbox.injection",
+    "fault": "activities.borders.declared",
+    "fenced": "activities.providers.untrusted",
+    "metadata": "activities.storage.store",
+    "open_store": "activities.storage.store",
+    "tool": "activities.toolbox.declare.tool",
+}
+
+if not TYPE_CHECKING:  # a type checker would take every name for one that is here
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is used: in the wheel, all modules are below this one, and few need a tool's."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
