@@ -29,7 +29,7 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "psycopg_pool",
         "asyncpg",
         "pymysql",
-        "activities",
+        __name__.partition(".")[0],  # our own: `replan` where the wheel is installed
     ),
     "aws": ("botocore", "boto3", "s3transfer"),
     "google": ("google", "grpc"),
@@ -107,7 +107,7 @@ def entry_of(classes: Iterable[str]) -> Entry | None:
 def table_of(package: str) -> Table:
     """The table of a top-level package: the entry points' for it, over Replan's own; empty if nobody has one."""
     wire = next((wire for wire, packages in WIRES.items() if package in packages), None)
-    known: Table = importlib.import_module(f"activities.borders.{wire}").TABLE if wire else {}
+    known: Table = importlib.import_module(f"{__name__}.{wire}").TABLE if wire else {}
     return {**known, **declared.from_entry_points(package)}
 
 

@@ -16,8 +16,8 @@ from pydantic import JsonValue
 from sqlalchemy import exc
 
 from activities.borders import entry_of, judge
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, class_names, parents
-from activities.errors import DatabaseFileGone, DatabaseUnavailable
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, class_names, parents, qualified
+from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from workflows.faults import Code
 
 MAX_NAME = 256
@@ -408,14 +408,14 @@ TABLE: Table = {
         ),
         _BUG,
     ),
-    "activities.errors.WriteInReadTransaction": Row(
+    qualified(WriteInReadTransaction): Row(
         Code.BUG,
         "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the"
         " store: declare it @tool.transactional.",
         Proof.REFUSED,
     ),
-    "activities.errors.DatabaseFileGone": _GONE,
-    "activities.errors.DatabaseUnavailable": Row(
+    qualified(DatabaseFileGone): _GONE,
+    qualified(DatabaseUnavailable): Row(
         Code.STORE_UNAVAILABLE,
         "The database of the call is locked or cannot be reached; nothing was done.",
         Proof.NOT_SENT,

@@ -22,8 +22,8 @@ from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from workflows.catalogue import Effect
 from workflows.plan import nearest
 
-OWN = {"replan", "workflows", "activities", "runtime", "client", "console", "examples", "tests"}
-"""Replan's own packages."""
+OWN = {"replan", __name__.partition(".")[0]}
+"""Replan's own packages, of which tools import the first."""
 
 
 class ToolMistakes(Exception):
