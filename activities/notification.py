@@ -27,6 +27,7 @@ from temporalio.exceptions import ApplicationError
 from activities.boundary.attempt import scrubbed
 from workflows import routing
 from workflows.asking import RESOLVE
+from workflows.commands import STARTER
 from workflows.notifying import Event, Notification
 from workflows.people import Choice
 
@@ -278,4 +279,4 @@ def _command(told: Notification, choice: Choice) -> str:
 
 
 def _starter(*words: str) -> str:
-    return f"python starter.py {shlex.join(words)}"
+    return f"{STARTER} {shlex.join(words)}"

@@ -24,6 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from client.problem import Problem
 from client.text import one_line, printable, starter
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.commands import STARTER
 from workflows.outcome import Ending, Outcome
 from workflows.progress import Progress
 from workflows.task import MAX_TEXT, Task, TaskStatus
@@ -192,7 +193,7 @@ async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bo
 async def _newest(client: Client) -> Handle:
     for one in await newest_tasks(client, TASKS, limit=1, with_calls=False):
         return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
-    raise Problem("no_tasks", "There is no task here yet", 'start one with `python starter.py --task "..."`')
+    raise Problem("no_tasks", "There is no task here yet", f'start one with `{STARTER} --task "..."`')
 
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:
@@ -202,9 +203,7 @@ async def _by_prefix(client: Client, prefix: str) -> Handle:
         found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))
     if not ids:
-        raise Problem(
-            "unknown_id", f"There is no task {prefix!r} here", "`python starter.py list` shows those there are"
-        )
+        raise Problem("unknown_id", f"There is no task {prefix!r} here", f"`{starter('list')}` shows those there are")
     if len(ids) > 1:
         many = f"{len(ids)} tasks" if len(found) < MAX_WITH_PREFIX else f"{len(ids)} tasks or more"
         named = one_line(", ".join(ids[:MAX_NAMED])) + (", ..." if len(ids) > MAX_NAMED else "")

@@ -4,6 +4,8 @@ import shlex
 
 from rich.cells import cell_len, set_cell_size
 
+from workflows.commands import STARTER, WORKER
+
 QUEUE = "replan"
 """The default task queue of workers and of new tasks."""
 
@@ -24,15 +26,10 @@ def cut(text: str, width: int) -> str:
 
 
 def starter(*words: str) -> str:
-    """`python starter.py WORDS`, quoted for a shell where a word, such as an id, needs it."""
-    return printable(f"python starter.py {shlex.join(words)}")
+    """The command of the console with these words, quoted for a shell where a word, such as an id, needs it."""
+    return printable(f"{STARTER} {shlex.join(words)}")
 
 
 def worker(queue: str) -> str:
-    """`python worker.py`, with `--queue NAME` unless it is the default queue."""
-    return f"python worker.py{at_queue(queue)}"
-
-
-def at_queue(queue: str) -> str:
-    """The end ` --queue NAME` of a command that a message tells the user to type; empty for the default queue."""
-    return "" if queue == QUEUE else f" --queue {shlex.quote(queue)}"
+    """The command that starts a worker, with `--queue NAME` unless it is the default queue."""
+    return WORKER if queue == QUEUE else f"{WORKER} --queue {shlex.quote(queue)}"

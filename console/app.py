@@ -14,13 +14,14 @@ from typer.core import TyperCommand, TyperGroup
 from console.entry import run as run_to_end
 from console.options import Common
 from runtime.options import HELP, Version
+from workflows.commands import STARTER
 
 
 class Entry(NamedTuple):
     group: str
     help: str
     example: str
-    """An example for the help: the arguments after `python starter.py`."""
+    """An example for the help: the arguments after the command itself."""
     module: str = ""
     """The name of the module in console/commands; empty if it equals the name of the command."""
 
@@ -129,7 +130,7 @@ class Group(_Switches, TyperGroup):
 def load(name: str) -> Any:
     """Import the module of a command, and make the command from its function `NAME_command`."""
     entry = COMMANDS[name]
-    module = import_module(f"console.commands.{entry.module or name}")
+    module = import_module(f"{__package__}.commands.{entry.module or name}")
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     _register(alone, name, with_common(getattr(module, f"{name}_command")))
     return typer.main.get_command(alone)
@@ -166,19 +167,19 @@ def _register(typer_app: typer.Typer, name: str, function: Any) -> None:
         cls=Command,
         help=entry.help,
         rich_help_panel=entry.group,
-        epilog=f"Example: python starter.py {entry.example}",
+        epilog=f"Example: {STARTER} {entry.example}",
     )(function)
 
 
 app = typer.Typer(
     cls=Group,
-    add_completion=False,  # Typer's own completes programs, and ours is `python starter.py`
+    add_completion=False,  # Typer's own completes programs, and ours may be a script
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings=HELP,
     help="Give tasks to Replan's workers, and see their results and what happened.",
-    epilog='Example: python starter.py --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
+    epilog=f'Example: {STARTER} --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )
 for command_name in COMMANDS:
     _register(app, command_name, lambda: None)  # stands in `--help`; `load` makes the command that runs

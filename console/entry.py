@@ -19,11 +19,12 @@ from client.text import starter
 from console.exits import OF_PROBLEM, Exit
 from console.render import document
 from runtime.validation import EXPECTED, expected
+from workflows.commands import STARTER
 
 BROKEN_PIPE = 128 + 13
 """The exit code if the reader of the output is gone (`| head -1`, a closed terminal): as after SIGPIPE."""
 
-COMPLETION_VARIABLE = "_STARTER.PY_COMPLETE"
+COMPLETION_VARIABLE = "_REPLAN_COMPLETE"
 """The environment variable with which `completion.bash` asks for completions."""
 OF_NO_COMMAND = ("--help", "-h", "--version", "--show-completion")
 """The options that belong to no command."""
@@ -86,7 +87,8 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     named = not arguments or not arguments[0].startswith("-") or arguments[0] in OF_NO_COMMAND
     try:
         _require_text(arguments)
-        code = app(arguments if named else ["start", *arguments], standalone_mode=False)
+        words = arguments if named else ["start", *arguments]
+        code = app(words, standalone_mode=False, complete_var=COMPLETION_VARIABLE)
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
@@ -94,12 +96,12 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
         if not said:
             return Exit.BAD_USAGE  # no arguments at all: the help was printed
         command = "start" if not named else arguments[0] if arguments[0] in commands else ""
-        remedy = f"python starter.py {command} --help shows what it takes".replace("  ", " ")
+        remedy = f"{STARTER} {command} --help shows what it takes".replace("  ", " ")
         if not command and not get_close_matches(arguments[0], commands):
             remedy = f"a text goes after --task, as in `{starter('--task', arguments[0])}`; --help lists the commands"
         late = next((word for word in arguments if word in commands), None)
         if not named and late and "unexpected extra argument" in said:
-            remedy = f"the command comes first, as in `python starter.py {late} {arguments[0]} ...`"
+            remedy = f"the command comes first, as in `{STARTER} {late} {arguments[0]} ...`"
         return _report(Problem("usage", said.rstrip(".?"), remedy), arguments)
     except Problem as problem:
         return _report(problem, arguments)
@@ -154,7 +156,7 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
             remedy = "check the id, the queue and the size of what is sent"
             raise Problem("refused", "The server rejects this (invalid_argument)", remedy) from error
         reason = f"The server did not answer ({error.status.name.lower()})"
-        remedy = "see whether it runs (`python starter.py doctor`), and try again; the task continues meanwhile"
+        remedy = f"see whether it runs (`{starter('doctor')}`), and try again; the task continues meanwhile"
         raise Problem("unreachable", reason, remedy, ProblemKind.UNREACHABLE) from error
     finally:
         begun.close()  # no warning about a coroutine that Ctrl-C kept from starting

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client.problem import Problem
-from client.text import QUEUE, at_queue
+from client.text import QUEUE
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
@@ -29,7 +29,7 @@ class Common:
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="The server; else TEMPORAL_ADDRESS, the profile, or the server of worker.py --dev.",
+            help="The server; else TEMPORAL_ADDRESS, the profile, or that of a worker with --dev.",
         ),
     ] = None
     namespace: Annotated[
@@ -58,11 +58,6 @@ class Common:
     def is_interactive(self) -> bool:
         """Whether a person reads and types: stdin and stdout are terminals, and the output is not JSON."""
         return not self.json and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-
-    @property
-    def at_queue(self) -> str:
-        """The end ` --queue NAME` of a command that a message tells the user to type; empty for the default queue."""
-        return at_queue(self.queue)
 
     async def at(self, task: "Handle") -> "Common":
         """The same options with the task queue of `task`."""

@@ -33,13 +33,14 @@ from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
 from runtime.payloads import DATA_CONVERTER
 from runtime.state_folder import server_address
+from workflows.commands import WORKER
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
 CONNECT_SECONDS = 4.0
 RPC_TIMEOUT = timedelta(seconds=4)
 
-START_ONE = "start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS"
+START_ONE = f"start one with `{WORKER} --dev`, or set TEMPORAL_ADDRESS"
 CHECK_CREDENTIALS = "check TEMPORAL_API_KEY, the TLS client certificate and the namespace"
 
 VALUE_TYPES = {

@@ -13,6 +13,7 @@ from itertools import chain
 
 from pydantic import JsonValue
 
+from workflows.commands import STARTER
 from workflows.plan import canonical
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
@@ -120,14 +121,14 @@ def _requests(progress: Progress) -> list[str]:
             "",
         ]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
-    answer = f"python starter.py answer {progress.task_id} {first.choices[0].value}"
+    answer = f"{STARTER} answer {progress.task_id} {first.choices[0].value}"
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",
         "",
         *asked,
         f"More Actions > Send an Update: {choices}. Or: `{answer}`",
-        *(["", f"For all tasks that wait for it: `python starter.py resolve {first.cause}`"] if first.cause else []),
+        *(["", f"For all tasks that wait for it: `{STARTER} resolve {first.cause}`"] if first.cause else []),
     ]
 
 

@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from client.connection import ui_base
 from client.problem import Problem
 from client.tasks import TASK_TYPE
-from client.text import one_line, starter
+from client.text import one_line, starter, worker
 from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
@@ -442,7 +442,7 @@ async def _answers(url: str) -> bool:
 
 
 async def _worker(client: Client, common: Common) -> list[Check]:
-    asked, start = datetime.now(UTC), f"python worker.py{common.at_queue}"
+    asked, start = datetime.now(UTC), worker(common.queue)
     try:
         said = await ask(client, common.queue, WorkerInquiry())
     except Problem as none:

@@ -28,6 +28,7 @@ from console.options import Common
 from console.render import document, requests
 from console.render.tree import pause_words
 from workflows import attributes
+from workflows.commands import STARTER
 from workflows.details import SIGNS
 from workflows.faults import Code
 from workflows.outcome import Outcome
@@ -223,7 +224,7 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
 def _nothing(status: TaskStatus | None, query: str | None) -> str:
     if status or query:
         return f"There is no {f'{status} ' if status else ''}task here{' that the query finds' if query else ''}."
-    return 'There is no task here yet: start one with `python starter.py --task "..."`.'
+    return f'There is no task here yet: start one with `{STARTER} --task "..."`.'
 
 
 async def _found(

@@ -42,7 +42,7 @@ async def reset(
     client: Client, handle: Handle, common: Common, *, to: str, why: str | None, fate: Fate | None = None
 ) -> int:
     """Start a new run of a task from just before its step `to` was first scheduled, and print what the run keeps."""
-    reason = why or f"starter.py reset --to {to}"
+    reason = why or starter("reset", "--to", to)
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)
     done = await resetting.reset(client, handle, to=to, reason=reason, fate=fate, view=view, is_attended=is_attended)

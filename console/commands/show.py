@@ -24,7 +24,7 @@ from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
 from client.tasks import Handle
-from client.text import printable, starter
+from client.text import printable, starter, worker
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
@@ -213,7 +213,7 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
 async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Snapshot | None]:
     found = await fetch_state(client, handle)
     if found is None:
-        remedy = "see whether it runs (`python starter.py doctor`), and try again"
+        remedy = f"see whether it runs (`{starter('doctor')}`), and try again"
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
         return await fetch.final_outcome(client, handle), None
@@ -221,7 +221,7 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        remedy = f"start one with `python worker.py{(await common.at(handle)).at_queue}`"
+        remedy = f"start one with `{worker((await common.at(handle)).queue)}`"
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return found.snapshot.outcome, found.snapshot
 

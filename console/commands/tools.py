@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from client.problem import Problem
-from client.text import printable
+from client.text import printable, starter
 from client.workers import ask
 from console.commands import show
 from console.exits import Exit
@@ -31,7 +31,7 @@ async def tools_command(
     cards = {card.spec.kind: card for card in found.tools}
     if kind is not None and kind not in cards:
         reason = f"The worker has no tool {kind!r}{nearest(kind, cards)}"
-        raise Problem("unknown_kind", reason, "`python starter.py tools` lists them")
+        raise Problem("unknown_kind", reason, f"`{starter('tools')}` lists them")
     chosen = [cards[kind]] if kind else list(cards.values())
     if common.json:
         print(document.of_anything({"tools": [card.model_dump(mode="json") for card in chosen]}))

@@ -244,7 +244,7 @@ def no_answer(who: Silent, queue: str) -> str:
 def busy_state(capacity: Capacity | None) -> str:
     if capacity is None:
         return "the worker has free slots again"
-    return f"the worker is busy: {capacity}; a step waits for a slot (--slots of worker.py, or another worker)"
+    return f"the worker is busy: {capacity}; a step waits for a slot (--slots of the worker, or another worker)"
 
 
 def workflow_task_state(task: FailingTask | None) -> str:
