@@ -10,10 +10,16 @@ from runtime import process
 process.require_packages()
 
 import sys
+from typing import NoReturn
 
 from console.app import app
 from console.entry import main
-from runtime.process import leave
+
+
+def run() -> NoReturn:
+    """Run the command that the process was started with."""
+    process.leave(main(app, sys.argv[1:]))
+
 
 if __name__ == "__main__":
-    leave(main(app, sys.argv[1:]))
+    run()

@@ -21,11 +21,17 @@ PATIENCE = 100.0
 
 @dataclass
 class Processes:
-    """Commands of the checkout, all with one server address and one state folder."""
+    """Commands of the checkout or of a wheel, all with one server address and one state folder."""
 
     address: str
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
+    installed: Path | None = None
+    """The program `replan` of a wheel, which is run in `folder`; None for the scripts of the checkout."""
+
+    @property
+    def _cwd(self) -> Path:
+        return self.folder if self.installed else ROOT
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -45,11 +51,16 @@ class Processes:
 
         Raises AssertionError where it ended instead, or said nothing for READY_SECONDS.
         """
-        command = [sys.executable, str(ROOT / "worker.py"), *options]
+        script = [str(self.installed), "worker"] if self.installed else [sys.executable, str(ROOT / "worker.py")]
         log = self.folder / "worker.log"
         with log.open("a") as errors:
             process = subprocess.Popen(
-                command, env=self._environment, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT
+                [*script, *options],
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=self._cwd,
             )
         with process:
             try:
@@ -60,14 +71,16 @@ class Processes:
 
     def starter(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the console to its end."""
+        if self.installed:
+            return self.run([str(self.installed), *words])
         if preloaded.can_run(self.environment):
             return preloaded.run(words, self._environment, PATIENCE)
         return self.run([sys.executable, str(ROOT / "starter.py"), *words])
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run any command from the checkout."""
+        """Run any command from the checkout, or from the folder of those who installed the wheel."""
         return subprocess.run(
-            command, env=self._environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=self._environment, cwd=self._cwd, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
 
 

@@ -372,7 +372,7 @@ def test_every_option_that_the_pages_name_exists() -> None:
     """Of a command or of the worker; those of `temporal` are not ours."""
     text = "".join([*ERRORS.values(), *CONSOLE.values()])
     named = re.findall(r"(?<![\w-])--[a-z][\w-]*", re.sub(r"`temporal .*?`", "", text))
-    commands = [*COMMANDS.values(), get_command(worker.main)]
+    commands = [*COMMANDS.values(), get_command(app), get_command(worker.main)]
 
     assert set(named) <= {option for command in commands for one in command.params for option in one.opts}
 

@@ -49,10 +49,11 @@ ENTRIES = {
     "runtime.dev_server",
     "maintenance.pictures",
     "maintenance.audit",
+    "maintenance.build_hook",
     "maintenance.exceptions",
     "activities.toolbox.documents.pdf_child",
 }
-"""Modules that are run: by people, by a Makefile, as a child process."""
+"""Modules that are run: by people, by a Makefile, by the build of the wheel, as a child process."""
 PRODUCERS = ("activities.", "workflows.")
 
 

@@ -18,7 +18,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
     "activities": {"activities", "workflows"},
     "runtime": {"runtime", "workflows"},
-    "replan": {"replan", "activities", "runtime", "workflows"},
+    "replan": {"replan", "activities", "console", "runtime", "starter", "worker", "workflows"},
     "client": {"client", "runtime", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
     "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
@@ -26,7 +26,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "worker.py": {"activities", "examples", "runtime", "workflows"},
 }
 """Of our own; each way leads towards `workflows`. No other room imports `replan`: it is for users. The worker imports
-`examples` for the tools of the demo."""
+`examples` for the tools of the demo, and `replan` the scripts and
+the console for the command `replan`."""
 
 SOURCES = sorted(
     [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]

@@ -1,0 +1,23 @@
+"""The wheel of this checkout, and a fresh virtual environment in which it is installed."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from tests.processes import ROOT
+
+
+def environment(folder: Path, *packages: str) -> Path:
+    """Make a virtual environment with these packages, and what they need; return the folder of its programs."""
+    venv.create(folder, symlinks=True)
+    command = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", *packages]
+    subprocess.run(command, check=True)
+    return folder / "bin"
+
+
+def build(bin: Path, target: Path, *options: str, source: Path = ROOT) -> list[Path]:
+    """Build the wheel and the archive of sources of `source` with the Hatch that is in `bin`; return the files."""
+    command = [str(bin / "python"), "-m", "hatchling", "build", "--directory", str(target), *options]
+    subprocess.run(command, cwd=source, check=True)
+    return sorted(target.iterdir())

@@ -1,0 +1,186 @@
+"""The wheel in a fresh environment, beside packages of the user that have the names of Replan's rooms."""
+
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.dev_server import free_port
+from tests.installation import build, environment
+from tests.processes import ROOT, Processes
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+
+TOOLS = """
+from pydantic import BaseModel
+
+import activities
+import workflows.orders
+from replan import Refused, tool
+
+
+class Order(BaseModel):
+    number: int
+
+
+class Total(BaseModel):
+    amount: float
+
+
+@tool.read
+async def order_total(args: Order) -> Total:
+    \"\"\"Look up the total of an order.\"\"\"
+    if args.number not in workflows.orders.TOTALS:
+        raise Refused("there is no such order", code="not_found", observed=list(workflows.orders.TOTALS))
+    return Total(amount=workflows.orders.TOTALS[args.number] + activities.FEE)
+"""
+USER = {
+    "my_tools.py": TOOLS,
+    "workflows/__init__.py": "",
+    "workflows/orders.py": "TOTALS = {7: 40.0}\n",
+    "activities/__init__.py": "FEE = 2.0\n",
+    **{
+        f"{name}.py": f"raise SystemExit('{name} is the user's')\n"
+        for name in ("client", "console", "runtime", "examples")
+    },
+    **{f"{name}.py": f"raise SystemExit('{name} is the user's')\n" for name in ("worker", "starter", "tests")},
+}
+"""The user's folder, which comes first where Python looks for packages. Replan may import no module of it by itself."""
+REPLAY = """
+import asyncio, sys
+from pathlib import Path
+from replan.testing.replay import replay
+print(asyncio.run(replay(*map(Path, sys.argv[1:]))))
+"""
+TYPED = """
+import my_tools
+from replan import Tool, tool
+reveal_type(my_tools.order_total)
+tool.read(3)
+from replan import retry
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The archive of sources and the wheel of the checkout, and the wheel that is built from the archive."""
+    folder = tmp_path_factory.mktemp("made")
+    hatch = environment(folder / "hatch", "hatchling")
+    wheel, archive = build(hatch, folder / "dist")
+    with tarfile.open(archive) as sources:
+        sources.extractall(folder / "sources", filter="data")
+    [source] = (folder / "sources").iterdir()
+    [again] = build(hatch, folder / "again", "--target", "wheel", source=source)
+    return [wheel, again]
+
+
+@pytest.fixture(scope="module")
+def user(made: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Processes:
+    """The commands of the wheel in the user's folder, without the checkout."""
+    bin = environment(tmp_path_factory.mktemp("installed") / "env", str(made[0]), "mypy")
+    folder = tmp_path_factory.mktemp("user")
+    for name, text in USER.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return Processes(f"localhost:{free_port()}", folder, {"PYTHONPATH": str(folder)}, installed=bin / "replan")
+
+
+@pytest.fixture(scope="module")
+def served(user: Processes) -> Iterator[Processes]:
+    """The same with a worker and a server of its own, and the user's tools."""
+    with user.worker("--dev", "--planner", "offline", "--tools", "my_tools.py"):
+        yield user
+
+
+def python(user: Processes, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the Python of the fresh environment in the user's folder."""
+    assert user.installed is not None
+    return user.run([str(user.installed.with_name("python")), *words])
+
+
+def test_the_archive_of_sources_builds_the_same_wheel(made: list[Path]) -> None:
+    """Byte for byte."""
+    one, other = made
+
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_the_wheel_installs_one_package(user: Processes) -> None:
+    """`replan`, and what describes it."""
+    listed = python(user, "-c", "import importlib.metadata as m; print(*{f.parts[0] for f in m.files('replan')})")
+
+    assert {"replan"} == {name for name in listed.stdout.split() if name != ".." and not name.endswith(".dist-info")}
+
+
+@pytest.mark.parametrize("words", [["--version"], ["worker", "--version"]], ids=" ".join)
+def test_it_says_its_version(user: Processes, words: list[str]) -> None:
+    """As a program, and as a module."""
+    assert user.starter(*words).stdout == python(user, "-m", "replan", *words).stdout == "Replan 0.1.0\n"
+
+
+def test_messages_name_the_command_that_was_typed(user: Processes) -> None:
+    """Not the scripts of a checkout, which nobody has who installed the wheel."""
+    help, wrong, none = user.starter("--help"), user.starter("shwo"), user.starter("list", "--address", "localhost:1")
+
+    assert "Usage: replan " in help.stdout and "Serve a task queue" in help.stdout
+    assert "Did you mean 'show': replan --help" in wrong.stderr
+    assert "`replan worker --dev`" in none.stderr and "`replan doctor`" in none.stderr
+    assert "starter.py" not in help.stdout + wrong.stderr + none.stderr
+
+
+def test_tab_offers_commands(user: Processes) -> None:
+    """After `source <(replan --show-completion)`."""
+    typed = f'COMP_WORDS=({user.installed} sh); COMP_CWORD=1; _replan_completion; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = user.run(["bash", "--norc", "-c", f"source <({user.installed} --show-completion)\n{typed}"])
+
+    assert done.stdout.split() == ["show"], done.stderr
+
+
+def test_the_users_tools_are_checked(user: Processes) -> None:
+    """They import packages of the user that have the names of Replan's rooms."""
+    done = user.starter("worker", "--check", "--tools", "my_tools.py")
+
+    assert done.returncode == 0, done.stderr
+    assert "order_total  read           my_tools.py:17" in done.stdout
+    assert "1 tool of yours: no mistakes." in done.stdout
+
+
+def test_the_demo_is_in_the_wheel(served: Processes) -> None:
+    """The task of README.md ends as in the checkout: one call is rejected, a new plan follows, documents are found."""
+    task = "book a slot for the team at 14:00, then search the documents for refund policy and calculate 18% of 2450"
+    done = served.starter("--task", task, "--json")
+    document = json.loads(done.stdout)
+
+    assert (done.returncode, document["status"], document["replans"]) == (0, "completed", 1)
+    assert "441" in json.dumps(document["result"])
+
+
+def test_the_users_tool_is_served(served: Processes) -> None:
+    """With the codes and the types of activities that the checkout has."""
+    found, missing = (served.starter("call", "order_total", f'{{"number": {n}}}') for n in (7, 8))
+
+    assert (found.returncode, missing.returncode) == (0, 1)
+    assert "42" in found.stdout
+    assert "not_found: there is no such order" in missing.stderr
+
+
+def test_every_saved_history_replays_with_the_code_of_the_wheel(user: Processes) -> None:
+    """What the checkout began, the wheel continues."""
+    files = sorted(map(str, (ROOT / "tests" / "histories").glob("*.json")))
+    done = python(user, "-c", REPLAY, *files)
+
+    assert len(files) > 20
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+
+
+def test_a_users_project_is_type_checked(user: Processes) -> None:
+    """The decorators keep the types of functions, and a name that is not there is an error."""
+    (user.folder / "typed.py").write_text(TYPED)
+    done = python(user, "-m", "mypy", "--strict", "my_tools.py", "typed.py")
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+
+    assert 'Revealed type is "replan._internal.activities.toolbox.declare.tool.Tool[[args: ' in done.stdout
+    assert [line.split(":")[:2] for line in errors] == [["typed.py", "5"], ["typed.py", "6"]], done.stdout
