@@ -50,7 +50,7 @@ class Options(Protocol):
     @property
     def base_url(self) -> str | None: ...
     @property
-    def tools(self) -> Sequence[Path]: ...
+    def tools(self) -> Sequence[str]: ...
     @property
     def check(self) -> bool: ...
     @property
@@ -117,7 +117,7 @@ class Abilities:
         models: ModelOptions,
         demo: Iterable[Tool[..., Any]],
     ) -> "Abilities":
-        """Find the planner, and load the tools: built-in tools, tools of the tools files, and the `demo` tools.
+        """Find the planner, and load the tools: the built-in ones, the user's, and the `demo` tools.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak, BadReceiver: an option cannot be used.

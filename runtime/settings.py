@@ -36,9 +36,12 @@ class Settings:
 
     dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world in the state folder.")] = False
     fresh: Annotated[bool, typer.Option("--fresh", help="With --dev: begin with an empty world.")] = False
-    tools: Annotated[list[Path], typer.Option("--tools", help="A file with tools of your own; may be repeated.")] = (
-        field(default_factory=list)
-    )
+    tools: Annotated[
+        list[str],
+        typer.Option(
+            "--tools", metavar="FILE|MODULE", help="Tools of your own: my_tools.py or shop.tools; may be repeated."
+        ),
+    ] = field(default_factory=list)
     check: Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")] = False
     classify: Annotated[
         str | None,

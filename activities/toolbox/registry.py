@@ -1,8 +1,10 @@
-"""Collects the kinds of one worker from the built-in tools and the user's tools files."""
+"""Collects the kinds of one worker from the built-in tools and the user's files, modules and packages."""
 
 import ast
+import importlib.metadata
 import importlib.util
 import inspect
+import os
 import shutil
 import sys
 import textwrap
@@ -22,6 +24,8 @@ from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from workflows.catalogue import Effect
 from workflows.plan import nearest
 
+GROUP = "replan.tools"
+"""The group of entry points whose values are modules with tools."""
 OWN = {"replan", __name__.partition(".")[0]}
 """Replan's own packages, of which tools import the first."""
 
@@ -49,6 +53,7 @@ class Registry(Mapping[str, Kind]):
         """Check every tool. One of the user's `tools` replaces a `demo` tool of the same name.
 
         A `demo` tool replaces a `builtin` tool of the same name. Without a model, tools that use a model are left out.
+        If `tools` is a mapping, its values are what `load_all` says: the package that a tool comes with.
         If there are more than `MAX_SHOWN` kinds, the kind `find_tools` is added.
 
         Raises:
@@ -57,6 +62,7 @@ class Registry(Mapping[str, Kind]):
         self._kinds: dict[str, Kind] = {}
         self.left_out: list[str] = []  # kinds that use a model, if the worker has no model
         mistakes, self._places, own = list[str](), dict[str, str](), list(tools)
+        packages = tools if isinstance(tools, Mapping) else {}
         self.own = frozenset(tool.__name__ for tool in own)
         """The kinds of the user's own tools; the others come with Replan."""
         world = _without(demo, own)
@@ -64,7 +70,7 @@ class Registry(Mapping[str, Kind]):
             kind, wrong = describe(tool)
             if tool.__name__ in self._places:
                 wrong.append(f"{tool.__name__}: another tool has this name already: rename the function.")
-            self._places[tool.__name__] = _place(tool)
+            self._places[tool.__name__] = _place(tool, packages.get(tool, ""))
             mistakes += _with_place(self._places[tool.__name__], wrong)
             if kind is not None and kind.asks_model and not has_model:
                 self.left_out.append(tool.__name__)
@@ -103,7 +109,7 @@ class Registry(Mapping[str, Kind]):
         lines += filter(None, [extra.missing()])
         lines += self._unknown_exceptions()
         own = f"{len(self.own)} tool{'s' * (len(self.own) > 1)} of yours: no mistakes." if self.own else ""
-        lines.append(own or f"{len(shown)} tools, which come with Replan; --tools FILE adds your own.")
+        lines.append(own or f"{len(shown)} tools, which come with Replan; --tools adds your own.")
         return "\n".join(map(_wrapped, lines) if sys.stdout.isatty() else lines)
 
     def _unknown_exceptions(self) -> Iterator[str]:
@@ -148,13 +154,18 @@ def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) 
     return [tool for tool in tools if tool.__name__ not in taken]
 
 
-def _place(tool: Tool[..., Any]) -> str:
+def _place(tool: Tool[..., Any], package: str = "") -> str:
     try:
         source, (_, line) = inspect.getsourcefile(tool.function), inspect.getsourcelines(tool.function)
     except (OSError, TypeError):  # the file has changed, or what was decorated is neither function nor class
-        return ""
-    file = Path(source or "")
-    return f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}:{line}"
+        return package
+    return f"{_shown(source or '')}:{line}" + (f" ({package})" if package else "")
+
+
+def _shown(file: str) -> str:
+    """A path, relative to the current directory if it is below."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _with_place(place: str, mistakes: Iterable[str]) -> list[str]:
@@ -192,17 +203,71 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     ]
 
 
-def load_all(paths: Iterable[Path]) -> list[Tool[..., Any]]:
-    """Load the tools of several files; raises ToolMistakes with the mistakes of all files if one cannot be loaded."""
-    tools, mistakes = list[Tool[..., Any]](), list[str]()
-    for path in paths:
+def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
+    """Load the tools of files and modules, and those of installed packages with an entry point of `replan.tools`.
+
+    Each tool comes with the package whose entry point names it, which is empty for a tool of `names`.
+
+    Raises:
+        ToolMistakes: some cannot be loaded, with the mistakes of all of them.
+    """
+    tools, mistakes = dict[Tool[..., Any], str](), list[str]()
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
+    installed = [(one.value, f"{one.dist.name} {one.dist.version}" if one.dist else one.name) for one in points]
+    for name, package in [*((name, "") for name in names), *installed]:
         try:
-            tools += load(path)
+            is_file = not package and (name.endswith(".py") or os.sep in name or Path(name).is_file())
+            found = load(Path(name)) if is_file else load_module(name)
+            tools |= {one: package for one in found if one not in tools}
         except ToolMistakes as wrong:
-            mistakes += wrong.mistakes
+            by = f"{GROUP} of {package}: " if package else ""
+            mistakes += [f"{by}{one}" for one in wrong.mistakes]
     if mistakes:
         raise ToolMistakes([one for tool in tools for one in _with_place(_place(tool), describe(tool)[1])] + mistakes)
     return tools
+
+
+def load_module(name: str) -> list[Tool[..., Any]]:
+    """Import a module, from the current directory if no installed one has its name, and return its tools.
+
+    Raises:
+        ToolMistakes: there is no such module, it cannot be imported, or it defines no tool.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ToolMistakes(
+            [f"{name!r} is neither a file that ends in .py nor the name of a module such as shop.tools."]
+        )
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # at the end, for the same reason as the folder of a file
+    try:
+        module = importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # whatever the module raises is a mistake in the module
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{name}.".startswith(f"{missing}."):
+            raise ToolMistakes([_no_module(missing)]) from error
+        raise ToolMistakes([f"{_raised_in(name, error)} cannot be imported: {_what(error)}."]) from error
+    tools = tools_in(module)
+    if not tools:
+        remedy = "decorate a function, e.g. with @tool.read, or name the module that does."
+        raise ToolMistakes([f"{name} ({_shown(module.__file__ or '')}) defines no tool: {remedy}"])
+    return tools
+
+
+def _no_module(name: str) -> str:
+    remedy = "check --tools, or start the worker in the folder that has it"
+    if package := sys.modules.get(name.rpartition(".")[0]):
+        return f"There is no module {name} in {', '.join(map(_shown, package.__path__))}: {remedy}."
+    return f"There is no module {name}, neither installed nor in {Path.cwd()}: {remedy}."
+
+
+def _raised_in(module: str, error: BaseException) -> str:
+    """FILE:LINE of a module's own code that raised an error; the name of the module if it has not been reached."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_shown(error.filename)}:{error.lineno}"
+    frames = [
+        (one, line) for one, line in traceback.walk_tb(error.__traceback__) if one.f_globals["__name__"] == module
+    ]
+    return f"{_shown(frames[-1][0].f_code.co_filename)}:{frames[-1][1]}" if frames else module
 
 
 def load(path: Path) -> list[Tool[..., Any]]:
@@ -257,6 +322,6 @@ def _imported(module: str) -> set[str]:
 
 
 def tools_in(module: ModuleType) -> list[Tool[..., Any]]:
-    """The tools that a module defines itself, in the order of their definition."""
+    """The tools that a module defines itself, or imports from a module below it, in their order in it."""
     found = (value for value in vars(module).values() if isinstance(value, Tool))
-    return [tool for tool in dict.fromkeys(found) if tool.function.__module__ == module.__name__]
+    return [tool for tool in dict.fromkeys(found) if f"{tool.function.__module__}.".startswith(f"{module.__name__}.")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.registry import Registry, ToolMistakes, load, load_all
+from activities.toolbox.registry import Registry, ToolMistakes, load, load_all, load_module
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,9 +151,78 @@ def test_all_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     """One run says everything that is to be mended."""
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(ToolMistakes) as wrong:
-        load_all([tmp_path / "empty.py", tmp_path / "nowhere.py"])
+        load_all([str(tmp_path / "empty.py"), str(tmp_path / "nowhere.py")])
 
     assert [mistake.split(":")[0] for mistake in wrong.value.mistakes] == [
         f"{tmp_path / 'empty.py'} defines no tool",
         f"There is no tools file {tmp_path / 'nowhere.py'}",
     ]
+
+
+def test_a_module_below_the_current_directory_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found last of all, so nothing in that directory hides what is installed."""
+    written(tmp_path / "myshop" / "tools.py", TOOL)
+    written(tmp_path / "json.py", "raise RuntimeError('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+
+    assert [tool.__name__ for tool in load_all(["myshop.tools", "myshop.tools"])] == ["echo"]
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_a_package_has_the_tools_that_it_imports_from_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of others."""
+    written(tmp_path / "myshop" / "words.py", TOOL)
+    written(tmp_path / "myshop" / "__init__.py", "from tests.crash.tools import note\nfrom myshop.words import echo")
+    monkeypatch.chdir(tmp_path)
+
+    assert [tool.__name__ for tool in load_module("myshop")] == ["echo"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nowhere", "There is no module nowhere, neither installed nor in {}: check --tools, or start the worker in"),
+        ("nowhere.tools", "There is no module nowhere, neither installed nor in {}: check --tools"),
+        ("myshop.tolls", "There is no module myshop.tolls in myshop: check --tools"),
+        ("my-shop", "'my-shop' is neither a file that ends in .py nor the name of a module such as shop.tools."),
+        ("myshop", "myshop (myshop/__init__.py) defines no tool: decorate a function, e.g. with @tool.read, or name"),
+        ("myshop.needy", "myshop/needy.py:2 cannot be imported: ModuleNotFoundError: No module named 'not_here'."),
+        ("myshop.broken", "myshop/broken.py:1 cannot be imported: SyntaxError: invalid syntax."),
+        ("notes.txt", "notes.txt is not a Python file: --tools takes files that end in .py"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    """What is missing and where it was looked for, or the place of the mistake."""
+    written(tmp_path / "myshop" / "__init__.py", "")
+    written(tmp_path / "myshop" / "needy.py", "import json\nimport not_here")
+    written(tmp_path / "myshop" / "broken.py", "def (")
+    written(tmp_path / "notes.txt", TOOL)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ToolMistakes) as wrong:
+        load_all([name])
+
+    assert str(wrong.value).startswith(words.format(tmp_path))
+
+
+def test_an_installed_package_brings_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its entry point; `--check` names the package, and what it cannot load is a mistake."""
+    written(tmp_path / "site" / "myshop_tools.py", TOOL)
+    written(
+        tmp_path / "site" / "myshop-1.2.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: myshop\nVersion: 1.2\n"
+    )
+    points = written(
+        tmp_path / "site" / "myshop-1.2.dist-info" / "entry_points.txt", "[replan.tools]\nx = myshop_tools\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+
+    assert "echo  read           site/myshop_tools.py:12 (myshop 1.2)" in Registry(load_all([])).catalogue()
+    assert list(load_all(["myshop_tools"]).values()) == [""]
+
+    points.write_text("[replan.tools]\nx = not_here\n")
+    with pytest.raises(ToolMistakes, match=r"^replan\.tools of myshop 1.2: There is no module not_here"):
+        load_all([])

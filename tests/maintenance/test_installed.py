@@ -39,6 +39,7 @@ async def order_total(args: Order) -> Total:
 """
 USER = {
     "my_tools.py": TOOLS,
+    "workflows/tools.py": TOOLS,
     "workflows/__init__.py": "",
     "workflows/orders.py": "TOTALS = {7: 40.0}\n",
     "activities/__init__.py": "FEE = 2.0\n",
@@ -139,12 +140,13 @@ def test_tab_offers_commands(user: Processes) -> None:
     assert done.stdout.split() == ["show"], done.stderr
 
 
-def test_the_users_tools_are_checked(user: Processes) -> None:
-    """They import packages of the user that have the names of Replan's rooms."""
-    done = user.starter("worker", "--check", "--tools", "my_tools.py")
+@pytest.mark.parametrize(("tools", "file"), [("my_tools.py", "my_tools.py"), ("workflows.tools", "workflows/tools.py")])
+def test_the_users_tools_are_checked(user: Processes, tools: str, file: str) -> None:
+    """They import packages of the user that have the names of Replan's rooms, or are in one."""
+    done = user.starter("worker", "--check", "--tools", tools)
 
     assert done.returncode == 0, done.stderr
-    assert "order_total  read           my_tools.py:17" in done.stdout
+    assert f"order_total  read           {file}:17" in done.stdout
     assert "1 tool of yours: no mistakes." in done.stdout
 
 
