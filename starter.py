@@ -8,6 +8,7 @@ signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until a command runs, 
 from runtime import process
 
 process.require_packages()
+process.read_secrets()
 
 import sys
 from typing import NoReturn

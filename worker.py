@@ -3,6 +3,7 @@
 from runtime import process
 
 process.require_packages()
+process.read_secrets()
 
 import asyncio
 import os

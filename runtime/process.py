@@ -1,4 +1,4 @@
-"""What concerns the whole process: its packages, the version of Replan, and how it ends.
+"""What concerns the whole process: its packages, its secrets, the version of Replan, and how it ends.
 
 Entry scripts import this module first and call `require_packages()` before they import anything that needs a package.
 """
@@ -16,11 +16,41 @@ def require_packages() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         script = sys.argv[0] or "worker.py"
-        sys.stderr.write(
+        _refuse(
             f"This Python ({sys.executable}) has no {', '.join(missing)}: "
-            f"run `make demo` once, which makes .venv, then `.venv/bin/python {script} ...`.\n"
+            f"run `make demo` once, which makes .venv, then `.venv/bin/python {script} ...`."
         )
-        raise SystemExit(2)
+
+
+SECRETS = (
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "TEMPORAL_API_KEY",
+    "REPLAN_STORE",
+    "REPLAN_NOTIFY",
+    "REPLAN_NOTIFY_SECRET",
+)
+"""The variables for each of which another one may name a file with the value, such as ANTHROPIC_API_KEY_FILE."""
+
+
+def read_secrets() -> None:
+    """Set each variable of SECRETS for which there is a file; end the process with exit code 2 if it cannot be read."""
+    for name in SECRETS:
+        file = os.environ.get(f"{name}_FILE")
+        if not file:
+            continue
+        if os.environ.get(name):
+            _refuse(f"{name} and {name}_FILE are both set: unset one of them.")
+        try:
+            with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # pathlib takes a part of the time of `--help`
+                os.environ[name] = opened.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            _refuse(f"{name}_FILE names {file!r}, which cannot be read ({error}): correct it, or unset it.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    sys.stderr.write(f"{sentence}\n")
+    raise SystemExit(2)
 
 
 def version() -> str:
