@@ -1,4 +1,4 @@
-# The worker, with the starter inside: `docker compose build`. Nothing secret goes into it.
+# The worker, with the command `replan` inside: `docker compose build`. Nothing secret goes into it.
 # Every package is one of requirements/*.txt, checked by its hash, those that build packages too.
 
 FROM python:3.11.14-slim-bookworm AS packages
@@ -7,12 +7,6 @@ RUN python -m venv /opt/replan
 COPY requirements/build.txt requirements/runtime.txt requirements/
 RUN /opt/replan/bin/pip install --no-deps --require-hashes -r requirements/build.txt
 RUN /opt/replan/bin/pip install --no-deps --require-hashes --no-build-isolation -r requirements/runtime.txt
-
-FROM python:3.11.14-slim-bookworm
-RUN useradd --system --uid 10001 --home-dir /var/lib/replan --create-home replan
-ENV PATH=/opt/replan/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 REPLAN_STATE=/var/lib/replan
-WORKDIR /app
-COPY --from=packages /opt/replan /opt/replan
 COPY worker.py starter.py pyproject.toml README.md LICENSE ./
 COPY replan replan
 COPY workflows workflows
@@ -21,8 +15,14 @@ COPY runtime runtime
 COPY client client
 COPY console console
 COPY examples examples
-COPY deploy/healthy.py deploy/
-RUN /opt/replan/bin/pip install --no-deps --no-build-isolation --editable .
-RUN python -m compileall -q .
+COPY maintenance maintenance
+RUN /opt/replan/bin/pip install --no-deps --no-build-isolation .
+
+FROM python:3.11.14-slim-bookworm
+RUN useradd --system --uid 10001 --home-dir /var/lib/replan --create-home replan
+ENV PATH=/opt/replan/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 REPLAN_STATE=/var/lib/replan
+WORKDIR /app
+COPY --from=packages /opt/replan /opt/replan
+COPY examples/documents examples/documents
 USER replan
-CMD ["python", "worker.py"]
+ENTRYPOINT ["replan", "worker"]

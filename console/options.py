@@ -23,7 +23,9 @@ Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON 
 
 @dataclass(frozen=True)
 class Common:
-    queue: Annotated[str, typer.Option(metavar="NAME", help="The task queue that the workers serve.")] = QUEUE
+    queue: Annotated[
+        str, typer.Option(envvar="REPLAN_QUEUE", metavar="NAME", help="The task queue that the workers serve.")
+    ] = QUEUE
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False
     address: Annotated[
         str | None,

@@ -1,9 +1,10 @@
-"""`python deploy/healthy.py`: exit code 0 when the server has heard from a worker on this host of late, else 1.
+"""`python -m replan.healthy [QUEUE]`: exit code 0 when the server has heard from a worker on this host of late, else 1.
 
-It asks with the environment of the worker, for the queue that a worker serves unless it is told another.
+It has the environment of the worker, and so its server and its queue (REPLAN_QUEUE).
 """
 
 import asyncio
+import os
 import socket
 import sys
 import time
@@ -16,8 +17,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from runtime.client import RPC_TIMEOUT, NotConnected, connect
-from runtime.process import leave
-from runtime.settings import DEFAULT_QUEUE
+from runtime.process import leave, read_secrets
+from runtime.settings import DEFAULT_QUEUE, QUEUE_VARIABLE
 
 LATELY_SECONDS = 90.0
 """A poll lasts a minute, and is noted when it begins."""
@@ -51,7 +52,8 @@ def _last_seen(pollers: Iterable[PollerInfo], host: str) -> float | None:
 
 
 if __name__ == "__main__":
-    wrong = asyncio.run(main(*sys.argv[1:] or [DEFAULT_QUEUE]))
+    read_secrets()
+    wrong = asyncio.run(main(*sys.argv[1:2] or [os.environ.get(QUEUE_VARIABLE) or DEFAULT_QUEUE]))
     if wrong:
         sys.stderr.write(f"{wrong}\n")
     leave(1 if wrong else 0)

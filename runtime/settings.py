@@ -15,7 +15,7 @@ from runtime import state_folder
 from runtime.options import HELP, Version
 from workflows.routing import CONTROL
 
-DEFAULT_QUEUE = "replan"
+DEFAULT_QUEUE, QUEUE_VARIABLE = "replan", "REPLAN_QUEUE"
 OTHERS = 0o027
 """The umask: other users read and write nothing, the group writes nothing."""
 EXAMPLES = Path(__file__).parent.parent / "examples" / "documents"
@@ -87,7 +87,7 @@ class Settings:
             help="Who is told when a task waits for a person: JSON is posted there, or is the command's input.",
         ),
     ] = None
-    queue: Annotated[str, typer.Option(help="The task queue to serve.")] = DEFAULT_QUEUE
+    queue: Annotated[str, typer.Option(envvar=QUEUE_VARIABLE, help="The task queue to serve.")] = DEFAULT_QUEUE
     slots: Annotated[int, typer.Option(min=1, help="Calls of tools that run at the same time.")] = 100
     threads: Annotated[int, typer.Option(min=1, help="Of these, calls of tools that are plain functions.")] = 64
     planner: Annotated[

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from tests.deploy.dockerfile import entrypoint
 from tests.processes import ROOT
 
 FILE = ROOT / "docker-compose.yml"
@@ -59,8 +60,9 @@ class Service:
 
     @property
     def runs(self) -> list[str]:
-        """Its command line: the entry point and the command, where the file gives them."""
-        return [str(word) for key in ("entrypoint", "command") for word in self.said.get(key, [])]
+        """Its command line: the entry point, that of our image unless the file gives another, and the command."""
+        given = {"entrypoint": entrypoint()} if "build" in self.said else {}
+        return [str(word) for key in ("entrypoint", "command") for word in {**given, **self.said}.get(key, [])]
 
     @property
     def ends(self) -> bool:

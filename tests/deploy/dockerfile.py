@@ -1,5 +1,6 @@
 """The Dockerfile as data: its stages and their instructions."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -53,6 +54,13 @@ def stages() -> list[Stage]:
         else:
             found[-1].instructions.append(Instruction(word, rest))
     return found
+
+
+def entrypoint() -> list[str]:
+    """What the image runs, before the words of a command."""
+    [said] = stages()[-1].of("ENTRYPOINT")
+    words: list[str] = json.loads(said)
+    return words
 
 
 def sent() -> list[str]:

@@ -153,12 +153,18 @@ def sources(room: str) -> list[Path]:
 
 def test_the_worker_understands_its_command() -> None:
     """`--check` after the very words of the file: every option is one, and the tools load."""
-    command = [sys.executable, *WORKER.runs[1:], "--check"]
+    command = [sys.executable, "-m", *WORKER.runs, "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     folders = dict(zip(WORKER.runs[2::2], WORKER.runs[3::2], strict=True))
 
     assert done.returncode == 0, done.stderr
     assert (ROOT / folders["--documents"]).is_dir()
+
+
+@pytest.mark.parametrize("service", LASTING, ids=named)
+def test_it_cannot_take_the_whole_machine(service: Service) -> None:
+    """What lasts has a limit of memory and of processors."""
+    assert set(service.said["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
 
 
 def test_two_workers_share_one_state_folder() -> None:

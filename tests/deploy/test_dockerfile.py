@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.composition import services
-from tests.deploy.dockerfile import sent, stages
+from tests.deploy.dockerfile import entrypoint, sent, stages
 from tests.processes import ROOT
 from tests.workflows.test_rooms import ROOMS, SCRIPTS
 
@@ -30,14 +30,18 @@ def test_what_is_copied_is_there(source: str) -> None:
 
 
 def test_the_image_has_all_of_the_code() -> None:
-    """Worker and starter with every room but that of the maintainers, and what docker-compose.yml names."""
+    """Every room goes into the wheel that the image installs, and what docker-compose.yml names is copied."""
     worker = services()["worker"]
-    words = [*worker.runs, *worker.said["healthcheck"]["test"]]
-    named = [word for word in words if (ROOT / word).exists()]
-    copied = [source for sources, _ in IMAGE.copies for source in sources]
+    named = [word for word in worker.said["command"] if (ROOT / word).exists()]
 
-    assert {*ROOMS, *SCRIPTS} - set(copied) == {"maintenance"}
-    assert [path for path in named if not any(Path(path).is_relative_to(source) for source in copied)] == []
+    assert {*ROOMS, *SCRIPTS, "examples"} <= {source for one in BUILDERS for given, _ in one.copies for source in given}
+    assert named == [source for sources, _ in IMAGE.copies for source in sources]
+
+
+def test_the_entry_point_is_a_worker() -> None:
+    """A command of the container is options of `replan worker`."""
+    assert entrypoint() == ["replan", "worker"]
+    assert IMAGE.of("CMD") == []
 
 
 def test_the_image_does_not_run_as_root() -> None:
@@ -55,7 +59,7 @@ def test_every_package_is_locked() -> None:
     assert installs
     assert all("--no-deps" in rest for rest in installs)
     assert all(
-        "--require-hashes -r" in rest or rest.endswith("--no-build-isolation --editable .")
+        "--require-hashes -r" in rest or rest.endswith("--no-build-isolation .")
         for rest in [re.sub(r"--no-build-isolation -r", "-r", rest) for rest in installs]
     )
 

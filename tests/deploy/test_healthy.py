@@ -13,9 +13,9 @@ from tests.processes import Processes
 
 
 async def asked(address: str, folder: Path, queue: str) -> tuple[int, str]:
-    """The exit code of the check and what it wrote."""
-    command = [sys.executable, "deploy/healthy.py", queue]
-    done = await asyncio.to_thread(Processes(address, folder).run, command)
+    """The exit code of the check in the environment of a worker of this queue, and what it wrote."""
+    command = [sys.executable, "-m", "replan.healthy"]
+    done = await asyncio.to_thread(Processes(address, folder, {"REPLAN_QUEUE": queue}).run, command)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -2,9 +2,14 @@
 
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
+from runtime.process import SECRETS
 from tests import documentation
 from tests.deploy.composition import Service, services
 from tests.documentation import Line
@@ -23,6 +28,22 @@ def after(line: Line, *words: str) -> str | None:
 def of(text: str) -> Service:
     """The service that an argument names, alone or in `SERVICE:PATH` or `SERVICE=NUMBER`."""
     return services()[re.split("[:=]", text)[0]]
+
+
+def test_the_override_of_the_page_fits_the_file(tmp_path: Path) -> None:
+    """It conforms to the specification, its words are options, and each secret is one that is read and declared."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```yaml\n(services:\n.*?)```", page, flags=re.DOTALL)
+    override = yaml.safe_load(block)
+    (tmp_path / "override.yml").write_text(yaml.safe_dump({**override, "name": "replan"}))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, str(tmp_path / "override.yml")], capture_output=True, text=True, check=False)
+    [(name, said)] = override["services"].items()
+
+    assert done.returncode == 0, done.stdout
+    assert name == WORKER.name and set(said["secrets"]) == set(override["secrets"])
+    assert {variable.removesuffix("_FILE") for variable in said["environment"]} <= {*SECRETS}
+    assert {file.removeprefix("/run/secrets/") for file in said["environment"].values()} == set(said["secrets"])
 
 
 def test_there_are_such_lines() -> None:

@@ -35,9 +35,9 @@ def test_the_server_knows_every_dynamic_setting(stack: Stack) -> None:
 
 
 async def test_the_demo(stack: Stack, figures: list[str]) -> None:
-    """`docker compose exec worker python starter.py --task ...` meets a changed world and completes."""
+    """`docker compose exec worker replan --task ...` meets a changed world and completes."""
     began = time.monotonic()
-    done = await stack.inside(WORKER, "python", "starter.py", "--task", TASK)
+    done = await stack.inside(WORKER, "replan", "--task", TASK)
     figures.append(f"demo: {spoken(time.monotonic() - began)}")
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,7 +53,7 @@ async def test_the_healthcheck_of_the_workers(stack: Stack) -> None:
 
 async def test_the_doctor_finds_nothing_broken(stack: Stack) -> None:
     """Server, namespace, search attributes, workers, store and tools are as they should be."""
-    done = await stack.inside(WORKER, "python", "starter.py", "doctor")
+    done = await stack.inside(WORKER, "replan", "doctor")
 
     assert done.returncode == 0, done.stdout
 
