@@ -18,6 +18,7 @@ from tests.processes import ROOT, Processes
 KEYS = documentation.printed()
 ELSEWHERE = {
     r"make demo": "tests/test_readme.py runs it",
+    r"pip install replan|replan .*": "tests/maintenance/test_installed.py runs what the wheel installs",
     r"make (test(-all|-stack)?|check|clean|pictures|lock|audit|bench)( \S+)?": "minutes, a network, or what runs here",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
     r"(docker|cp) .*": "no container engine runs here: tests/deploy/test_pages.py holds what they name",

@@ -126,7 +126,7 @@ def test_a_running_task_is_not_undone_but_can_be_cancelled_so(served: Rollbacks)
 
     assert (refused.returncode, document(refused)["error"]["code"]) == (1, "still_running")
     assert f"cancel {task} --undo" in document(refused)["error"]["remedy"]
-    told = {"cancel_requested": True, "undo": True, "failing": None, "paused": []}
+    told: dict[str, object] = {"cancel_requested": True, "undo": True, "failing": None, "paused": []}
     assert document(asked) == {"schema": 1, "task_id": task, **told}
     assert (ended.returncode, document(ended)["undo"][0]["done"], served.rows()) == (5, True, 0)
 

@@ -1,6 +1,7 @@
 """The wheel in a fresh environment, beside packages of the user that have the names of Replan's rooms."""
 
 import json
+import re
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -151,13 +152,28 @@ def test_the_users_tools_are_checked(user: Processes, tools: str, file: str) -> 
 
 
 def test_the_demo_is_in_the_wheel(served: Processes) -> None:
-    """The task of README.md ends as in the checkout: one call is rejected, a new plan follows, documents are found."""
-    task = "book a slot for the team at 14:00, then search the documents for refund policy and calculate 18% of 2450"
+    """The task of README.md ends as in the checkout: one call is rejected, and a new plan follows."""
+    [task] = re.findall(r'^replan --task "(.*)"', (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     done = served.starter("--task", task, "--json")
     document = json.loads(done.stdout)
 
     assert (done.returncode, document["status"], document["replans"]) == (0, "completed", 1)
     assert "441" in json.dumps(document["result"])
+
+
+def test_the_documents_of_the_demo_are_in_the_wheel(served: Processes) -> None:
+    """A worker with `--dev` searches them."""
+    done = served.starter("call", "search", '{"query": "refund policy"}')
+
+    assert done.returncode == 0, done.stderr
+    assert "refund-policy.md" in done.stdout
+
+
+def test_a_worker_is_healthy(served: Processes) -> None:
+    """As the container's healthcheck asks."""
+    done = python(served, "-m", "replan.healthy")
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_the_users_tool_is_served(served: Processes) -> None:
