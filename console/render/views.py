@@ -28,6 +28,8 @@ from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
+from client import events
+from client.events import Event, Events
 from client.follow import Silent, Snapshot, View
 from client.problem import Problem
 from client.text import one_line, printable, worker
@@ -153,84 +155,57 @@ def of_problem(problem: Problem) -> str:
     return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
 
 
-class EventsView(View):
+class EventsView(Events):
     """Writes the events of `--jsonl`, which the docstring of this module lists."""
 
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
+        super().__init__(self._write)
         self._common = common
         self._place = {"run_id": run_id, "ui_url": ui_url}
         self._out = out
-        self._began = False
-        self._plans = 0
-        self._written = set[tuple[str, object]]()
-        self._steps = dict[tuple[str, int], tuple[Any, ...]]()
-
-    def see(self, snapshot: Snapshot) -> None:
-        attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
-        if snapshot.outcome.planner:
-            self._report(snapshot.outcome, attempts)
-        for activity, tokens in snapshot.thinking.items():
-            self._once("thinking", (activity, tokens), {"activity": activity, "tokens": tokens})
-
-    def silence(self, who: Silent) -> None:
-        self._write(who, answers=False, queue=self._common.queue)
-
-    def answers(self, who: Silent) -> None:
-        self._write(who, answers=True, queue=self._common.queue)
-
-    def failing(self, task: FailingTask | None) -> None:
-        self._write("workflow_task", fails=task is not None, **(task.document() if task else {}))
-
-    def busy(self, capacity: Capacity | None) -> None:
-        self._write("busy", waits=capacity is not None, **(capacity.model_dump() if capacity else {}))
-
-    def end(self, outcome: Outcome) -> None:
-        self._report(outcome, {})
 
     def close(self, whole: dict[str, Any]) -> None:
         """Write the last event, with the document of `--json`."""
-        self._write("end", document=whole)
+        self._write_line("end", document=whole)
 
-    def _report(self, outcome: Outcome, attempts: dict[str, int]) -> None:
-        if not self._began:
-            self._began = True
-            chosen = {"task_id", "task", "planner", "strategy", "started_at"}
-            self._write("task", **outcome.model_dump(mode="json", include=chosen), **self._place)
-        for revision in [one for one in outcome.revisions if one.number > self._plans]:
-            self._plans = revision.number
-            self._write("plan", **revision.model_dump(mode="json"))
-        for one in outcome.failovers:
-            self._once("failover", (one.planner, one.code), one.model_dump(mode="json"))
-        for compaction in outcome.compactions:
-            self._once("compaction", compaction.turn, compaction.model_dump(mode="json"))
-        for rejection in outcome.rejections:
-            self._once("rejection", rejection.turn, rejection.model_dump(mode="json"))
-        if outcome.waiting:
-            self._once("wait", outcome.waiting, outcome.waiting.model_dump(mode="json"))
-        for pause in outcome.paused:
-            self._once("pause", (pause.activity, pause.since), pause.model_dump(mode="json"))
-        for request in outcome.requests:
-            self._once("request", request.id, request.model_dump(mode="json"))
-            if not request.is_open:
-                self._once("answer", request.id, request.model_dump(mode="json"))
-        for fault in outcome.faults:
-            which = (fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
-            self._once("fault", which, fault.model_dump(mode="json"))
-        for step in outcome.steps:
-            count = attempts.get(step.id, step.attempts)
-            stands, where = (step.status, count, step.kind), (step.id, step.revision)
-            # A step is written again only if something about it has changed.
-            if self._steps.get(where) != stands:
-                self._steps[where] = stands
+    def _write(self, event: Event) -> None:
+        match event:
+            case events.Began(outcome):
+                chosen = {"task_id", "task", "planner", "strategy", "started_at"}
+                self._write_line("task", **outcome.model_dump(mode="json", include=chosen), **self._place)
+            case events.PlanAccepted(plan):
+                self._write_line("plan", **plan.model_dump(mode="json"))
+            case events.StepChanged(step, attempts):
                 shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
-                self._write("step", **shown, attempts=count)
+                self._write_line("step", **shown, attempts=attempts)
+            case events.FaultHappened(fault):
+                self._write_line("fault", **fault.model_dump(mode="json"))
+            case events.PlannerPassedOver(failover):
+                self._write_line("failover", **failover.model_dump(mode="json"))
+            case events.PlannerAwaited(wait):
+                self._write_line("wait", **wait.model_dump(mode="json"))
+            case events.Thinking(activity, tokens):
+                self._write_line("thinking", activity=activity, tokens=tokens)
+            case events.Asked(request):
+                self._write_line("request", **request.model_dump(mode="json"))
+            case events.Answered(request):
+                self._write_line("answer", **request.model_dump(mode="json"))
+            case events.Compacted(compaction):
+                self._write_line("compaction", **compaction.model_dump(mode="json"))
+            case events.ProposalRejected(rejection):
+                self._write_line("rejection", **rejection.model_dump(mode="json"))
+            case events.Silence(who, answers):
+                self._write_line(who, answers=answers, queue=self._common.queue)
+            case events.WorkflowTaskFails(task):
+                self._write_line("workflow_task", fails=task is not None, **(task.document() if task else {}))
+            case events.Paused(pause):
+                self._write_line("pause", **pause.model_dump(mode="json"))
+            case events.WorkerBusy(capacity):
+                self._write_line("busy", waits=capacity is not None, **(capacity.model_dump() if capacity else {}))
+            case events.Ended():
+                pass  # `close` writes it, with what only the console knows
 
-    def _once(self, event: str, which: object, fields: dict[str, Any]) -> None:
-        if (event, which) not in self._written:
-            self._written.add((event, which))
-            self._write(event, **fields)
-
-    def _write(self, event: str, **fields: Any) -> None:
+    def _write_line(self, event: str, **fields: Any) -> None:
         self._out.write(line(event, **fields) + "\n")
         self._out.flush()
 

@@ -439,7 +439,7 @@ def test_the_words_of_a_key_are_those_that_it_may_have(place: str, key: str, wor
 
 def test_every_event_is_explained() -> None:
     """Those that the source writes, by name or by who is silent."""
-    found = [one for name in ("self._write", "self._once", "line") for one in calls(name, "console/render/views.py")]
+    found = [one for name in ("self._write_line", "line") for one in calls(name, "console/render/views.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
 
     assert {row[0] for row in DOCUMENT["event"]} == {*written, *Silent}

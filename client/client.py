@@ -1,0 +1,299 @@
+"""What a program can ask and tell: `Client` starts tasks and finds them, a `TaskHandle` follows and answers one."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Any, Literal, Self
+
+from pydantic import JsonValue
+from temporalio.client import Client as TemporalClient
+
+from client import incidents as resolving
+from client import people, start, tasks, undo
+from client.connection import connected
+from client.effects import TaskEffect
+from client.events import Ended, Event, Events
+from client.follow import Follower, View
+from client.history.fetch import final_outcome
+from client.incidents import Incident
+from client.reset import Fate, ResetResult, reset
+from client.text import QUEUE
+from client.undo import Rollback
+from client.workers import list_effects
+from runtime.payloads import FailureConverter, PayloadConverter
+from workflows.agent import AgentWorkflow
+from workflows.budget import Limits
+from workflows.outcome import Outcome
+from workflows.people import Choice, HumanRequest
+from workflows.plan import Step
+from workflows.resolving import Resolved
+from workflows.task import Task, TaskStatus
+
+OnEscalation = Literal["wait", "end", "undo"]
+
+
+class TaskNotCompleted(Exception):
+    """A task ended, and was not completed; `outcome` says how it ended, and why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"Task {outcome.task_id!r} is {outcome.status}: {outcome.reason or 'without a reason'}")
+        self.outcome = outcome
+
+
+class TaskFailed(TaskNotCompleted):
+    """The planner gave up, a person ended the task, or its plan was refused."""
+
+
+class TaskEscalated(TaskNotCompleted):
+    """It needed a person, and nobody was asked or nobody answered."""
+
+
+class TaskOverBudget(TaskNotCompleted):
+    """A limit of the task was reached."""
+
+
+class TaskCancelled(TaskNotCompleted):
+    """Somebody asked it to stop."""
+
+
+_ENDED: Mapping[TaskStatus, type[TaskNotCompleted]] = {
+    TaskStatus.FAILED: TaskFailed,
+    TaskStatus.ESCALATED: TaskEscalated,
+    TaskStatus.OVER_BUDGET: TaskOverBudget,
+    TaskStatus.CANCELLED: TaskCancelled,
+}
+
+
+class TaskHandle:
+    """One task, whether it runs or has ended."""
+
+    def __init__(self, temporal: TemporalClient, id: str) -> None:
+        """`Client.start` and `Client.task` make it; `temporal` is a client with Replan's data converter."""
+        self.id = id
+        self._temporal = temporal
+
+    @property
+    def _handle(self) -> tasks.Handle:
+        return self._temporal.get_workflow_handle_for(AgentWorkflow.run, self.id)  # its newest run
+
+    async def follow(self) -> AsyncIterator[Event]:
+        """Yield what happens to the task until it ends, across restarts of workers and server; the last is `Ended`.
+
+        A task that waits for a person goes on being followed.
+
+        Raises:
+            Problem: the server does not know the task any more.
+        """
+        told = asyncio.Queue[Event | None]()
+        following = asyncio.create_task(Follower(self._temporal, self._handle, Events(told.put_nowait)).to_the_end())
+        following.add_done_callback(lambda _: told.put_nowait(None))
+        try:
+            while (event := await told.get()) is not None:
+                yield event
+            following.result()
+        finally:
+            following.cancel()
+
+    async def result(self) -> Outcome:
+        """Wait for the end of the task, and return its Outcome.
+
+        Raises:
+            TaskNotCompleted: it failed, escalated, went over its budget or was cancelled; `outcome` has the Outcome.
+        """
+        outcome = await final_outcome(self._temporal, self._handle)
+        if ended := _ENDED.get(outcome.status):
+            raise ended(outcome)
+        return outcome
+
+    async def requests(self) -> list[HumanRequest]:
+        """What the task asks of people now, the oldest first."""
+        return await people.open_requests(self._handle)
+
+    async def answer(
+        self,
+        choice: Choice | str,
+        *,
+        request: HumanRequest | str | None = None,
+        by: str | None = None,
+        **given: JsonValue,
+    ) -> str | None:
+        """Answer a request, as the console's `answer`; returns what the task said, None if a result is being checked.
+
+        `request` is the request, or its id; it may be left out if only one is open. An approval and an edit need the
+        HumanRequest itself, or `call`, the code of the call that was seen. `given` is what the answer has beside that:
+        `reason`, `hint`, `args`, `result`, `text` or `undo`.
+
+        Raises:
+            Problem: the task does not accept the answer, or no worker took it in time.
+            ValueError: there is no such choice.
+        """
+        chosen = Choice(choice)
+        named: dict[str, Any] = {}
+        if isinstance(request, HumanRequest):
+            named = people.reference_to(request, chosen)
+        elif request is not None:
+            named = {"request": request}
+        who = {} if by is None else {"by": by}
+        return await people.answer(self._handle, chosen, **{**named, **who, **given})
+
+    async def extend(
+        self, *, tool_calls: int = 0, replans: int = 0, tokens: int = 0, usd: float = 0.0, by: str | None = None
+    ) -> str | None:
+        """Give the task more than its limits; returns the new limits in words.
+
+        Raises:
+            Problem: the task has ended, or has no such limit.
+        """
+        given: dict[str, Any] = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "by": by}
+        return await people.answer(self._handle, Choice.EXTEND, **{name: one for name, one in given.items() if one})
+
+    async def cancel(self, *, undo: bool = False) -> None:
+        """Ask the task to stop; finished steps stay, or with `undo` are undone before it ends.
+
+        Raises:
+            Problem: the task has ended already, or cannot stop because its workflow task fails.
+        """
+        if found := await _cancel(self._temporal, self._handle, undo=undo):
+            raise found.problem()
+
+    async def undo(self) -> Rollback:
+        """Undo the effects of the ended task, the newest first, and wait for it; nothing is undone twice.
+
+        Raises:
+            Problem: the task runs, or no worker answers for it.
+        """
+        return await undo.undo(self._temporal, self._handle, View(), is_attended=False)
+
+    async def reset(self, to: str, *, reason: str = "", fate: Fate | None = None) -> ResetResult:
+        """Start a new run of the task from just before its step `to`.
+
+        `fate` says what becomes of effects after that step that are applied: undone, or kept.
+
+        Raises:
+            Problem: there is no such step, or an effect could be applied twice and `fate` is None.
+        """
+        why = reason or f"reset to {to}"
+        return await reset(self._temporal, self._handle, to=to, reason=why, fate=fate, view=View(), is_attended=False)
+
+    async def effects(self) -> list[TaskEffect]:
+        """What the task changed in the world or may have changed, with keys; a worker reads its ledgers for it.
+
+        Raises:
+            Problem: no worker answers.
+        """
+        return list((await list_effects(self._temporal, self._handle)).effects)
+
+
+_cancel = undo.cancel
+
+
+class Client:
+    """Starts tasks on Replan's workers, and finds them again."""
+
+    def __init__(self, temporal: TemporalClient, *, queue: str = QUEUE) -> None:
+        """Use a connection to Temporal; `queue` is the task queue that Replan's workers serve.
+
+        The payload codec of its data converter is kept.
+        """
+        config = temporal.config()
+        config["data_converter"] = dataclasses.replace(
+            config["data_converter"],
+            payload_converter_class=PayloadConverter,
+            failure_converter_class=FailureConverter,
+        )
+        self.temporal = TemporalClient(**config)
+        self.queue = queue
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        profile: str | None = None,
+        queue: str = QUEUE,
+    ) -> Self:
+        """Connect to a Temporal server; what is not given comes from TEMPORAL_ADDRESS and the like, or a profile.
+
+        Raises:
+            Problem: no server answers there, or the environment or the profile cannot be used.
+        """
+        return cls(await connected(address, namespace, profile), queue=queue)
+
+    async def start(
+        self,
+        task: str | Task,
+        *,
+        id: str | None = None,
+        again: bool = False,
+        plan: Collection[Step] | None = None,
+        limits: Limits | None = None,
+        on_escalation: OnEscalation | None = None,
+        **options: Any,
+    ) -> TaskHandle:
+        """Start a task; if it runs already under this id with the same content, return that one.
+
+        `options` are further fields of Task. With `again`, an id may be used again whose task has ended.
+
+        Raises:
+            Problem: the id belongs to a task that has ended, or to a running one that was asked something else.
+            pydantic.ValidationError: a value is not valid.
+        """
+        wanted = task if isinstance(task, Task) else Task(text=task)
+        given: dict[str, Any] = {"plan": plan, "limits": limits, "on_escalation": on_escalation, **options}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        wanted = Task.model_validate({**dict(wanted), **chosen})
+        start.check(id, detach=True, dry_run=False)
+        handle = await start.start(self.temporal, wanted, id=id, queue=self.queue, again=again)
+        return TaskHandle(self.temporal, handle.id)
+
+    async def run(self, task: str | Task, **options: Any) -> Outcome:
+        """Start a task, wait for its end, and return its Outcome; the options are those of `start`.
+
+        Raises:
+            TaskNotCompleted: it failed, escalated, went over its budget or was cancelled.
+            Problem: it cannot be started.
+        """
+        return await (await self.start(task, **options)).result()
+
+    async def task(self, id: str | None = None) -> TaskHandle:
+        """The task with this id, else the only one whose id begins with it; without an id, the one started last.
+
+        Raises:
+            Problem: there is no such task, or more than one.
+        """
+        return TaskHandle(self.temporal, (await tasks.find_task(self.temporal, id)).id)
+
+    async def incidents(self) -> list[Incident]:
+        """The causes for which tasks wait for a person, that of the most tasks first.
+
+        Raises:
+            Problem: the namespace lacks the search attribute by which they are found.
+        """
+        return await resolving.find_incidents(self.temporal)
+
+    async def resolve(self, cause: str, *, by: str | None = None, note: str = "") -> Resolved:
+        """Say that the cause of an incident is repaired: one task tries it first, then all others go on.
+
+        Raises:
+            Problem: no task waits because of it, or no worker runs.
+        """
+        who = people.login_name() if by is None else by
+        running = await resolving.resolve(self.temporal, cause, self.queue, by=who, note=note)
+        done = Resolved(cause=cause)
+        async for now in resolving.follow_resolution(self.temporal, running):
+            done = now
+        return done
+
+
+__all__ = [
+    "Client",
+    "Ended",
+    "Event",
+    "TaskCancelled",
+    "TaskEscalated",
+    "TaskFailed",
+    "TaskHandle",
+    "TaskNotCompleted",
+    "TaskOverBudget",
+]

@@ -1,0 +1,207 @@
+"""What happens to a followed task, as typed events.
+
+A task is read every quarter of a second, so a status that lasts shorter may be missed.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+from client.follow import Silent, Snapshot, View
+from client.workflow_task import FailingTask
+from workflows.inspect import Capacity
+from workflows.outcome import Outcome, OutcomeStep
+from workflows.people import HumanRequest
+from workflows.record import Compaction, Failover, FaultRecord, Pause, PlannerWait, Rejection, Revision
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a task."""
+
+
+@dataclass(frozen=True)
+class Began(Event):
+    """A worker has taken the task up."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class PlanAccepted(Event):
+    """A plan was accepted."""
+
+    plan: Revision
+
+
+@dataclass(frozen=True)
+class StepChanged(Event):
+    """The status, the attempts or the kind of a step changed."""
+
+    step: OutcomeStep
+    attempts: int
+    """The number of the attempt that runs, or of all that were made."""
+
+
+@dataclass(frozen=True)
+class FaultHappened(Event):
+    """A step met a fault; its `decision` says what follows."""
+
+    fault: FaultRecord
+
+
+@dataclass(frozen=True)
+class PlannerPassedOver(Event):
+    """A planner could not be used, and the next one is asked."""
+
+    failover: Failover
+
+
+@dataclass(frozen=True)
+class PlannerAwaited(Event):
+    """The task waits for its planner."""
+
+    wait: PlannerWait
+
+
+@dataclass(frozen=True)
+class Thinking(Event):
+    """A model replies."""
+
+    activity: str
+    """The id of the activity that asks it."""
+    tokens: int
+    """The tokens of the reply that have come, estimated."""
+
+
+@dataclass(frozen=True)
+class Paused(Event):
+    """An operator has paused a step, another activity, or the task."""
+
+    pause: Pause
+
+
+@dataclass(frozen=True)
+class Asked(Event):
+    """The task asks a person."""
+
+    request: HumanRequest
+
+
+@dataclass(frozen=True)
+class Answered(Event):
+    """A request was answered, or closed without an answer."""
+
+    request: HumanRequest
+
+
+@dataclass(frozen=True)
+class Compacted(Event):
+    """The oldest turns of the conversation with the model were summarised."""
+
+    compaction: Compaction
+
+
+@dataclass(frozen=True)
+class ProposalRejected(Event):
+    """Replan rejected a proposal of the planner."""
+
+    rejection: Rejection
+
+
+@dataclass(frozen=True)
+class Silence(Event):
+    """No worker, or no server, answers, or does so again."""
+
+    who: Silent
+    answers: bool
+
+
+@dataclass(frozen=True)
+class WorkflowTaskFails(Event):
+    """The workflow task of the task fails, or with None no longer fails."""
+
+    failing: FailingTask | None
+
+
+@dataclass(frozen=True)
+class WorkerBusy(Event):
+    """A step waits because all slots of the worker are in use, or with None no step waits any more."""
+
+    capacity: Capacity | None
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """The task has ended; this is the last event."""
+
+    outcome: Outcome
+
+
+class Events(View):
+    """Calls `tell` with each event of a followed task, once."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self._tell = tell
+        self._began = False
+        self._plans = 0
+        self._told = set[Hashable]()
+        self._steps = dict[tuple[str, int], Hashable]()
+
+    def see(self, snapshot: Snapshot) -> None:
+        attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
+        if snapshot.outcome.planner:
+            self._report(snapshot.outcome, attempts)
+        for activity, tokens in snapshot.thinking.items():
+            self._once(("thinking", activity, tokens), Thinking(activity, tokens))
+
+    def silence(self, who: Silent) -> None:
+        self._tell(Silence(who, answers=False))
+
+    def answers(self, who: Silent) -> None:
+        self._tell(Silence(who, answers=True))
+
+    def failing(self, task: FailingTask | None) -> None:
+        self._tell(WorkflowTaskFails(task))
+
+    def busy(self, capacity: Capacity | None) -> None:
+        self._tell(WorkerBusy(capacity))
+
+    def end(self, outcome: Outcome) -> None:
+        self._report(outcome, {})
+        self._tell(Ended(outcome))
+
+    def _report(self, outcome: Outcome, attempts: Mapping[str, int]) -> None:
+        if not self._began:
+            self._began = True
+            self._tell(Began(outcome))
+        for revision in [one for one in outcome.revisions if one.number > self._plans]:
+            self._plans = revision.number
+            self._tell(PlanAccepted(revision))
+        for failover in outcome.failovers:
+            self._once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
+        for compaction in outcome.compactions:
+            self._once(("compaction", compaction.turn), Compacted(compaction))
+        for rejection in outcome.rejections:
+            self._once(("rejection", rejection.turn), ProposalRejected(rejection))
+        if outcome.waiting:
+            self._once(("wait", outcome.waiting), PlannerAwaited(outcome.waiting))
+        for pause in outcome.paused:
+            self._once(("pause", pause.activity, pause.since), Paused(pause))
+        for request in outcome.requests:
+            self._once(("request", request.id), Asked(request))
+            if not request.is_open:
+                self._once(("answer", request.id), Answered(request))
+        for fault in outcome.faults:
+            which = ("fault", fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
+            self._once(which, FaultHappened(fault))
+        for step in outcome.steps:
+            count = attempts.get(step.id, step.attempts)
+            stands, where = (step.status, count, step.kind), (step.id, step.revision)
+            if self._steps.get(where) != stands:
+                self._steps[where] = stands
+                self._tell(StepChanged(step, count))
+
+    def _once(self, which: Hashable, event: Event) -> None:
+        if which not in self._told:
+            self._told.add(which)
+            self._tell(event)

@@ -1,0 +1,1 @@
+"""Tests of what a program can ask and tell."""

@@ -1,0 +1,215 @@
+"""A program starts tasks, follows them, answers them, and is told how they ended, on a real server."""
+
+import base64
+import dataclasses
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter, PayloadCodec
+
+from activities.toolbox.declare.kind import Kind
+from client.client import Client, TaskCancelled, TaskEscalated, TaskFailed, TaskNotCompleted, TaskOverBudget
+from client.events import Answered, Asked, Began, Ended, Event, PlanAccepted, StepChanged
+from client.problem import Problem
+from replan import Key, NeedsPerson, Tool, tool
+from runtime.dev_server import DevServer
+from tests.harness import DONE, Stage, plan, staged, step
+from workflows.budget import Limits
+from workflows.plan import Answer, GiveUp, NewSteps
+from workflows.record import StepStatus
+from workflows.situation import Situation
+from workflows.task import Task, TaskStatus
+
+
+class Amount(BaseModel):
+    """What is paid."""
+
+    amount: int = 0
+
+
+class Receipt(BaseModel):
+    """That it was paid."""
+
+    id: int
+
+
+@tool.keyed(approve="args.amount > 500")
+async def charge(args: Amount, key: Key) -> Receipt:
+    """Charge a card."""
+    return Receipt(id=args.amount)
+
+
+@tool.read
+async def shut(args: Amount) -> Receipt:
+    """Need a person."""
+    raise NeedsPerson("The door is shut.")
+
+
+class ByText:
+    """Plans what the task says: a planner that many tests share."""
+
+    name = "by_text"
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | GiveUp:
+        """Do what the text names."""
+        if situation.text == "give up":
+            return GiveUp(reason="There is no way.")
+        if situation.records:
+            return DONE
+        word, _, number = situation.text.partition(" ")
+        return plan(step("shut", "shut")) if word == "shut" else paying(int(number))
+
+
+def paying(amount: int) -> NewSteps:
+    """A plan of one payment."""
+    return plan(step("paid", "charge", amount=amount))
+
+
+TOOLS: list[Tool[..., Any]] = [charge, shut]
+
+
+@pytest.fixture(scope="module")
+async def stage(client: TemporalClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """A worker."""
+    async with staged(client, tmp_path_factory.mktemp("client"), TOOLS, ByText()) as running:
+        yield running
+
+
+@pytest.fixture
+async def replan(server: DevServer, stage: Stage) -> Client:
+    """The client of a program."""
+    return await Client.connect(server.address, queue=stage.queue)
+
+
+async def test_a_task_is_run(replan: Client) -> None:
+    """One line for a program that only wants the outcome."""
+    done = await replan.run("pay 40")
+
+    assert (done.status, done.result, done.steps[0].result) == (TaskStatus.COMPLETED, "done", {"id": 40})
+
+
+async def test_what_happens_is_followed_as_typed_events(replan: Client) -> None:
+    """From the plan over a question, which the program answers, to the end."""
+    task = await replan.start("pay 900", on_escalation="wait")
+    seen = list[Event]()
+    async for event in task.follow():
+        seen.append(event)
+        if isinstance(event, Asked):
+            assert event.request.call is not None and event.request.call.args == {"amount": 900}
+            await task.answer("approve", request=event.request, by="a program")
+    statuses = [event.step.status for event in seen if isinstance(event, StepChanged)]
+
+    told = [type(event) for event in seen if isinstance(event, Began | PlanAccepted | Asked | Answered | Ended)]
+    assert told == [Began, PlanAccepted, Asked, Answered, Ended]
+    assert statuses[-1] is StepStatus.COMPLETED
+    assert isinstance(seen[-1], Ended) and seen[-1].outcome.status is TaskStatus.COMPLETED
+    assert await task.requests() == []
+
+
+ENDS: Iterable[tuple[str, type[TaskNotCompleted], Limits]] = (
+    ("give up", TaskFailed, Limits()),
+    ("shut", TaskEscalated, Limits()),
+    ("pay 900", TaskEscalated, Limits()),
+)
+
+
+@pytest.mark.parametrize(("text", "kind", "limits"), ENDS)
+async def test_a_task_that_is_not_completed_is_a_typed_exception(
+    replan: Client, text: str, kind: type[TaskNotCompleted], limits: Limits
+) -> None:
+    """It carries the outcome, and says what happened."""
+    with pytest.raises(kind) as raised:
+        await replan.run(text, limits=limits)
+
+    outcome = raised.value.outcome
+    assert str(raised.value) == f"Task {outcome.task_id!r} is {outcome.status}: {outcome.reason}"
+
+
+async def test_a_limit_and_a_cancel_have_exceptions_of_their_own(replan: Client) -> None:
+    """A task that waits for a person is stopped; one may be given more."""
+    task = await replan.start("shut", on_escalation="wait")
+    await asked(task.follow())
+    assert await task.extend(tool_calls=5) == "tool_calls 105"
+    await task.cancel()
+    with pytest.raises(TaskCancelled):
+        await task.result()
+    with pytest.raises(TaskOverBudget):
+        await replan.run("shut", on_escalation="wait", limits=Limits(deadline=1))
+    with pytest.raises(Problem, match="has ended"):
+        await task.answer("skip")
+
+
+async def test_to_start_is_idempotent_by_id(replan: Client) -> None:
+    """The same content joins the task, another is refused, an ended one needs `again`."""
+    first = await replan.start("shut", id="same", on_escalation="wait")
+    second = await replan.start("shut", id="same", on_escalation="wait")
+    assert (first.id, second.id) == ("same", "same")
+    with pytest.raises(Problem, match="was asked something else"):
+        await replan.start("pay 7", id="same")
+    await first.cancel()
+    with pytest.raises(TaskCancelled):
+        await second.result()
+    with pytest.raises(Problem, match="has ended already"):
+        await replan.start("pay 7", id="same")
+    done = await (await replan.start("pay 7", id="same", again=True)).result()
+
+    assert done.steps[0].result == {"id": 7}
+    assert (await replan.task("same")).id == "same"
+    with pytest.raises(Problem, match="no task 'nobody'"):
+        await replan.task("nobody")
+    with pytest.raises(Problem, match="cannot be an id"):
+        await replan.start("pay 7", id=" ")
+
+
+async def test_a_task_is_a_model_or_a_text_with_options(replan: Client) -> None:
+    """The fields of Task are the options; a wrong value says which."""
+    done = await replan.run(Task(text="by hand", plan=(step("paid", "charge", amount=3),)), limits=Limits(tool_calls=9))
+    with pytest.raises(ValueError, match="on_escalation"):
+        await replan.start("pay 1", on_escalation="shout")  # type: ignore[arg-type]
+
+    assert (done.task, done.steps[0].result) == ("by hand", {"id": 3})
+
+
+class Reversing(PayloadCodec):
+    """Hides values, as an encrypting codec does."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Reverse."""
+        return [
+            Payload(metadata={"encoding": b"reversed"}, data=base64.b64encode(one.SerializeToString())[::-1])
+            for one in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Reverse again."""
+        return [
+            Payload.FromString(base64.b64decode(one.data[::-1])) if one.metadata["encoding"] == b"reversed" else one
+            for one in payloads
+        ]
+
+
+async def test_the_codec_of_a_connection_is_kept(server: DevServer, client: TemporalClient, tmp_path: Path) -> None:
+    """A program brings its own connection; what it encrypts, a worker with the same codec reads."""
+    codec = Reversing()
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(config["data_converter"], payload_codec=codec)
+    theirs = await TemporalClient.connect(
+        server.address, data_converter=dataclasses.replace(DataConverter.default, payload_codec=codec)
+    )
+    async with staged(TemporalClient(**config), tmp_path, TOOLS, ByText()) as stage:
+        done = await Client(theirs, queue=stage.queue).run("pay 40")
+
+    assert done.steps[0].result == {"id": 40}
+
+
+async def asked(events: AsyncIterator[Event]) -> Asked:
+    """The first question."""
+    async for event in events:
+        if isinstance(event, Asked):
+            return event
+    raise AssertionError("it asked nothing")
