@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import JsonValue
@@ -12,10 +12,12 @@ from client import incidents as resolving
 from client import people, start, tasks, undo
 from client.connection import connected
 from client.effects import TaskEffect
-from client.events import Ended, Event, Events
+from client.events import Ended, Events, TaskEvent
+from client.explain.explanation import Explanation, explain_task
 from client.follow import Follower, View
-from client.history.fetch import final_outcome
+from client.history.fetch import fetch_history, final_outcome
 from client.incidents import Incident
+from client.listing import Listed, list_tasks, status_named
 from client.reset import Fate, ResetResult, reset
 from client.text import QUEUE
 from client.undo import Rollback
@@ -76,7 +78,7 @@ class TaskHandle:
     def _handle(self) -> tasks.Handle:
         return self._temporal.get_workflow_handle_for(AgentWorkflow.run, self.id)  # its newest run
 
-    async def follow(self) -> AsyncIterator[Event]:
+    async def follow(self) -> AsyncIterator[TaskEvent]:
         """Yield what happens to the task until it ends, across restarts of workers and server; the last is `Ended`.
 
         A task that waits for a person goes on being followed.
@@ -84,7 +86,7 @@ class TaskHandle:
         Raises:
             Problem: the server does not know the task any more.
         """
-        told = asyncio.Queue[Event | None]()
+        told = asyncio.Queue[TaskEvent | None]()
         following = asyncio.create_task(Follower(self._temporal, self._handle, Events(told.put_nowait)).to_the_end())
         following.add_done_callback(lambda _: told.put_nowait(None))
         try:
@@ -105,7 +107,7 @@ class TaskHandle:
             raise ended(outcome)
         return outcome
 
-    async def requests(self) -> list[HumanRequest]:
+    async def requests(self) -> Sequence[HumanRequest]:
         """What the task asks of people now, the oldest first."""
         return await people.open_requests(self._handle)
 
@@ -175,13 +177,17 @@ class TaskHandle:
         why = reason or f"reset to {to}"
         return await reset(self._temporal, self._handle, to=to, reason=why, fate=fate, view=View(), is_attended=False)
 
-    async def effects(self) -> list[TaskEffect]:
+    async def explain(self) -> Explanation:
+        """Why the task did what it did, from its history alone; no worker is asked."""
+        return explain_task(await fetch_history(self._temporal, self._handle))
+
+    async def effects(self) -> Sequence[TaskEffect]:
         """What the task changed in the world or may have changed, with keys; a worker reads its ledgers for it.
 
         Raises:
             Problem: no worker answers.
         """
-        return list((await list_effects(self._temporal, self._handle)).effects)
+        return (await list_effects(self._temporal, self._handle)).effects
 
 
 _cancel = undo.cancel
@@ -264,7 +270,20 @@ class Client:
         """
         return TaskHandle(self.temporal, (await tasks.find_task(self.temporal, id)).id)
 
-    async def incidents(self) -> list[Incident]:
+    async def list(
+        self, *, status: TaskStatus | str | None = None, query: str | None = None, limit: int = 20
+    ) -> Sequence[Listed]:
+        """The newest tasks, newest first; with the status `waiting`, those that have waited longest come first.
+
+        `query` is a list filter of Temporal.
+
+        Raises:
+            Problem: there is no such status, or the server rejects the query.
+        """
+        wanted = status_named(status)
+        return (await list_tasks(self.temporal, status=wanted, query=query, limit=limit)).tasks
+
+    async def incidents(self) -> Sequence[Incident]:
         """The causes for which tasks wait for a person, that of the most tasks first.
 
         Raises:
@@ -289,9 +308,9 @@ class Client:
 __all__ = [
     "Client",
     "Ended",
-    "Event",
     "TaskCancelled",
     "TaskEscalated",
+    "TaskEvent",
     "TaskFailed",
     "TaskHandle",
     "TaskNotCompleted",

@@ -15,26 +15,26 @@ from workflows.record import Compaction, Failover, FaultRecord, Pause, PlannerWa
 
 
 @dataclass(frozen=True)
-class Event:
+class TaskEvent:
     """Something that happened to a task."""
 
 
 @dataclass(frozen=True)
-class Began(Event):
+class Began(TaskEvent):
     """A worker has taken the task up."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True)
-class PlanAccepted(Event):
+class PlanAccepted(TaskEvent):
     """A plan was accepted."""
 
     plan: Revision
 
 
 @dataclass(frozen=True)
-class StepChanged(Event):
+class StepChanged(TaskEvent):
     """The status, the attempts or the kind of a step changed."""
 
     step: OutcomeStep
@@ -43,28 +43,28 @@ class StepChanged(Event):
 
 
 @dataclass(frozen=True)
-class FaultHappened(Event):
+class FaultHappened(TaskEvent):
     """A step met a fault; its `decision` says what follows."""
 
     fault: FaultRecord
 
 
 @dataclass(frozen=True)
-class PlannerPassedOver(Event):
+class PlannerPassedOver(TaskEvent):
     """A planner could not be used, and the next one is asked."""
 
     failover: Failover
 
 
 @dataclass(frozen=True)
-class PlannerAwaited(Event):
+class PlannerAwaited(TaskEvent):
     """The task waits for its planner."""
 
     wait: PlannerWait
 
 
 @dataclass(frozen=True)
-class Thinking(Event):
+class Thinking(TaskEvent):
     """A model replies."""
 
     activity: str
@@ -74,42 +74,42 @@ class Thinking(Event):
 
 
 @dataclass(frozen=True)
-class Paused(Event):
+class Paused(TaskEvent):
     """An operator has paused a step, another activity, or the task."""
 
     pause: Pause
 
 
 @dataclass(frozen=True)
-class Asked(Event):
+class PersonAsked(TaskEvent):
     """The task asks a person."""
 
     request: HumanRequest
 
 
 @dataclass(frozen=True)
-class Answered(Event):
+class PersonAnswered(TaskEvent):
     """A request was answered, or closed without an answer."""
 
     request: HumanRequest
 
 
 @dataclass(frozen=True)
-class Compacted(Event):
+class Compacted(TaskEvent):
     """The oldest turns of the conversation with the model were summarised."""
 
     compaction: Compaction
 
 
 @dataclass(frozen=True)
-class ProposalRejected(Event):
+class ProposalRejected(TaskEvent):
     """Replan rejected a proposal of the planner."""
 
     rejection: Rejection
 
 
 @dataclass(frozen=True)
-class Silence(Event):
+class Silence(TaskEvent):
     """No worker, or no server, answers, or does so again."""
 
     who: Silent
@@ -117,21 +117,21 @@ class Silence(Event):
 
 
 @dataclass(frozen=True)
-class WorkflowTaskFails(Event):
+class WorkflowTaskFails(TaskEvent):
     """The workflow task of the task fails, or with None no longer fails."""
 
     failing: FailingTask | None
 
 
 @dataclass(frozen=True)
-class WorkerBusy(Event):
+class WorkerBusy(TaskEvent):
     """A step waits because all slots of the worker are in use, or with None no step waits any more."""
 
     capacity: Capacity | None
 
 
 @dataclass(frozen=True)
-class Ended(Event):
+class Ended(TaskEvent):
     """The task has ended; this is the last event."""
 
     outcome: Outcome
@@ -140,7 +140,7 @@ class Ended(Event):
 class Events(View):
     """Calls `tell` with each event of a followed task, once."""
 
-    def __init__(self, tell: Callable[[Event], None]) -> None:
+    def __init__(self, tell: Callable[[TaskEvent], None]) -> None:
         self._tell = tell
         self._began = False
         self._plans = 0
@@ -188,9 +188,9 @@ class Events(View):
         for pause in outcome.paused:
             self._once(("pause", pause.activity, pause.since), Paused(pause))
         for request in outcome.requests:
-            self._once(("request", request.id), Asked(request))
+            self._once(("request", request.id), PersonAsked(request))
             if not request.is_open:
-                self._once(("answer", request.id), Answered(request))
+                self._once(("answer", request.id), PersonAnswered(request))
         for fault in outcome.faults:
             which = ("fault", fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
             self._once(which, FaultHappened(fault))
@@ -201,7 +201,7 @@ class Events(View):
                 self._steps[where] = stands
                 self._tell(StepChanged(step, count))
 
-    def _once(self, which: Hashable, event: Event) -> None:
+    def _once(self, which: Hashable, event: TaskEvent) -> None:
         if which not in self._told:
             self._told.add(which)
             self._tell(event)

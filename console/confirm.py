@@ -10,10 +10,10 @@ import typer
 from temporalio.client import Client
 
 from client import tasks
+from client.explain.words import moment
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import cut, one_line, starter
-from console.explain.words import moment
 from console.options import Common
 from console.render.terminal import print_lines
 

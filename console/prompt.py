@@ -13,9 +13,10 @@ from client import people
 from client.follow import Snapshot
 from client.problem import Problem
 from client.text import cut, one_line, printable, starter
+from client.wording import count
 from console import answers
 from console.options import Common
-from console.render import requests, tree
+from console.render import requests
 from console.render.live import LiveView
 from console.render.terminal import wrap
 from workflows.outcome import Outcome
@@ -174,7 +175,7 @@ class PromptView(LiveView):
             return [*self._said, *([VOID] if self._is_void else [])]
         lines: list[str] = [requests.asked_line(self._shown, with_numbers=answers.are_numbered(self._shown))]
         lines += self._call_rows(self._shown, width, height - ROOM_BESIDE_CALL)
-        lines += [f"    {tree.count(self._waiting, 'more request')} after it."] if self._waiting else []
+        lines += [f"    {count(self._waiting, 'more request')} after it."] if self._waiting else []
         lines += self._said
         if self._sending or self._is_void:
             return [*lines, *([VOID] if self._is_void else [])]

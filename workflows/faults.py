@@ -55,7 +55,7 @@ class Quadrant(StrEnum):
         return self in (Quadrant.TRANSIENT_SEMANTIC, Quadrant.PERSISTENT_SEMANTIC)
 
 
-# A new code also needs its quadrant in `_CODES`, its remedy in `console.explain.remedies` and in docs/errors.md, and
+# A new code also needs its quadrant in `_CODES`, its remedy in `client.explain.remedies` and in docs/errors.md, and
 # something that produces it, such as a row of a table in `activities/borders`. Tests name what is missing.
 class Code(StrEnum):
     """How a call failed; each code belongs to one quadrant (`QUADRANT`)."""

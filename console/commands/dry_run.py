@@ -8,12 +8,12 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from client.text import cut, one_line
+from client.wording import count
 from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common
 from console.render import document
 from console.render.terminal import print_lines
-from console.render.tree import count
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry
 from workflows.outcome import Ending, unasked

@@ -8,12 +8,12 @@ import typer
 from temporalio.client import Client
 
 from client import tasks
+from client.explain import explanation
 from client.history import fetch
 from client.tasks import Handle
 from console.exits import Exit
-from console.explain import explanation, page
 from console.options import Common, TaskId
-from console.render import document
+from console.render import document, page
 
 
 async def explain_command(

@@ -10,12 +10,12 @@ from temporalio.client import Client, WorkflowHistory
 
 from client import export as exporting
 from client import tasks
+from client.explain import explanation
 from client.export import Export
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable
 from console.exits import Exit
-from console.explain import explanation
 from console.options import Common, TaskId
 from console.render import document
 

@@ -1,46 +1,29 @@
 """`list`: the tasks, as the server knows them; no worker is asked."""
 
-import asyncio
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict
 from rich.cells import cell_len, set_cell_size
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.failure.v1 import Failure
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
 
-from client import people
-from client import tasks as finding
-from client.connection import ui_url
-from client.pauses import pauses
-from client.problem import Problem
+from client.explain.words import moment
+from client.listing import Listed, list_tasks, status_named
 from client.text import cut, one_line, starter
-from client.workflow_task import FailingTask, failing
+from client.wording import pause_words, suggested
 from console.exits import Exit
-from console.explain.words import moment
 from console.options import Common
 from console.render import document, requests
-from console.render.tree import pause_words
-from workflows import attributes
 from workflows.commands import STARTER
 from workflows.details import SIGNS
-from workflows.faults import Code
-from workflows.outcome import Outcome
-from workflows.people import HumanRequest
-from workflows.plan import nearest
-from workflows.record import Pause, StepStatus
-from workflows.task import UNREADABLE, Task, TaskStatus
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
 GAP = "  "
-MAX_WAITING = 1000
-"""Of more waiting tasks than this, `list --status waiting` looks at the newest."""
 MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
@@ -58,30 +41,6 @@ async def list_command(
 ) -> int:
     wanted = status_named(status)
     return await tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
-
-
-class Listed(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    task_id: str
-    run_id: str
-    task: str
-    status: TaskStatus
-    reason: str | None
-    """Of an escalated task, the planner's question or why it ended; of a waiting one, what it asks; else None."""
-    started_at: datetime
-    ended_at: datetime | None
-    replans: int | None
-    """The number of replans. Like `planner` and `strategy`, it is a search attribute; None if the task lacks it."""
-    last_fault: str | None
-    planner: str | None
-    strategy: str | None
-    ui_url: str | None
-    failing: FailingTask | None = None
-    paused: tuple[Pause, ...] = ()
-    """What operators have paused of the task: its calls, or the whole task."""
-    request: HumanRequest | None = None
-    """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
@@ -138,7 +97,7 @@ def _below(one: Listed, width: int | None, now: datetime) -> str:
     elif one.request:
         # What is to be typed comes first, since a long reason is cut.
         since = age(one.request.since, now)
-        asked = f"{one_line(one.request.reason)}{requests.suggested(one.request.options)}"
+        asked = f"{one_line(one.request.reason)}{suggested(one.request.options)}"
         incident = f" (incident {one_line(one.request.cause)})" if one.request.cause else ""
         about = f"{requests.about(one.request)}{incident}: {asked}"
         line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
@@ -149,66 +108,8 @@ def _below(one: Listed, width: int | None, now: datetime) -> str:
     return line if width is None else cut(line, width)
 
 
-STATUS = attributes.STATUS.name
-
-CLOSED = {
-    WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
-    WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
-    WorkflowExecutionStatus.TERMINATED: TaskStatus.FAILED,
-    WorkflowExecutionStatus.TIMED_OUT: TaskStatus.FAILED,
-}
-"""The Temporal statuses that each map to exactly one TaskStatus."""
-
-PLAIN: Mapping[TaskStatus, str] = {
-    TaskStatus.RUNNING: "ExecutionStatus = 'Running'",
-    TaskStatus.WAITING: "ExecutionStatus = 'Running'",
-    # Not by the name of the status, which older servers do not know.
-    TaskStatus.PAUSED: "CloseTime IS NULL AND ExecutionStatus != 'Running'",
-    TaskStatus.COMPLETED: "ExecutionStatus = 'Completed'",
-    TaskStatus.ESCALATED: "ExecutionStatus = 'Failed'",
-    TaskStatus.OVER_BUDGET: "ExecutionStatus = 'Failed'",
-    TaskStatus.CANCELLED: "ExecutionStatus = 'Canceled'",
-    TaskStatus.FAILED: "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
-}
-"""By status, the list filter for a namespace without Replan's search attributes; it may also find other statuses."""
-
-EXACT: Mapping[TaskStatus, str] = {
-    **PLAIN,
-    TaskStatus.RUNNING: f"ExecutionStatus = 'Running' AND ({STATUS} IS NULL OR {STATUS} != 'waiting')",
-    TaskStatus.WAITING: f"ExecutionStatus = 'Running' AND {STATUS} = 'waiting'",
-    TaskStatus.ESCALATED: f"ExecutionStatus = 'Failed' AND {STATUS} = 'escalated'",
-    TaskStatus.OVER_BUDGET: f"ExecutionStatus = 'Failed' AND {STATUS} = 'over_budget'",
-    TaskStatus.FAILED: "(ExecutionStatus IN ('Terminated', 'TimedOut') OR "
-    f"(ExecutionStatus = 'Failed' AND ({STATUS} IS NULL OR {STATUS} = 'failed')))",
-}
-"""By status, the list filter for a namespace with Replan's search attributes."""
-
-
-class Why(NamedTuple):
-    """Why a task needs a person."""
-
-    reason: str
-    fault: str | None
-    """The code of the fault, of a step or of the planner, that ended the task; None if it is not known."""
-
-
-def status_named(name: str | None) -> TaskStatus | None:
-    """The status with this name, in upper or lower case, or Temporal's `Canceled`; Problem for any other name."""
-    if name is None:
-        return None
-    meant = name.strip().lower().replace("-", "_")
-    meant = TaskStatus.CANCELLED if meant == "canceled" else meant
-    if meant not in set(TaskStatus):
-        reason = f"There is no status {name!r}{nearest(meant, TaskStatus)}"
-        raise Problem("unknown_status", reason, f"it is one of {', '.join(TaskStatus)}")
-    return TaskStatus(meant)
-
-
 async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
-    found, note = await _found(client, status, query, limit)
-    limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
-    rows = [_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found]
-    listed = [one for one in await asyncio.gather(*rows) if one is not None and status in (None, one.status)]
+    listed, note = await list_tasks(client, status=status, query=query, limit=limit)
     if note:  # on stderr, so that stdout stays one document or one table
         print(f"note: {note}", file=sys.stderr)
     if common.json:
@@ -225,121 +126,3 @@ def _nothing(status: TaskStatus | None, query: str | None) -> str:
     if status or query:
         return f"There is no {f'{status} ' if status else ''}task here{' that the query finds' if query else ''}."
     return f'There is no task here yet: start one with `{STARTER} --task "..."`.'
-
-
-async def _found(
-    client: Client, status: TaskStatus | None, query: str | None, limit: int
-) -> tuple[list[WorkflowExecution], str]:
-    asked = finding.TASKS + (f" AND ({query})" if query else "")
-    try:
-        if status is TaskStatus.WAITING:
-            return await _longest_waiting(client, f"{asked} AND {EXACT[status]}", limit), ""
-        return await finding.newest_tasks(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
-    except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-            raise
-        # An error about our own search attribute means that the namespace lacks it; all others are about `query`.
-        if status is None or STATUS not in error.message or STATUS in (query or ""):
-            said = one_line(error.message.removeprefix("invalid query: "))
-            remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
-            raise Problem("bad_query", f"The server rejects this --query ({said})", remedy) from error
-    note = (
-        f"this namespace has no search attribute {STATUS}, so these are of the newest that Temporal lists with "
-        f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
-    )
-    return await finding.newest_tasks(client, f"{asked} AND {PLAIN[status]}", limit), note
-
-
-async def _longest_waiting(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
-    """Of the waiting tasks that `query` finds, those with the oldest requests, the oldest first; no task is asked."""
-    since = dict[str, datetime]()
-    rows = await finding.newest_tasks(client, query, MAX_WAITING)
-    for row in rows:
-        request = await people.oldest_request(row)
-        since[row.id] = request.since if request else row.start_time
-    return sorted(rows, key=lambda row: since[row.id])[:limit]
-
-
-async def _listed(
-    client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
-) -> Listed | None:
-    """The data of one listed run; None if it was deleted meanwhile or, with `narrowed`, if the task has a newer run.
-
-    `narrowed` says that the list has a filter.
-    """
-    async with limit_requests:
-        closed = row.status is not WorkflowExecutionStatus.RUNNING
-        try:
-            # A filter may match an older run of a task, and not the newest one.
-            if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
-                return None
-            text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
-            known = {one.key.name: one.value for one in row.typed_search_attributes}
-            status, why = await _status(client, row, str(known.get(STATUS, "")))
-            seen = None if closed else await client.get_workflow_handle(row.id).describe()
-            fails = await failing(client, seen) if seen else None
-            paused = pauses(client, seen) if seen else ()
-            status = TaskStatus.PAUSED if any(one.activity is None for one in paused) else status
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None  # deleted since the list was made
-            raise
-    request = None if closed else await people.oldest_request(row)
-    return Listed(
-        task_id=row.id,
-        run_id=row.run_id,
-        task=text,
-        status=status,
-        reason=why.reason if why else request.reason if request else None,
-        started_at=row.start_time,
-        ended_at=row.close_time,
-        replans=known.get(attributes.REPLANS.name),
-        last_fault=known.get(attributes.LAST_FAULT.name) or (why.fault if why else None),
-        planner=known.get(attributes.PLANNER.name),
-        strategy=known.get(attributes.STRATEGY.name),
-        ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
-        failing=fails,
-        paused=paused,
-        request=request,
-    )
-
-
-async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, Why | None]:
-    # Temporal's status decides: a task that was ended from outside could publish no status.
-    if row.status in CLOSED:
-        return CLOSED[row.status], None
-    if row.status is WorkflowExecutionStatus.RUNNING:
-        return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING, None
-    if published in (TaskStatus.OVER_BUDGET, TaskStatus.FAILED):
-        return TaskStatus(published), None
-    failure = await _failure(client, row)
-    kind = failure.application_failure_info.type
-    status = TaskStatus(kind) if kind in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) else TaskStatus.FAILED
-    return status, await _why(client, failure) if status is TaskStatus.ESCALATED else None
-
-
-async def _failure(client: Client, row: WorkflowExecution) -> Failure:
-    handle = client.get_workflow_handle(row.id, run_id=row.run_id)
-    async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
-        return event.workflow_execution_failed_event_attributes.failure
-    return Failure()
-
-
-async def _why(client: Client, failure: Failure) -> Why:
-    details = failure.application_failure_info.details.payloads
-    outcome = await finding.decoded(client.data_converter, details, Outcome)
-    if outcome is None:  # a missing codec, or another workflow type
-        return Why(failure.message, None)
-    asked = f"{outcome.question}{requests.suggested(outcome.question_options)}" if outcome.question else None
-    return Why(asked or outcome.reason, outcome.code if outcome.code in set(Code) else None)
-
-
-async def _text(client: Client, row: WorkflowExecution) -> str:
-    # For a task without the memo: another client than this console started it.
-    handle = client.get_workflow_handle(row.id, run_id=row.run_id)
-    async for event in handle.fetch_history_events(page_size=1):
-        if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            break
-        sent = event.workflow_execution_started_event_attributes.input.payloads
-        return (await finding.decoded(client.data_converter, sent, Task) or UNREADABLE).text
-    return ""

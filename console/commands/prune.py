@@ -7,10 +7,10 @@ import typer
 from temporalio.client import Client
 
 from client import workers
+from client.wording import count
 from console.exits import Exit
 from console.options import Common
 from console.render import document
-from console.render.tree import count
 
 
 async def prune_command(

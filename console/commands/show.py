@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from client import people, tasks
 from client.connection import ui_url
 from client.effects import with_reset_point
+from client.explain import words, world
 from client.follow import Follower, Snapshot, View, fetch_state
 from client.history import fetch
 from client.history.local import local_activity
@@ -28,7 +29,6 @@ from client.text import printable, starter, worker
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
-from console.explain import words, world
 from console.options import Common, Jsonl, TaskId
 from console.prompt import PromptView
 from console.render import document, requests, tree

@@ -10,14 +10,14 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from client import tasks
+from client.explain.words import moment
 from client.text import cut, one_line, printable, starter
+from client.wording import count
 from client.workers import ask, too_old
 from console.exits import Exit
-from console.explain.words import moment
 from console.options import Common, TaskId
 from console.render import document
 from console.render.terminal import Line, print_lines
-from console.render.tree import count
 from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 

@@ -8,17 +8,17 @@ from types import TracebackType
 from temporalio.client import Client
 
 from client import undo as undoing
+from client.explain.words import moment
 from client.follow import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
 from client.undo import Rollback
+from client.wording import MAX_REASON, count
 from console.commands import show
 from console.confirm import Yes, find_task
 from console.exits import Exit
-from console.explain.words import moment
 from console.options import Common, TaskId
 from console.render import document
-from console.render.tree import MAX_REASON, count
 from console.render.views import StderrView
 from workflows.details import SIGNS
 from workflows.outcome import Outcome

@@ -14,6 +14,7 @@ from typing import Any, Self, TextIO
 from client.follow import Silent, Snapshot, View
 from client.tasks import UNTOLD
 from client.text import printable, starter
+from client.wording import count, tokens_used
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import requests, tree
@@ -178,9 +179,9 @@ def fit_frame(lines: Sequence[str], width: int, height: int) -> list[str]:
 def _state_line(outcome: Outcome, at: datetime) -> str:
     steps = [step for step in outcome.steps if step.status is not StepStatus.SKIPPED and not tree.is_undo(step)]
     done = sum(tree.has_ended(step) for step in steps)
-    counts = f"{done} of {tree.count(len(steps), 'step')}, " if steps else ""
-    counts += tree.count(outcome.spent.tool_calls, "tool call")
-    counts += f", {tree.tokens_used(outcome.spent)}" if outcome.spent.model_calls else ""
+    counts = f"{done} of {count(len(steps), 'step')}, " if steps else ""
+    counts += count(outcome.spent.tool_calls, "tool call")
+    counts += f", {tokens_used(outcome.spent)}" if outcome.spent.model_calls else ""
     time = tree.duration((at - outcome.started_at).total_seconds(), digits=1)
     known = "" if outcome.code == UNTOLD else f": {counts}"
     return tree.status_line(outcome.status, f"for {time}{known}  (Ctrl-C detaches)")
@@ -280,6 +281,6 @@ def _where(hidden: Sequence[int], shown: Sequence[int]) -> str:
 def _gap(hidden: Sequence[LineGroup], where: str) -> str:
     counts = Counter(group.step.status for group in hidden if group.step)
     plans = sum(group.step is None and group.lines[0].startswith("Plan") for group in hidden)
-    said = [tree.count(plans, "plan")] if plans else []
+    said = [count(plans, "plan")] if plans else []
     said += [f"{number} {'finished' if one is StepStatus.COMPLETED else one.value}" for one, number in counts.items()]
     return f"  ... {', '.join(said) or 'more'}{where}"

@@ -1,14 +1,15 @@
 """Shows the requests of a task to people as lines, with the commands that answer them."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC
 
 from pydantic import JsonValue
 
 from client.text import cut, one_line, printable, starter
+from client.wording import MAX_REASON, suggested
 from console.render.terminal import Line, signed
-from console.render.tree import MAX_REASON, duration
+from console.render.tree import duration
 from workflows.outcome import Outcome
 from workflows.people import Change, Choice, HumanAnswer, HumanRequest, RequestKind
 from workflows.plan import canonical
@@ -69,12 +70,6 @@ def call_lines(request: HumanRequest) -> list[str]:
 
 def _value(value: JsonValue) -> str:
     return one_line(value if isinstance(value, str) else canonical(value))
-
-
-def suggested(options: Iterable[str], *, with_numbers: bool = False) -> str:
-    """The answers that a question suggests, as a sentence after it; empty if there are none."""
-    texts = [f"{number}) " * with_numbers + one_line(text) for number, text in enumerate(options, 1)]
-    return f" Options: {', '.join(texts)}." if texts else ""
 
 
 def about(request: HumanRequest) -> str:

@@ -6,7 +6,7 @@ The functions depend only on an Outcome.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
@@ -15,14 +15,14 @@ from client.history.story import turn_of
 from client.pauses import OPEN
 from client.tasks import UNTOLD
 from client.text import cut, one_line, printable, starter
+from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times, withheld_calls
 from console.render.terminal import Line, pad, signed
 from workflows import ids
-from workflows.budget import Spent
 from workflows.details import SIGNS
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import BY_HAND, canonical
-from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord, WithheldCall
+from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
 MANY_TURNS = 12
@@ -57,8 +57,6 @@ TO_A_PERSON = {
 """By what is known of the effect, why a person has to act."""
 WIDTH = 80
 """Columns of the output if stdout is not a terminal."""
-MAX_REASON = 400
-"""The most terminal cells of a reason; `explain` and `--json` have the rest."""
 USUAL_NAMES, MIN_NAMES = 52, 12
 """Terminal cells for the id, kind and title of a step: USUAL_NAMES if a row has WIDTH cells, at least MIN_NAMES."""
 TAIL = 21
@@ -69,9 +67,6 @@ MAX_RESULT = 4000
 MAX_ROWS = 60
 MAX_CLOSING_REASON = 600
 """The most terminal cells for the reason why a task ended; the rest is cut off."""
-LEAST_USD = 0.0001
-NEAR_DEADLINE = timedelta(hours=6)
-"""From this time before its deadline on, a paused call is shown with the command that moves the deadline."""
 CLOSED = "closed"
 """The outcome code of a task that was closed from outside, such as a terminated one."""
 UNDO_HEADING = "Undo  the newest first"
@@ -209,21 +204,6 @@ def what_is_paused(pause: Pause) -> str:
     if pause.activity is None:
         return "the task is"
     return f"{printable(pause.activity)} is" if pause.kind == pause.activity else f"{printable(pause.kind)} is"
-
-
-def pause_words(pause: Pause) -> str:
-    """A pause in words: `paused since 2026-11-23 03:25:15Z by ann: the bank is down`."""
-    since = f" since {pause.since.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if pause.since else ""
-    by = f" by {pause.by}" if pause.by else ""
-    runs = ", as soon as the attempt that runs has ended" if pause.is_running else ""
-    return cut(one_line(f"paused{since}{by}{runs}{pause.reason and ': ' + pause.reason}"), MAX_REASON)
-
-
-def expiry_words(pause: Pause) -> str:
-    """What happens to a paused activity at its deadline, in words; empty while the deadline is far away."""
-    if pause.deadline is None or pause.deadline - datetime.now(UTC) > NEAR_DEADLINE:
-        return ""
-    return f"Resumed after its deadline, {pause.deadline.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}, its call fails (timeout)"
 
 
 def _resume_lines(pause: Pause) -> list[str]:
@@ -440,11 +420,6 @@ def _retries(faults: Sequence[FaultRecord]) -> str:
     return f"{', '.join(counted)}, waited {' and '.join(waits)}" if waits else ", ".join(counted)
 
 
-def times(number: int) -> str:
-    """A number of times in words: `once`, `twice`, `3 times`."""
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
 def kind(step: OutcomeStep) -> str:
     """The kind that a step used, marked if it is the fallback."""
     return f"{step.kind} (fallback)" if step.is_fallback else step.kind
@@ -471,13 +446,6 @@ def closing(outcome: Outcome) -> list[str]:
     return said
 
 
-def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
-    """The calls that untrusted content may have ordered, by the text that shows them; only for an escalated task."""
-    calls = [call for one in outcome.rejections for call in one.withheld]
-    shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
-    return shown if outcome.status is TaskStatus.ESCALATED else {}
-
-
 def headline(outcome: Outcome) -> Line:
     """The line that sums a task up: `Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
     counts = [count(outcome.replans, "replan"), *_retry_count(outcome), count(outcome.spent.tool_calls, "tool call")]
@@ -492,23 +460,6 @@ def status_line(status: TaskStatus, text: str) -> Line:
     """A coloured status and the text about it: `Completed in 2.3 s`."""
     name = status.replace("_", " ").capitalize()
     return Line(f"{name} {text}", f"bold {TASK_COLOURS.get(status, 'red')}", 0, len(name))
-
-
-def spent_on_models(spent: Spent) -> list[str]:
-    """`12 model calls` and `48,120 tokens for 0.3104 USD`; empty if no model was asked."""
-    if not spent.model_calls:
-        return []
-    return [count(spent.model_calls, "model call"), f"{tokens_used(spent)}{_price(spent)}"]
-
-
-def tokens_used(spent: Spent) -> str:
-    return f"{'about ' if spent.estimated else ''}{spent.tokens:,} tokens"
-
-
-def _price(spent: Spent) -> str:
-    if spent.usd is not None:
-        return f" for {spent.usd:.4f} USD" if spent.usd >= LEAST_USD else f" for less than {LEAST_USD} USD"
-    return ", price unknown" if spent.unpriced else ""
 
 
 def _retry_count(outcome: Outcome) -> list[str]:
@@ -562,8 +513,3 @@ def duration(seconds: float, digits: int = 2) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its word: `1 retry`, `2 retries`. Without `many`, the plural is `one` with an s."""
-    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -29,10 +29,11 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from client import events
-from client.events import Event, Events
+from client.events import Events, TaskEvent
 from client.follow import Silent, Snapshot, View
 from client.problem import Problem
 from client.text import one_line, printable, worker
+from client.wording import pause_words
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import document, requests, tree
@@ -55,7 +56,7 @@ class StderrView(View):
             if (which := (pause.activity, pause.since)) not in self._pauses:
                 self._pauses.add(which)
                 name = one_line(pause.activity or "the task")
-                self._warn(f"{name} is {tree.pause_words(pause)}; resume: {pause.resume}")
+                self._warn(f"{name} is {pause_words(pause)}; resume: {pause.resume}")
 
     def silence(self, who: Silent) -> None:
         self._warn(no_answer(who, self._common.queue))
@@ -168,7 +169,7 @@ class EventsView(Events):
         """Write the last event, with the document of `--json`."""
         self._write_line("end", document=whole)
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: TaskEvent) -> None:
         match event:
             case events.Began(outcome):
                 chosen = {"task_id", "task", "planner", "strategy", "started_at"}
@@ -186,9 +187,9 @@ class EventsView(Events):
                 self._write_line("wait", **wait.model_dump(mode="json"))
             case events.Thinking(activity, tokens):
                 self._write_line("thinking", activity=activity, tokens=tokens)
-            case events.Asked(request):
+            case events.PersonAsked(request):
                 self._write_line("request", **request.model_dump(mode="json"))
-            case events.Answered(request):
+            case events.PersonAnswered(request):
                 self._write_line("answer", **request.model_dump(mode="json"))
             case events.Compacted(compaction):
                 self._write_line("compaction", **compaction.model_dump(mode="json"))

@@ -1,5 +1,6 @@
 """A program starts tasks, follows them, answers them, and is told how they ended, on a real server."""
 
+import asyncio
 import base64
 import dataclasses
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from activities.toolbox.declare.kind import Kind
 from client.client import Client, TaskCancelled, TaskEscalated, TaskFailed, TaskNotCompleted, TaskOverBudget
-from client.events import Answered, Asked, Began, Ended, Event, PlanAccepted, StepChanged
+from client.events import Began, Ended, PersonAnswered, PersonAsked, PlanAccepted, StepChanged, TaskEvent
 from client.problem import Problem
 from replan import Key, NeedsPerson, Tool, tool
 from runtime.dev_server import DevServer
@@ -22,6 +23,7 @@ from tests.harness import DONE, Stage, plan, staged, step
 from workflows.budget import Limits
 from workflows.plan import Answer, GiveUp, NewSteps
 from workflows.record import StepStatus
+from workflows.resolving import Fate
 from workflows.situation import Situation
 from workflows.task import Task, TaskStatus
 
@@ -70,7 +72,13 @@ def paying(amount: int) -> NewSteps:
     return plan(step("paid", "charge", amount=amount))
 
 
-TOOLS: list[Tool[..., Any]] = [charge, shut]
+@tool.read
+async def broken(args: Amount) -> Receipt:
+    """Need a key that nobody has."""
+    raise NeedsPerson("The key was revoked.", code="unauthorized")
+
+
+TOOLS: list[Tool[..., Any]] = [charge, shut, broken]
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +104,18 @@ async def test_a_task_is_run(replan: Client) -> None:
 async def test_what_happens_is_followed_as_typed_events(replan: Client) -> None:
     """From the plan over a question, which the program answers, to the end."""
     task = await replan.start("pay 900", on_escalation="wait")
-    seen = list[Event]()
+    seen = list[TaskEvent]()
     async for event in task.follow():
         seen.append(event)
-        if isinstance(event, Asked):
+        if isinstance(event, PersonAsked):
             assert event.request.call is not None and event.request.call.args == {"amount": 900}
             await task.answer("approve", request=event.request, by="a program")
     statuses = [event.step.status for event in seen if isinstance(event, StepChanged)]
 
-    told = [type(event) for event in seen if isinstance(event, Began | PlanAccepted | Asked | Answered | Ended)]
-    assert told == [Began, PlanAccepted, Asked, Answered, Ended]
+    told = [
+        type(event) for event in seen if isinstance(event, Began | PlanAccepted | PersonAsked | PersonAnswered | Ended)
+    ]
+    assert told == [Began, PlanAccepted, PersonAsked, PersonAnswered, Ended]
     assert statuses[-1] is StepStatus.COMPLETED
     assert isinstance(seen[-1], Ended) and seen[-1].outcome.status is TaskStatus.COMPLETED
     assert await task.requests() == []
@@ -207,9 +217,49 @@ async def test_the_codec_of_a_connection_is_kept(server: DevServer, client: Temp
     assert done.steps[0].result == {"id": 40}
 
 
-async def asked(events: AsyncIterator[Event]) -> Asked:
+async def asked(events: AsyncIterator[TaskEvent]) -> PersonAsked:
     """The first question."""
     async for event in events:
-        if isinstance(event, Asked):
+        if isinstance(event, PersonAsked):
             return event
     raise AssertionError("it asked nothing")
+
+
+async def test_tasks_are_listed_and_explained(replan: Client) -> None:
+    """What the console shows, as data."""
+    done = await replan.run("pay 77")
+    with pytest.raises(TaskEscalated):
+        await replan.run("shut")
+    task = await replan.task(done.task_id)
+    explained = await task.explain()
+    listed = await replan.list(status="escalated", query=f"TaskQueue = '{replan.queue}'")
+
+    assert (explained.status, explained.items, explained.is_plain) == ("completed", (), True)
+    assert "shut" in {one.task for one in listed} and {one.status for one in listed} == {"escalated"}
+    with pytest.raises(Problem, match="There is no status 'ended'"):
+        await replan.list(status="ended")
+
+
+async def test_a_closed_task_is_undone(replan: Client) -> None:
+    """What has no undo is named."""
+    task = await replan.start("pay 78")
+    await task.result()
+    done = await task.undo()
+
+    assert [(one.step_id, one.done, one.reason) for one in done.outcome.undo] == [("paid", False, "charge has no undo")]
+    with pytest.raises(Problem, match="has ended already"):
+        await task.cancel()
+
+
+async def test_one_answer_resolves_an_incident(replan: Client) -> None:
+    """The tool that needs a person names a cause of its own here."""
+    task = await replan.start("broken", plan=[step("broken", "broken")], on_escalation="wait", plan_only=True)
+    await asked(task.follow())
+    while "broken/unauthorized" not in {one.cause for one in await replan.incidents()}:
+        await asyncio.sleep(0.1)
+    failed = await replan.resolve("broken/unauthorized", by="a program", note="a new key")
+    await task.cancel()
+
+    assert (failed.canary, failed.fate, failed.tasks) == (task.id, Fate.FAILED_AGAIN, 1)
+    with pytest.raises(Problem, match="No task waits because of"):
+        await replan.resolve("nothing/unauthorized")

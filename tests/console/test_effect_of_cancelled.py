@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 
 from client.effects import EffectState, fetch_effects
+from client.explain import explanation
 from client.follow import View
 from client.history.fetch import fetch_history
 from client.history.story import Story
@@ -18,8 +19,8 @@ from client.reset import reset
 from client.tasks import Handle
 from client.undo import undo
 from console.commands.show import show
-from console.explain import explanation, page
 from console.options import Common
+from console.render import page
 from tests.console.deeds import World, tools
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.agent import AgentWorkflow

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from client.explain import explanation
+from client.explain.explanation import Explanation
 from client.history import fetch
 from client.tasks import Handle
-from console.explain import explanation, page
-from console.explain.explanation import Explanation
+from console.render import page
 from runtime.dev_server import DevServer
 from tests.console import histories
 from tests.harness import Proposals, outcome, plan, staged, step

@@ -3,9 +3,10 @@
 import pytest
 from rich.cells import cell_len
 
+from client.explain import explanation
 from client.history.records import Event
-from console.explain import explanation, page
-from console.explain.page import citation, lay_out_sentence
+from console.render import page
+from console.render.page import citation, lay_out_sentence
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 

@@ -6,7 +6,7 @@ import pytest
 
 from client.history.records import Call, CallEnd, Event, History
 from client.history.story import Diff, Plan, ProposalVerdict, Story, Turn, diff
-from console.explain.page import difference_lines
+from console.render.page import difference_lines
 from tests.harness import step
 from workflows.plan import Step
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from client.explain import explanation
+from client.explain.words import Item
 from client.problem import Problem
 from console.exits import OF_PROBLEM
-from console.explain import explanation, page
-from console.explain.words import Item
+from console.render import page
 from tests.console import histories
 from tests.console.histories import NAMES, explained, text
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from temporalio.client import Client
 
+from client.explain import explanation
+from client.explain.explanation import Explanation
 from client.history import fetch
 from client.tasks import Handle
-from console.explain import explanation, page
-from console.explain.explanation import Explanation
+from console.render import page
 from replan import Busy, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain

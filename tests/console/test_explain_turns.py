@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from client.explain import explanation
+from client.explain.explanation import Explanation
 from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
-from console.explain import explanation, page
-from console.explain.explanation import Explanation
+from console.render import page
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.catalogue import Catalogue

@@ -17,8 +17,9 @@ from temporalio.service import RPCError
 
 from activities.toolbox.declare.kind import Kind
 from client import tasks as finding
+from client.listing import status_named
 from client.problem import Problem
-from console.commands.list_tasks import status_named, tasks
+from console.commands.list_tasks import tasks
 from console.commands.reset import reset
 from console.exits import OF_PROBLEM
 from console.options import Common

@@ -14,13 +14,13 @@ import typer
 from typer.main import get_command
 
 import worker
+from client.explain import remedies
 from client.follow import Silent
 from client.problem import ProblemKind
 from console import app as application
 from console.app import app
 from console.entry import BROKEN_PIPE
 from console.exits import OF_PROBLEM, Exit, exit_code
-from console.explain import remedies
 from console.render import document
 from tests.console.outcomes import fault, outcome, step
 from tests.documentation import sections, tables

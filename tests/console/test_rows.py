@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from client.listing import Listed
 from console.commands import list_tasks
-from console.commands.list_tasks import Listed
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 import pytest
 
+from client.explain import words
 from client.follow import Snapshot
-from console.explain import words
 from console.options import Common
 from console.render import tree
 from console.render.views import LinesView

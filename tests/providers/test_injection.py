@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from client.explain import explanation
 from client.history import fetch
-from console.explain import explanation
 from console.render import tree
 from replan import Refused, Tool, tool
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, asks, calls, finishes, proposes, step

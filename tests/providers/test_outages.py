@@ -6,11 +6,11 @@ import pytest
 from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
+from client.explain import explanation
 from client.follow import View, fetch_state
 from client.history import fetch
 from client.undo import undo
 from client.workers import ask
-from console.explain import explanation
 from console.render.live import running_frame
 from replan import Busy
 from replan.testing.script import DROPPED, ModelError, Response, finishes

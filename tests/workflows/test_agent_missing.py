@@ -15,9 +15,9 @@ from activities.planning.planner import Planner, ScriptedPlanner
 from activities.storage.store import open_store
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
+from client.explain.people import answer_sentences
 from client.history.reader import read_history
 from client.history.story import Story
-from console.explain.people import answer_sentences
 from replan import Refused, Tool, tool
 from runtime.payloads import DATA_CONVERTER
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker

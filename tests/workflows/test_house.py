@@ -32,7 +32,6 @@ ORDER: Mapping[str, Sequence[str]] = {
         "options",
         "arguments",
         "render",
-        "explain",
         "confirm",
         "answers",
         "prompt",

@@ -6,10 +6,10 @@ from pydantic import BaseModel, ConfigDict
 
 from client import effects
 from client.effects import EffectState, TaskEffect
+from client.explain import words
+from client.explain.words import Sentence
 from client.history.records import Event
 from client.history.story import Story
-from console.explain import words
-from console.explain.words import Sentence
 
 
 class Changed(BaseModel):

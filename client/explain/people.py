@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from client.explain import words
+from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, Event
 from client.history.story import Asked, Story
 from client.text import one_line, starter
-from console.explain import words
-from console.explain.words import Item, Sentence
 from workflows.faults import Code
 from workflows.people import Choice, Given, GivenAbort, GivenEdit, GivenExtend, Resolution
 from workflows.plan import Question, canonical

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 
 from client.effects import add_reset_point
+from client.explain import words
+from client.explain.words import Sentence
 from client.history.records import CallEnd
 from client.history.story import Story
 from client.text import starter
-from console.explain import words
-from console.explain.words import Sentence
-from console.render.tree import withheld_calls
+from client.wording import withheld_calls
 from workflows import ids
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from client.effects import Reconciliation, next_call, reconciliation_of
+from client.explain import people, words
+from client.explain.words import Cost, Decision, Item, Sentence
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Plan, Story, Turn, diff
-from console.explain import people, words
-from console.explain.words import Cost, Decision, Item, Sentence
-from console.render.tree import times
+from client.wording import times
 from workflows import ids, routing
 from workflows.faults import UNCOUNTED, Code, Fault
 from workflows.people import Choice

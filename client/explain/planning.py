@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from client.effects import next_call
+from client.explain import faults, people, words
+from client.explain.words import Cost, Decision, Item, Sentence
 from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
-from console.explain import faults, people, words
-from console.explain.words import Cost, Decision, Item, Sentence
-from console.render.requests import suggested
-from console.render.tree import count
+from client.wording import count, suggested
 from workflows import ids
 from workflows.faults import QUADRANT, Code
 from workflows.plan import GiveUp, NewSteps, PassedOver, Question

@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from client.explain import endings, faults, people, planning, words, world
+from client.explain.remedies import remedies
+from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
-from console.explain import endings, faults, people, planning, words, world
-from console.explain.remedies import remedies
-from console.explain.words import Cost, Item, Sentence
-from console.render.tree import count, spent_on_models
+from client.wording import count, spent_on_models
 from workflows.task import TaskStatus
 
 COUNTED = {

@@ -8,15 +8,16 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from client.explain import explanation, words, world
+from client.explain.explanation import Explanation
+from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.problem import Problem
 from client.text import one_line
-from console.explain import explanation, words, world
-from console.explain.explanation import Explanation
-from console.explain.words import Cost, Item, Sentence
+from client.wording import count
 from console.render.terminal import wrap
-from console.render.tree import MANY_TURNS, count
+from console.render.tree import MANY_TURNS
 from workflows.plan import nearest
 
 MAX_ROUTINE = 3

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from client.effects import EffectState, effect_of, reconciliation_of
+from client.explain import faults, people, words
+from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
-from console.explain import faults, people, words
-from console.explain.words import Item, Sentence
-from console.render.tree import count, expiry_words, pause_words
+from client.wording import count, expiry_words, pause_words
 from workflows import ids
 from workflows.budget import Limits
 from workflows.plan import GiveUp, Question

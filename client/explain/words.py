@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from client.history.records import ONE_RUN, AttemptFailure, Call, Event
 from client.history.story import Change
 from client.text import one_line, starter
-from console.render.tree import times
+from client.wording import times
 from workflows import routing
 from workflows.details import shorten
 from workflows.faults import Applied, Code, Quadrant
@@ -22,18 +22,18 @@ Decision = Literal[
 ]
 
 
-class _Frozen(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Sentence(_Frozen):
+class Sentence(_Part):
     """A sentence, and the events that prove it."""
 
     text: str
     events: tuple[Event, ...] = ()
 
 
-class Cost(_Frozen):
+class Cost(_Part):
     failed_attempts: int = 0
     """The number of attempts that ended in a fault."""
     observations: int = 0
@@ -53,7 +53,7 @@ class Cost(_Frozen):
         return Cost(**{name: getattr(self, name) + getattr(other, name) for name in Cost.model_fields})
 
 
-class Item(_Frozen):
+class Item(_Part):
     """One deviation from the plan, explained."""
 
     steps: tuple[str, ...] = ()
