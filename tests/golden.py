@@ -28,12 +28,14 @@ from workflows.inspect import (
 )
 from workflows.notifying import Notification
 from workflows.outcome import Outcome
+from workflows.people import GIVEN, Resolution
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
+from workflows.resolving import Batch, Look, Resolve, Resolved, Search, Seen, Told, Waiting
 from workflows.situation import Situation
 from workflows.task import Task
 
-FOLDER = Path(__file__).with_name("golden")
+FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 MODELS: Mapping[str, TypeAdapter[Any]] = {
     **{
         model.__name__: TypeAdapter(model)
@@ -49,8 +51,13 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
             CallHeader,
             InquiryInput,
             Notification,
+            Resolution,
+            Resolve,
+            Resolved,
         )
     },
+    **{f"Answer-{choice.value}": TypeAdapter(model) for choice, model in GIVEN.items()},
+    "Resolving": TypeAdapter(Search | Waiting | Look | Seen | Batch | Told),
     "Findings": TypeAdapter(
         WorkerFindings
         | PlanFindings

@@ -7,7 +7,7 @@ from tests.golden import FOLDER, MODELS, saved, text
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_that_crosses_a_border_is_as_it_was_saved(name: str) -> None:
-    """A change shows in review: `python -m tests.golden` writes it, and `git diff tests/golden` shows it."""
+    """A change shows in review: `python -m tests.golden` writes it, and `git diff docs/schemas` shows it."""
     assert text(MODELS[name]) == saved(name), f"{name} has changed: run `python -m tests.golden`, then look at the diff"
 
 
