@@ -20,7 +20,8 @@ async def work(replan: Client, order: str) -> dict[str, object]:
             case PersonAsked(request) if request.call and request.call.kind in ALLOWED:
                 await task.answer("approve", request=request, by="the order service")
             case PersonAsked(request):
-                await task.answer("abort", request=request, reason="The order service cannot decide that.")
+                why = "The order service cannot decide that."
+                await task.answer("abort", request=request, by="the order service", reason=why)
             case Ended(outcome):
                 return {"task": task.id, "status": outcome.status, "result": outcome.result, "reason": outcome.reason}
     raise AssertionError("a task that is followed ends")

@@ -25,7 +25,7 @@ from workflows.outcome import Outcome
 from workflows.plan import NewSteps
 from workflows.task import TaskStatus
 
-FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__")
+FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "service"))
 
 
 class Played(Protocol):

@@ -12,6 +12,7 @@ import pytest
 from runtime.dev_server import free_port
 from tests.installation import build, environment
 from tests.processes import ROOT, Processes
+from tests.test_docs_client import check_service
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
@@ -202,3 +203,9 @@ def test_a_users_project_is_type_checked(user: Processes) -> None:
 
     assert 'Revealed type is "replan._internal.activities.toolbox.declare.tool.Tool[[args: ' in done.stdout
     assert [line.split(":")[:2] for line in errors] == [["typed.py", "5"], ["typed.py", "6"]], done.stdout
+
+
+def test_a_service_uses_the_client(served: Processes) -> None:
+    """With the wheel only; the user's own packages have the names of Replan's rooms."""
+    assert served.installed is not None
+    check_service(served, served.installed.with_name("python"))

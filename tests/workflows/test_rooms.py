@@ -18,7 +18,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
     "activities": {"activities", "workflows"},
     "runtime": {"runtime", "workflows"},
-    "replan": {"replan", "activities", "console", "runtime", "starter", "worker", "workflows"},
+    "replan": {"replan", "activities", "client", "console", "runtime", "starter", "worker", "workflows"},
     "client": {"client", "runtime", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
     "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},

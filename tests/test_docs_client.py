@@ -1,0 +1,83 @@
+"""What docs/client.md shows, and examples/service.py, work as they stand, with the worker of `--dev`."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.dev_server import free_port
+from tests.processes import PATIENCE, ROOT, Processes
+
+PAGE = (ROOT / "docs" / "client.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+SAID = {0: "= 441.", 1: "", 2: "completed"}
+"""The last word that each block prints."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A worker with the demo's tools."""
+    processes = Processes(f"localhost:{free_port()}", tmp_path_factory.mktemp("client"))
+    with processes.worker("--dev"):
+        yield processes
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_a_block_of_the_page_runs(world: Processes, number: int) -> None:
+    """As the body of a coroutine, which a reader has around it."""
+    body = textwrap.indent(BLOCKS[number], "    ")
+    program = f"import asyncio\n\nasync def main() -> None:\n{body}\n\nasyncio.run(main())\n"
+    done = world.run([sys.executable, "-c", program])
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith(SAID[number]), done.stdout
+
+
+def test_the_service_takes_orders_and_decides(world: Processes) -> None:
+    """What it may approve is booked; anything else ends the task."""
+    check_service(world, Path(sys.executable))
+
+
+def check_service(world: Processes, python: Path) -> None:
+    """Send two orders to `examples/service.py`, which this Python runs beside the worker of `--dev`."""
+    port = free_port()
+    words = [str(python), str(ROOT / "examples" / "service.py"), str(port)]
+    paths = {} if world.installed else {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, env={**world._environment, **paths}, cwd=world.folder) as service:
+        try:
+            until = time.monotonic() + PATIENCE
+            while not answers(port):
+                assert time.monotonic() < until and service.poll() is None
+                time.sleep(0.1)
+            booked = order(port, "book a slot for the team at 16:30")
+            refused = order(port, "write 'hello' into the file note.txt")
+        finally:
+            service.terminate()
+
+    by = "Aborted by the order service: The order service cannot decide that."
+    assert booked["status"] == "completed", booked
+    assert (refused["status"], refused["reason"]) == ("failed", by)
+
+
+def answers(port: int) -> bool:
+    """Whether a program listens."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def order(port: int, text: str) -> dict[str, str]:
+    """What the service answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}", data=text.encode(), timeout=PATIENCE) as answer:
+        found: dict[str, str] = json.loads(answer.read())
+        return found
