@@ -20,7 +20,7 @@ from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, read
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
 from workflows.record import FaultRecord, StepRecord, StepStatus
-from workflows.scheduling import ToolCall, raise_if_cancelled
+from workflows.scheduling import ToolCall, is_cancelled, raise_if_cancelled
 from workflows.spending import Limit
 
 MAX_ARGS = 512 * 1024
@@ -33,6 +33,8 @@ MAX_SENT = 2 * 1024 * 1024
 APPROVAL_CHOICES = (Choice.APPROVE, Choice.REJECT, Choice.EDIT, Choice.ABORT)
 MAX_REASON = 2_000
 """The most characters of the fault that tells the planner why a person rejected a call."""
+CANCELLED_NOT_ASKED = "cancelled-not-asked"
+"""Id of a patch of 0.1.0: nobody is asked about a step that failed after its task was asked to stop."""
 MISSING_KINDS_AGAIN = "missing-kinds-again"
 """Id of a patch of 0.1.0: a request because of a missing kind is repeated by the task itself when it is reminded of."""
 FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
@@ -146,6 +148,8 @@ class Execution:
 
     def _people_for(self, record: StepRecord) -> People | None:
         """The people who are asked about a step; None if the task ends where it needs one, and for a rollback."""
+        if is_cancelled() and workflow.patched(CANCELLED_NOT_ASKED):  # a call that fails hides the cancel
+            return None
         return self._people if self._people and self._people.are_asked and record.undoes is None else None
 
     async def _ask(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:

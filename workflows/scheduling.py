@@ -460,6 +460,11 @@ def raise_if_cancelled() -> None:
     Raises:
         CancelledError: the current asyncio task was asked to stop.
     """
-    current = asyncio.current_task()
-    if current is not None and current.cancelling():
+    if is_cancelled():
         raise asyncio.CancelledError
+
+
+def is_cancelled() -> bool:
+    """Whether the current asyncio task was asked to stop, even if its activity ended normally and so hid that."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,7 +58,16 @@ async def charge(args: Word, key: Key) -> Receipt:
     return Receipt(id=7)
 
 
-TOOLS: list[Tool[..., Any]] = [echo, charge]
+@tool.keyed(timeout=60)
+async def refuse_late(args: Word, key: Key) -> Receipt:
+    """Need a person only after the call was cancelled."""
+    DOOR.calls.append(key)
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(50)
+    raise NeedsPerson("The key was revoked.", code="unauthorized")
+
+
+TOOLS: list[Tool[..., Any]] = [echo, charge, refuse_late]
 PAY: Proposals = [plan(step("before", "echo", word="a"), step("paid", "charge", "before", word="b")), DONE]
 
 
@@ -108,6 +118,19 @@ async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_pat
     assert (await seen.memo_value(REQUEST_MEMO))["step"] == "paid"
     assert REQUEST_MEMO not in await (await handle.describe()).memo()
     assert [fault.decision for fault in ended.faults] == ["ask"]
+
+
+async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path) -> None:
+    """Also if its running call fails with what a person could mend, after the cancel."""
+    async with staged(client, tmp_path, TOOLS, [plan(step("late", "refuse_late", word="b")), DONE]) as stage:
+        handle = await stage.start(waiting())
+        while not DOOR.calls:
+            await asyncio.sleep(0.02)
+        await handle.cancel()
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.requests) == (TaskStatus.CANCELLED, ())
+    assert [(one.code, one.decision) for one in ended.faults] == [("unauthorized", "escalate")]
 
 
 async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Path) -> None:
