@@ -7,7 +7,8 @@ process.read_secrets()
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ import typer
 from temporalio.service import RPCError
 
 from activities.boundary.attempt import HeaderInterceptor
-from activities.registration import BAD_OPTIONS, Abilities, open_parts
+from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from runtime import serve, telemetry
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -56,27 +57,31 @@ def front_desk() -> Any:
 
 async def run(settings: Settings, abilities: Abilities) -> None:
     """Connect to a server, open what the worker needs, say `ready`, serve, and close everything in order."""
-    stop, version = serve.Stop(), process.version()  # first, so that Ctrl-C closes what is open already
+    stop = serve.Stop()  # first, so that Ctrl-C closes what is open already
     settings.prepare()
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo, stop.fail))
-        buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
-        parts = await stack.enter_async_context(
-            open_parts(abilities, settings, server.namespace_id, server.is_searchable, buckets, version, stop.fail)
-        )
+        parts, worker = await stack.enter_async_context(equipped(settings, abilities, server, stop.fail))
         if settings.is_demo:
             await front_desk().seed(parts.databases.store, datetime.now(UTC).date())
-        worker = serve.build(
-            with_storage(server.client, parts.storage),
-            settings.queue,
-            workflows=serve.WORKFLOWS,
-            activities=parts.activities(),
-            interceptors=[CallInterceptor(), HeaderInterceptor()],
-            slots=settings.slots,
-        )
         typer.echo(serve.ready_line(server, settings, abilities.selection.described, tools=len(abilities.registry)))
         await serve.serve(worker, stop, parts.boundary.running, typer.echo)
         typer.echo(await serve.goodbye(server.client, settings.queue))
+
+
+@asynccontextmanager
+async def equipped(
+    settings: Settings, abilities: Abilities, server: serve.Server, fail: Callable[[str], None]
+) -> AsyncIterator[tuple[WorkerParts, serve.Workers]]:
+    """The workers of one process, with what is open for them; `fail` is called when they cannot go on."""
+    async with AsyncExitStack() as stack:
+        buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
+        where = server.namespace_id, server.is_searchable, buckets, process.version()
+        parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
+        client, activities = with_storage(server.client, parts.storage), parts.activities()
+        given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "activities": activities, "slots": settings.slots}
+        interceptors = [CallInterceptor(), HeaderInterceptor()]
+        yield parts, serve.build(client, settings.queue, interceptors=interceptors, **given)
 
 
 if __name__ == "__main__":

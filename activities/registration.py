@@ -115,9 +115,12 @@ class Abilities:
         options: Options,
         environment: Mapping[str, str],
         models: ModelOptions,
-        demo: Iterable[Tool[..., Any]],
+        demo: Iterable[Tool[..., Any]] = (),
+        own: Iterable[Tool[..., Any]] = (),
     ) -> "Abilities":
         """Find the planner, and load the tools: the built-in ones, the user's, and the `demo` tools.
+
+        `own` are tools of the user beside those that the options name.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak, BadReceiver: an option cannot be used.
@@ -127,7 +130,8 @@ class Abilities:
         selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
-        registry = Registry(load_all(options.tools), builtin=offered, demo=demo, has_model=has_model)
+        loaded = {**dict.fromkeys(own, ""), **load_all(options.tools)}
+        registry = Registry(loaded, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         return cls(selection, registry, faults, environment, receiver_of(options.notify, environment))
 

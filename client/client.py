@@ -1,7 +1,6 @@
 """What a program can ask and tell: `Client` starts tasks and finds them, a `TaskHandle` follows and answers one."""
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -22,7 +21,7 @@ from client.reset import Fate, ResetResult, reset
 from client.text import QUEUE
 from client.undo import Rollback
 from client.workers import list_effects
-from runtime.payloads import FailureConverter, PayloadConverter
+from runtime.payloads import as_replan
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.outcome import Outcome
@@ -201,13 +200,7 @@ class Client:
 
         The payload codec of its data converter is kept.
         """
-        config = temporal.config()
-        config["data_converter"] = dataclasses.replace(
-            config["data_converter"],
-            payload_converter_class=PayloadConverter,
-            failure_converter_class=FailureConverter,
-        )
-        self.temporal = TemporalClient(**config)
+        self.temporal = as_replan(temporal)
         self.queue = queue
 
     @classmethod

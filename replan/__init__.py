@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         WorkflowTaskFails,
     )
     from client.problem import Problem
+    from replan.plugin import Replan
     from workflows.budget import Limits
     from workflows.outcome import Outcome
     from workflows.people import Choice, HumanRequest
@@ -88,6 +89,7 @@ __all__ = [
     "Problem",
     "ProposalRejected",
     "Refused",
+    "Replan",
     "Request",
     "Services",
     "Silence",
@@ -147,6 +149,7 @@ _MODULES = {
     "Problem": "client.problem",
     "ProposalRejected": "client.events",
     "Refused": "activities.errors",
+    "Replan": "replan.plugin",
     "Request": "activities.providers.messages",
     "Services": "activities.toolbox.injection",
     "Silence": "client.events",

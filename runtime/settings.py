@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -140,13 +140,21 @@ class Settings:
         Raises:
             BadSetting: a folder does not exist or cannot be made, or an option needs `--dev`.
         """
+        os.umask(os.umask(0) | OTHERS)
+        self.make_folders()
+
+    def make_folders(self) -> None:
+        """Make the folders as `prepare` does, without a change to the process.
+
+        Raises:
+            BadSetting: as `prepare`.
+        """
         if self.queue.endswith(CONTROL):
             raise BadSetting(f"--queue {self.queue} is the name of a control queue: choose one without {CONTROL!r}.")
         if (self.fresh or self.breaks) and not self.dev:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
         if self.documents_root is not None and not self.documents_root.is_dir():
             raise BadSetting(f"There is no folder {str(self.documents_root)!r}: give --documents one that exists.")
-        os.umask(os.umask(0) | OTHERS)
         try:
             self.state.mkdir(0o700, parents=True, exist_ok=True)
             self._close_databases()
@@ -176,6 +184,16 @@ class Settings:
         except BlockingIOError:
             reason = f"A server still runs on {str(self.state)!r}: stop its worker before --fresh."
             raise BadSetting(reason) from None
+
+
+def of_program(**given: Any) -> Settings:
+    """The Settings of a worker inside a program: what is not given comes from the environment, as for `worker.py`."""
+    named = {one.name: getattr(get_args(one.type)[1], "envvar", None) for one in fields(Settings) if get_args(one.type)}
+    found = {name: os.environ[variable] for name, variable in named.items() if variable and os.environ.get(variable)}
+    known = {**found, **{name: value for name, value in given.items() if value is not None}}
+    paths = ("documents", "state", "workspace", "settings_file")
+    chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}
+    return Settings(**chosen)
 
 
 def with_settings(main: Callable[[Settings], None]) -> typer.Typer:

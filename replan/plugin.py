@@ -1,0 +1,167 @@
+"""`Replan`: a plugin of Temporal's SDK, with which a worker of your own serves Replan's tasks, too."""
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import temporalio.client
+import temporalio.worker
+from pydantic import BaseModel
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, ClientConfig, WorkflowHistory
+from temporalio.converter import DataConverter, PayloadConverter
+from temporalio.service import ConnectConfig, ServiceClient
+from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+import worker as composition
+from activities.registration import Abilities
+from activities.toolbox.declare.tool import Tool
+from runtime import serve
+from runtime.client import namespace_id, register_search_attributes
+from runtime.payloads import PayloadConverter as OurPayloadConverter
+from runtime.payloads import as_replan
+from runtime.settings import of_program
+from runtime.settings_file import SettingsFile
+from workflows.attributes import TYPES
+from workflows.interceptor import CallInterceptor
+
+PASSED_THROUGH = ("replan", "workflows", "pydantic", "pydantic_core", "annotated_types", "typing_inspection")
+"""Modules that a sandbox does not import again for each workflow."""
+
+
+class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
+    """Serves Replan's tasks beside your own workflows, in the process of your worker and with its connection.
+
+    Give it to your Worker: `Worker(client, task_queue="orders", workflows=[...], plugins=[Replan(tools=[charge])])`.
+    Replan has a task queue, slots and a data converter of its own. Of your connection it keeps the payload codec, and
+    nothing of your worker is changed. With the same plugin, a Replayer replays Replan's histories, too.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any]] = (),
+        *,
+        planner: str | None = None,
+        queue: str | None = None,
+        state: str | Path | None = None,
+        store: str | None = None,
+        documents: str | Path | None = None,
+        workspace: str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        """Name the tools, and the settings of `replan worker` by their names; what is left out is as for that command.
+
+        Raises:
+            ToolMistakes, UnknownPlanner: a tool or a planner cannot be used; the message says what to do.
+            TypeError: there is no such setting.
+        """
+        given = {"planner": planner, "queue": queue, "state": state, "store": store}
+        folders = {"documents": documents, "workspace": workspace}
+        self._settings = of_program(**given, **folders, **settings)
+        models = SettingsFile.read(self._settings.settings_file).models
+        self._abilities = Abilities.of(self._settings, os.environ, models, own=tools)
+
+    def configure_client(self, config: ClientConfig) -> ClientConfig:
+        """Change nothing."""
+        return config
+
+    async def connect_service_client(
+        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
+    ) -> ServiceClient:
+        """Change nothing."""
+        return await next(config)
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Change nothing: Replan's workers are beside this one."""
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Run the worker, and Replan's workers as long as it runs.
+
+        Raises:
+            CannotContinue: Replan's workers cannot go on, e.g. since all threads are held by calls that do not return.
+            StoreUnavailable, BadSetting: the store or a folder cannot be used.
+        """
+        self._settings.make_folders()
+        loop, reasons = asyncio.get_running_loop(), list[str]()
+        current = asyncio.current_task()
+
+        def stop(reason: str) -> None:
+            reasons.append(reason)
+            if current is not None:
+                current.cancel()
+
+        def fail(reason: str) -> None:
+            loop.call_soon_threadsafe(stop, reason)
+
+        try:
+            async with self._serving(worker.client, fail):
+                await next(worker)
+        except asyncio.CancelledError:
+            if reasons:
+                raise serve.CannotContinue(reasons[0]) from None
+            raise
+
+    @asynccontextmanager
+    async def _serving(self, client: Client, fail: Callable[[str], None]) -> AsyncIterator[None]:
+        own = as_replan(client)
+        is_searchable = await register_search_attributes(own, TYPES)
+        server = serve.Server(own, None, await namespace_id(own), is_searchable)
+        async with composition.equipped(self._settings, self._abilities, server, fail) as (_, workers), workers:
+            yield
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """Let a Replayer replay Replan's histories, too."""
+        config["workflows"] = [*config.get("workflows", ()), *serve.WORKFLOWS]
+        config["interceptors"] = [*config.get("interceptors", ()), CallInterceptor()]
+        config["data_converter"] = _both(config.get("data_converter") or DataConverter.default)
+        runner = config.get("workflow_runner")
+        if isinstance(runner, SandboxedWorkflowRunner):
+            passed = runner.restrictions.with_passthrough_modules(*PASSED_THROUGH)
+            config["workflow_runner"] = dataclasses.replace(runner, restrictions=passed)
+        return config
+
+    def run_replayer(
+        self,
+        replayer: Replayer,
+        histories: AsyncIterator[WorkflowHistory],
+        next: Callable[
+            [Replayer, AsyncIterator[WorkflowHistory]],
+            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
+        ],
+    ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
+        """Change nothing."""
+        return next(replayer, histories)
+
+
+def _both(theirs: DataConverter) -> DataConverter:
+    """A data converter that reads and writes pydantic models as Replan does, and everything else as `theirs`."""
+
+    class Both(PayloadConverter):
+        def __init__(self) -> None:
+            self._ours, self._theirs = OurPayloadConverter(), theirs.payload_converter_class()
+
+        def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+            return [
+                (self._ours if isinstance(value, BaseModel) else self._theirs).to_payloads([value])[0]
+                for value in values
+            ]
+
+        def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+            hints: Sequence[Any] = type_hints or [None] * len(payloads)
+            return [
+                (self._ours if _has_model(hint) else self._theirs).from_payloads([one], [hint] if hint else None)[0]
+                for one, hint in zip(payloads, hints, strict=True)
+            ]
+
+    return dataclasses.replace(theirs, payload_converter_class=Both)
+
+
+def _has_model(hint: Any) -> bool:
+    """Whether a type is a pydantic model, or made of one."""
+    return (isinstance(hint, type) and issubclass(hint, BaseModel)) or any(map(_has_model, get_args(hint)))

@@ -1,0 +1,100 @@
+"""Replan beside workflows of a user's own, in one process with one connection, whose codec encrypts."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer, Worker
+
+from activities.toolbox.registry import ToolMistakes
+from client.client import Client
+from replan.plugin import Replan
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow, charge, confirm, plugin
+from tests.processes import ROOT
+from workflows import attributes
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
+    """A server on which no other worker serves Replan's queue."""
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
+
+
+@pytest.fixture
+async def theirs(own_server: DevServer) -> TemporalClient:
+    """The connection of the user."""
+    return await TemporalClient.connect(own_server.address, data_converter=CONVERTER)
+
+
+async def test_one_worker_serves_both(theirs: TemporalClient, tmp_path: Path) -> None:
+    """The user's workflow has Replan pay; a program starts a task; the same plugin replays the histories of both."""
+    both = plugin(tmp_path / "state")
+    file = str(tmp_path / "calls")
+    async with Worker(
+        theirs, task_queue=QUEUE, workflows=[OrderWorkflow], activities=[confirm], plugins=[both]
+    ) as worker:
+        order = await theirs.start_workflow(OrderWorkflow.run, args=[40, file], id="order-1", task_queue=QUEUE)
+        done = await order.result()
+        outcome = await Client(theirs).run("calculate 18% of 2450")
+        histories = [
+            await theirs.get_workflow_handle(id).fetch_history()
+            for id in ("order-1", "order-1-payment", outcome.task_id)
+        ]
+
+    assert (worker.client, done) == (theirs, "confirmed: completed 40")
+    assert outcome.result == "18% of 2450 = 441."
+    replayer = Replayer(workflows=[OrderWorkflow], plugins=[both], data_converter=CONVERTER)
+    replayed = await replayer.replay_workflows(each(histories), raise_on_replay_failure=False)
+    assert replayed.replay_failures == {}
+
+
+async def each(histories: list[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
+    """One after the other."""
+    for one in histories:
+        yield one
+
+
+async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: TemporalClient, tmp_path: Path) -> None:
+    """The workflows of both, and the call that was cut off is repeated with its key."""
+    calls = tmp_path / "calls"
+    with running(own_server, tmp_path) as first:
+        order = await theirs.start_workflow(OrderWorkflow.run, args=[400, str(calls)], id="order-2", task_queue=QUEUE)
+        while not calls.exists() or not calls.read_text():
+            await asyncio.sleep(0.05)
+        first.kill()
+    with running(own_server, tmp_path):
+        done = await order.result()
+
+    keys = calls.read_text().split()
+    assert (done, len(keys), len({*keys})) == ("confirmed: completed 400", 2, 1)
+
+
+@contextmanager
+def running(server: DevServer, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A worker process that said `ready`."""
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
+    words = [sys.executable, "-m", "tests.own_worker", str(folder / "state")]
+    with subprocess.Popen(words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+    """Before a worker runs."""
+    with pytest.raises(ToolMistakes, match="another tool has this name already"):
+        Replan([charge, charge.__class__(charge, None, charge.options)], state=tmp_path)
+    with pytest.raises(TypeError, match="no_such"):
+        Replan([charge], state=tmp_path, no_such=1)
