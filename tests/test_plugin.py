@@ -64,6 +64,7 @@ async def each(histories: list[WorkflowHistory]) -> AsyncIterator[WorkflowHistor
         yield one
 
 
+@pytest.mark.full
 async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: TemporalClient, tmp_path: Path) -> None:
     """The workflows of both, and the call that was cut off is repeated with its key."""
     calls = tmp_path / "calls"

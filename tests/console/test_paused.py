@@ -231,6 +231,7 @@ async def test_a_call_that_is_paused_while_it_runs_is_stopped_and_made_again(
     assert after["cost"]["held"] > 1 and (after["cost"]["lost"], after["cost"]["unattended"]) == (0, 0)
 
 
+@pytest.mark.full
 async def test_a_refusal_after_a_call_that_was_cut_off_is_no_proof(place: tuple[Client, DevServer, Path]) -> None:
     """The call may have been applied before it was cut off, so "charged already" is not planned around."""
     async with operator(*place, hangs=1) as one:
@@ -277,6 +278,7 @@ async def test_calls_before_a_reset_count(place: tuple[Client, DevServer, Path])
     assert "without a worker" not in text
 
 
+@pytest.mark.full
 async def test_a_step_that_is_paused_before_it_began_lacks_no_worker(place: tuple[Client, DevServer, Path]) -> None:
     """The time of the pause is an operator's, and is not counted as a time without a worker."""
     async with operator(*place, behind=True, hangs=1) as one:

@@ -146,6 +146,7 @@ async def test_a_canary_that_fails_again_spends_nobody_else(client: Client, tmp_
     assert sorted(task.steps[1].attempts for task in ended) == [2, 2, 3]
 
 
+@pytest.mark.full
 async def test_tasks_whose_own_fault_stays_wait_again(client: Client, tmp_path: Path) -> None:
     """They are counted, and told no second time."""
     async with staged(client, tmp_path, TOOLS, PAY) as stage:
@@ -194,6 +195,7 @@ async def test_an_unknown_effect_is_no_incident(client: Client, tmp_path: Path) 
     assert (request.code, request.cause) == ("bug", "")
 
 
+@pytest.mark.full
 async def test_two_causes_in_one_task_are_two_incidents(client: Client, tmp_path: Path) -> None:
     """Each is found, although only the oldest request is what `list` shows, and each is resolved by itself."""
     steps = [step("paid", "pay", word="b"), step("shut", "closed_door", word="b")]
@@ -233,6 +235,7 @@ class Mended(BaseModel):
         return DONE
 
 
+@pytest.mark.full
 async def test_a_planner_that_nobody_can_reach_is_one_incident_too(client: Client, tmp_path: Path) -> None:
     """Its tasks have no step yet; the note is for people, so no planner is told it."""
     async with staged(client, tmp_path, TOOLS, Mended()) as stage:
@@ -248,6 +251,7 @@ async def test_a_planner_that_nobody_can_reach_is_one_incident_too(client: Clien
     assert {one.status for one in ended} == {TaskStatus.COMPLETED}
 
 
+@pytest.mark.full
 async def test_who_ends_meanwhile_is_counted_as_gone(client: Client, tmp_path: Path) -> None:
     """The list of the server is behind: the canary that it names may have ended, and so may others."""
     async with staged(client, tmp_path, TOOLS, PAY) as stage:
