@@ -51,6 +51,7 @@ async def find_task(
     seen = await handle.describe()
     text = cut(one_line(await tasks.memo_field(seen, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
     print_lines([f"The newest task is {one_line(handle.id)}, started {moment(seen.start_time)}: {text}"])
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
     print(f"{command.capitalize()} it? Type yes, then Enter: ", end="", flush=True)
     if (await _typed_line()).strip() != "yes":
         raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", named, ProblemKind.FAILED)
@@ -58,7 +59,6 @@ async def find_task(
 
 
 async def _typed_line() -> str:
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
     loop, typed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin, typed.set)  # unlike `input`, it lets Ctrl-C through
     try:
