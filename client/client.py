@@ -8,10 +8,11 @@ from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
 from client import incidents as resolving
-from client import people, start, tasks, undo
+from client import people, start, tasks
+from client import undo as undoing
 from client.connection import connected
 from client.effects import TaskEffect
-from client.events import Ended, Events, TaskEvent
+from client.events import Events, TaskEvent
 from client.explain.explanation import Explanation, explain_task
 from client.follow import Follower, View
 from client.history.fetch import fetch_history, final_outcome
@@ -26,7 +27,7 @@ from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.outcome import Outcome
 from workflows.people import Choice, HumanRequest
-from workflows.plan import Step
+from workflows.plan import Step, nearest
 from workflows.resolving import Resolved
 from workflows.task import Task, TaskStatus
 
@@ -154,7 +155,7 @@ class TaskHandle:
         Raises:
             Problem: the task has ended already, or cannot stop because its workflow task fails.
         """
-        if found := await _cancel(self._temporal, self._handle, undo=undo):
+        if found := await undoing.cancel(self._temporal, self._handle, undo=undo):
             raise found.problem()
 
     async def undo(self) -> Rollback:
@@ -163,7 +164,7 @@ class TaskHandle:
         Raises:
             Problem: the task runs, or no worker answers for it.
         """
-        return await undo.undo(self._temporal, self._handle, View(), is_attended=False)
+        return await undoing.undo(self._temporal, self._handle, View(), is_attended=False)
 
     async def reset(self, to: str, *, reason: str = "", fate: Fate | None = None) -> ResetResult:
         """Start a new run of the task from just before its step `to`.
@@ -187,9 +188,6 @@ class TaskHandle:
             Problem: no worker answers.
         """
         return (await list_effects(self._temporal, self._handle)).effects
-
-
-_cancel = undo.cancel
 
 
 class Client:
@@ -237,7 +235,10 @@ class Client:
         Raises:
             Problem: the id belongs to a task that has ended, or to a running one that was asked something else.
             pydantic.ValidationError: a value is not valid.
+            TypeError: Task has no such field.
         """
+        if unknown := [name for name in options if name not in Task.model_fields]:
+            raise TypeError(f"A task has no option {unknown[0]!r}{nearest(unknown[0], Task.model_fields)}")
         wanted = task if isinstance(task, Task) else Task(text=task)
         given: dict[str, Any] = {"plan": plan, "limits": limits, "on_escalation": on_escalation, **options}
         chosen = {name: value for name, value in given.items() if value is not None}
@@ -296,16 +297,3 @@ class Client:
         async for now in resolving.follow_resolution(self.temporal, running):
             done = now
         return done
-
-
-__all__ = [
-    "Client",
-    "Ended",
-    "TaskCancelled",
-    "TaskEscalated",
-    "TaskEvent",
-    "TaskFailed",
-    "TaskHandle",
-    "TaskNotCompleted",
-    "TaskOverBudget",
-]

@@ -10,6 +10,7 @@ from client.history.story import Story
 from client.text import starter
 from client.wording import withheld_calls
 from workflows import ids
+from workflows.commands import STARTER
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome
 from workflows.task import TaskStatus
@@ -22,7 +23,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.WORKER_SHUTDOWN: "Nothing, or start a worker.",
     Code.WORKER_LOST: "Read the worker's log.",
     Code.INTERRUPTED: "Nothing, or resume the step with `temporal activity unpause`.",
-    Code.CIRCUIT_OPEN: "Check the service; `python starter.py breakers` says since when.",
+    Code.CIRCUIT_OPEN: f"Check the service; `{STARTER} breakers` says since when.",
     Code.STORE_UNAVAILABLE: "Nothing, unless it stays; then check what locks the database, that its server runs, and"
     " that its file is there.",
     Code.RATE_LIMITED: "Nothing, unless it stays; then ask for a larger quota.",

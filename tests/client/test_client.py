@@ -1,17 +1,15 @@
 """A program starts tasks, follows them, answers them, and is told how they ended, on a real server."""
 
 import asyncio
-import base64
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter
 
 from activities.toolbox.declare.kind import Kind
 from client.client import Client, TaskCancelled, TaskEscalated, TaskFailed, TaskNotCompleted, TaskOverBudget
@@ -20,6 +18,7 @@ from client.problem import Problem
 from replan import Key, NeedsPerson, Tool, tool
 from runtime.dev_server import DevServer
 from tests.harness import DONE, Stage, plan, staged, step
+from tests.own_worker import Reversing
 from workflows.budget import Limits
 from workflows.plan import Answer, GiveUp, NewSteps
 from workflows.record import StepStatus
@@ -179,28 +178,12 @@ async def test_to_start_is_idempotent_by_id(replan: Client) -> None:
 async def test_a_task_is_a_model_or_a_text_with_options(replan: Client) -> None:
     """The fields of Task are the options; a wrong value says which."""
     done = await replan.run(Task(text="by hand", plan=(step("paid", "charge", amount=3),)), limits=Limits(tool_calls=9))
+    with pytest.raises(TypeError, match="no option 'strategi': did you mean"):
+        await replan.start("pay 1", strategi="react")
     with pytest.raises(ValueError, match="on_escalation"):
         await replan.start("pay 1", on_escalation="shout")  # type: ignore[arg-type]
 
     assert (done.task, done.steps[0].result) == ("by hand", {"id": 3})
-
-
-class Reversing(PayloadCodec):
-    """Hides values, as an encrypting codec does."""
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Reverse."""
-        return [
-            Payload(metadata={"encoding": b"reversed"}, data=base64.b64encode(one.SerializeToString())[::-1])
-            for one in payloads
-        ]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Reverse again."""
-        return [
-            Payload.FromString(base64.b64decode(one.data[::-1])) if one.metadata["encoding"] == b"reversed" else one
-            for one in payloads
-        ]
 
 
 async def test_the_codec_of_a_connection_is_kept(server: DevServer, client: TemporalClient, tmp_path: Path) -> None:

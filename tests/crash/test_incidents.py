@@ -56,6 +56,7 @@ class Service:
     def __init__(self) -> None:
         """Nobody is known."""
         self.is_mended = False
+        self.url = ""
         self.keys = list[str]()
 
 
@@ -79,7 +80,7 @@ def service() -> Iterator[Service]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        state.url = f"http://127.0.0.1:{server.server_port}/"  # type: ignore[attr-defined]
+        state.url = f"http://127.0.0.1:{server.server_port}/"
         yield state
         server.shutdown()
 
@@ -117,19 +118,29 @@ class Console:
             await asyncio.sleep(0.3)
 
 
+def prepared(server: DevServer, service: Service, folder: Path) -> tuple[Path, Processes]:
+    """A tools file that calls the service, and commands for the server."""
+    (tools := folder / "shop_tools.py").write_text(TOOLS.format(url=service.url))
+    return tools, Processes(server.address, folder)
+
+
+async def begun(console: Console, folder: Path, count: int) -> list[str]:
+    """The ids of so many tasks that pay, and wait for people."""
+    (plan := folder / "plan.json").write_text(json.dumps(PLAN))
+    words = ("start", "--task", "pay", "--plan", str(plan), "--on-escalation", "wait", "--detach")
+    return [(await console.document(*words, "--id", f"pay-{number}"))["task_id"] for number in range(count)]
+
+
 @pytest.mark.parametrize("dies", ["nothing", pytest.param("all", marks=pytest.mark.full)])
 async def test_a_revoked_credential_is_one_incident(
-    own_server: DevServer, service: Any, tmp_path: Path, dies: str
+    own_server: DevServer, service: Service, tmp_path: Path, dies: str
 ) -> None:
     """The step that failed has two attempts in each task, every other step one; a canary that fails spends nobody."""
-    (tools := tmp_path / "shop_tools.py").write_text(TOOLS.format(url=service.url))
-    (plan := tmp_path / "plan.json").write_text(json.dumps(PLAN))
-    processes = Processes(own_server.address, tmp_path)
+    tools, processes = prepared(own_server, service, tmp_path)
     console = Console(processes)
-    began = ("start", "--task", "pay", "--plan", str(plan), "--on-escalation", "wait", "--detach")
     with ExitStack() as stack:
         worker = stack.enter_context(processes.worker("--tools", str(tools)))
-        tasks = [(await console.document(*began, "--id", f"pay-{number}"))["task_id"] for number in range(3)]
+        tasks = await begun(console, tmp_path, 3)
         seen = await console.incident(3)
         if dies == "all":
             worker.kill()
@@ -170,17 +181,14 @@ async def test_a_revoked_credential_is_one_incident(
 
 @pytest.mark.full
 async def test_a_worker_that_is_killed_while_it_resolves_is_followed_by_another(
-    own_server: DevServer, service: Any, tmp_path: Path
+    own_server: DevServer, service: Service, tmp_path: Path
 ) -> None:
     """Each task is told once, and the command that is followed says so."""
-    (tools := tmp_path / "shop_tools.py").write_text(TOOLS.format(url=service.url))
-    (plan := tmp_path / "plan.json").write_text(json.dumps(PLAN))
-    processes = Processes(own_server.address, tmp_path)
+    tools, processes = prepared(own_server, service, tmp_path)
     console = Console(processes)
-    began = ("start", "--task", "pay", "--plan", str(plan), "--on-escalation", "wait", "--detach")
     with ExitStack() as stack:
         worker = stack.enter_context(processes.worker("--tools", str(tools)))
-        tasks = [(await console.document(*began, "--id", f"pay-{number}"))["task_id"] for number in range(12)]
+        tasks = await begun(console, tmp_path, 12)
         await console.incident(12)
         service.is_mended = True
         resolving = asyncio.create_task(console("resolve", "charge/unauthorized"))
