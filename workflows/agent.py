@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows import attributes, ids
+from workflows import attributes, ids, measures
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.asking import ABORTED, Answers, People, unanswered
 from workflows.catalogue import Catalogue
@@ -288,12 +288,15 @@ class AgentWorkflow(Answers):
                 self._check_replans(rejecting, fruitless)
 
             await self._asked_about(check)
+            measures.record(measures.of_replan(rejecting[0].code, progress.revision))
             progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
 
     def _accept(self, proposal: NewSteps) -> None:
         progress, specs = self._progress, self._catalogue.specs
         seen = progress.observations if progress.replanning else []  # else they are of an earlier replan
+        if progress.replanning:
+            measures.record(measures.of_new_plan(progress.rejecting_faults, workflow.now()))
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,
@@ -339,6 +342,7 @@ class AgentWorkflow(Answers):
         self._notify()
         await self._notifications.handed_over()
         outcome = self._progress.outcome(workflow.now())
+        measures.record([*measures.of_ending(outcome), *measures.distributions(outcome, self._progress.budget)])
         extra = {"status": ending.status.value, "code": ending.code, **outcome.spent.model_dump(exclude={"usd"})}
         workflow.logger.info("task", extra={**extra, "replans": outcome.replans})
         if ending.status is TaskStatus.COMPLETED:

@@ -11,14 +11,17 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows import ids, routing
+from workflows import ids, measures, routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.details import summary
 from workflows.faults import cause_of
 from workflows.outcome import TaskEnded
 from workflows.people import (
     DESCRIPTIONS,
+    ENDED,
     GIVEN,
+    REPEATED,
+    UNANSWERED,
     Choice,
     Given,
     GivenAbort,
@@ -52,10 +55,8 @@ MAX_UPDATES = 100
 """How many accepted Updates a task knows in its next run; one that is sent again follows soon."""
 PLANNER = "planner"
 """The resource of an incident that is not about a tool; it stands for the catalogue, too."""
-REPEATED = "repeated"
 ABORTED = "aborted"
-UNANSWERED = "unanswered"
-"""Codes of tasks that a person ended, or that nobody answered."""
+"""The code of a task that a person ended; UNANSWERED is the code of one that nobody answered."""
 
 
 class People:
@@ -107,13 +108,15 @@ class People:
             **more,
         )
         progress.requests.append(request)
+        measures.record(measures.of_opened(request))
         self._published()
         try:
             await self._wait(request, within, repeat)
         except asyncio.CancelledError:
-            request.close("ended")  # nothing of `workflow` may be called here
+            request.close(ENDED)  # nothing of `workflow` may be called here
             raise
-        request.close("ended" if self.abort else UNANSWERED)
+        request.close(ENDED if self.abort else UNANSWERED)
+        measures.record(measures.of_closed(request))
         self._published()
         if request.answer and request.answer.choice is Choice.ABORT:
             self.abort = request.answer

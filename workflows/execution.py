@@ -8,14 +8,14 @@ from typing import Any, Literal, assert_never
 from pydantic import JsonValue
 from temporalio import workflow
 
-from workflows import ids, routing
-from workflows.asking import REPEATED, People
+from workflows import ids, measures, routing
+from workflows.asking import People
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Effect, ToolSpec
 from workflows.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import Applied, Code, Fault, cause_of
 from workflows.header import Approval, CallHeader, Provided, Undoes, made_by_reset
-from workflows.people import Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind, Word, shown_args
+from workflows.people import REPEATED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind, Word, shown_args
 from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, ready_steps, resolve
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
@@ -364,6 +364,7 @@ class Execution:
 
     def _call(self, record: StepRecord, told: Mapping[str, Any]) -> ToolCall:
         progress, step = self._progress, record.step
+        repeated, record.repeated = record.repeated, None
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
         return ToolCall(
             progress,
@@ -374,6 +375,7 @@ class Execution:
             title=f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
             header=self._header(record).model_copy(update=told),
             used=record.used,
+            repeated=repeated,
         )
 
     def _header(self, record: StepRecord) -> CallHeader:
@@ -431,6 +433,7 @@ class Execution:
     async def _wait(self, record: StepRecord, fault: Fault, seconds: float) -> None:
         raise_if_cancelled()
         record.waits += 1
+        record.repeated = fault
         if fault.code is Code.MISSING_TOOL:
             record.waited += seconds
         if seconds > 0:  # after a worker's shutdown another one can take the call at once
@@ -474,6 +477,7 @@ class Execution:
             # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
             mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
             self._progress.faults[max(mine)] = note
+        measures.record(measures.of_fault(note))
         workflow.logger.info(
             "decision",
             extra={

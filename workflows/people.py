@@ -16,6 +16,9 @@ MAX_SHOWN, MIN_SHOWN = 16_000, 200
 CUT = "… (cut)"
 MAX_NAME = 200
 """The most characters of a person's name."""
+UNANSWERED, ENDED, REPEATED = "unanswered", "ended", "repeated"
+"""Why a request was closed without an answer: nobody answered in time, its task ended, or the task itself found that
+the cause is gone."""
 
 
 class RequestKind(StrEnum):
@@ -209,8 +212,7 @@ class HumanRequest(BaseModel):
     """The id of the resolution of this cause after which the same was asked again; empty if there was none."""
     answer: HumanAnswer | None = None
     closed: str = Field(default="", exclude_if=not_)
-    """Why the request was closed without an answer: `unanswered`, `ended`, or `repeated` (the task itself found that
-    the cause is gone)."""
+    """Why the request was closed without an answer (UNANSWERED, ENDED, REPEATED); empty if it was not."""
     result: JsonValue = Field(default=None, exclude=True)
     """The result that a person provided, until the step has it."""
     given_code: str = Field(default="", exclude=True)

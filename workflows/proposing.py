@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 from temporalio import workflow
 
-from workflows import routing
+from workflows import measures, routing
 from workflows.catalogue import Catalogue
 from workflows.faults import Code
 from workflows.guards import refusal
@@ -177,6 +177,8 @@ async def _take_turn(
         proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
         if proposed is not None and written is not None and not proposed.rejected:
             proposed = proposed.model_copy(update={"proposal": written})
+        if proposed is not None:
+            measures.record(measures.of_request_to_planner(spec.kind, proposed))
         if proposed is None:
             title = _title(progress, rejected, is_last=is_last)
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)

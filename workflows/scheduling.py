@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from pydantic import JsonValue
@@ -15,7 +16,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
-from workflows import ids, routing, spending
+from workflows import ids, measures, routing, spending
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.decision import Remaining, Wait, decide, outlast
 from workflows.details import details, summary
@@ -118,6 +119,8 @@ class ToolCall:
     header: CallHeader
     used: int = 0
     """Attempts that earlier executions of the same call took."""
+    repeated: Fault | None = None
+    """The fault of the execution that this one repeats; None if it repeats none."""
 
     def __post_init__(self) -> None:
         self.spec = spending.with_call_tokens(self.spec, self.args)
@@ -145,14 +148,22 @@ class ToolCall:
         Raises:
             CancelledError: the activity was cancelled; it counts as one attempt.
         """
-        result: StepReturn | Fault = spending.cancelled_fault(self.spec)
-        earlier: Sequence[Fault] = ()
-        taken = 0
         try:
             result, earlier = await self._execute(granted)
-        finally:  # a cancelled execution, too, must give its reservation back
-            taken = spending.settle_step(*self._account, granted, result, earlier, self.used)
-        return ToolReply(result, earlier, taken)
+        except asyncio.CancelledError:  # a cancelled execution, too, must give its reservation back
+            self._settle(granted, None)
+            raise
+        return ToolReply(result, earlier, self._settle(granted, result, earlier))
+
+    def _settle(self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()) -> int:
+        """Pay for what the execution used, and return how many attempts it made; without a result it was cancelled."""
+        spent = self.progress.budget.spent
+        before = spent.model_copy()
+        settled = spending.cancelled_fault(self.spec) if result is None else result
+        taken = spending.settle_step(*self._account, granted, settled, earlier, self.used)
+        measures.record(measures.of_call(self.spec.kind, result, earlier, self.repeated))
+        measures.record(measures.of_payment(measures.STEPS, result, before, spent))
+        return taken
 
     async def _execute(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
@@ -265,10 +276,10 @@ async def ask_planner(
             )
         payload: JsonValue = {**request, **allowance.told}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
-        used: Proposed | Fault = spending.cancelled_fault(spec)
         earlier: Sequence[Fault] = ()
+        settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)
         try:
-            used = await run_internal_activity(
+            used: Proposed | Fault = await run_internal_activity(
                 spec,
                 payload,
                 Proposed,
@@ -278,15 +289,34 @@ async def ask_planner(
                 waits=waits,
                 local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
             )
-            return used
+        except asyncio.CancelledError:
+            settle(spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1))
+            raise
         except InternalActivityFailed as failed:
             used, earlier = failed.fault, failed.earlier
-            if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
-                raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code) from None
-        finally:
-            if waits.was_cut_off:
-                used = spending.cancelled_fault(spec, attempt=0)
-            spending.settle_turn(progress, catalogue, allowance, used, waits.failed, earlier)
+        settle(used, earlier)
+        if isinstance(used, Proposed):
+            return used
+        if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
+            raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code)
+
+
+def _settle_turn(
+    progress: Progress,
+    catalogue: Catalogue,
+    allowance: spending.Allowance,
+    situation: Situation,
+    failed: Sequence[spending.FailedExecution],
+    spec: ToolSpec,
+    used: Proposed | Fault,
+    earlier: Sequence[Fault] = (),
+) -> None:
+    """Pay for what a request to the planner used, in its final execution and in the `failed` ones before."""
+    spent = progress.budget.spent
+    before = spent.model_copy()
+    spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
+    purpose = measures.purpose_of(spec.kind, is_correction=bool(situation.rejected))
+    measures.record(measures.of_payment(purpose, used, before, spent))
 
 
 async def run_internal_activity(
@@ -312,10 +342,11 @@ async def run_internal_activity(
     header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
     if local is not None:
         tried = await run_locally(spec, local, returns, id=id, title=title, header=header)
+        _measure(spec, tried)
         raise_if_cancelled()
         if not isinstance(tried, Fault):
             return tried
-    used, is_draft = 0, waits is not None and waits.progress.is_draft
+    used, is_draft, repeated = 0, waits is not None and waits.progress.is_draft, None
     remaining = Remaining(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
         patience=routing.MISSING_TOOL_PATIENCE,
@@ -324,10 +355,11 @@ async def run_internal_activity(
     while True:
         granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
         result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
+        _measure(spec, result, earlier, repeated)
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
-        used += result.taken
+        used, repeated = used + result.taken, result
         remaining = remaining.model_copy(
             update={
                 "attempts": routing.attempts(spec, routing.RETRIES_PER_KIND, used),
@@ -352,6 +384,11 @@ async def run_internal_activity(
             if waits
             else workflow.sleep(decision.seconds, summary=timer)
         )
+
+
+def _measure(spec: ToolSpec, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
+    if spec in routing.PLANNING and isinstance(result, Proposed | Fault):
+        measures.record(measures.of_request_to_planner(spec.kind, result, earlier, repeated))
 
 
 def after_lost_replies(

@@ -388,7 +388,8 @@ class Reading:
                 turn.proposed = self._with_plan(back.opening)
                 self.history.calls.append(turn)
         elif isinstance(back, StepReturn):
-            call.result, call.replayed, call.earlier = back.result, back.replayed, parse_faults(back.earlier)
+            call.returned, call.earlier = back, parse_faults(back.earlier)
+            call.result, call.replayed = back.result, back.replayed
             call.attempt, call.held = max(call.attempt, back.attempt), back.held
 
     def _with_plan(self, opening: Proposed) -> Proposed:

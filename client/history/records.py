@@ -15,7 +15,7 @@ from workflows.catalogue import Catalogue, ToolSpec
 from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
 from workflows.people import Choice, Given, Resolution
-from workflows.plan import Proposed
+from workflows.plan import Proposed, StepReturn
 from workflows.record import Pause, StepRecord
 from workflows.situation import Situation
 from workflows.task import Task
@@ -96,6 +96,8 @@ class Call:
     result: JsonValue = None
     replayed: bool = False
     """Whether the recorded result of an earlier call with the same key was returned."""
+    returned: StepReturn | None = None
+    """What the activity of a tool returned; None if it failed, or is not of a tool."""
     proposed: Proposed | None = None
     failing: AttemptFailure | None = None
     """The failure of the last attempt, if the call failed."""

@@ -1,0 +1,249 @@
+"""What a task did, as counts: a workflow adds them to its worker's metrics, a client counts them in a history.
+
+Both use the same functions, so that their sums agree. A sample has labels from fixed sets only: no ids and no texts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from temporalio import workflow
+
+from workflows import routing
+from workflows.budget import Budget, Spent
+from workflows.faults import UNCOUNTED, Applied, Code, Fault, number_of
+from workflows.outcome import Outcome
+from workflows.people import ENDED, UNANSWERED, HumanRequest, RequestKind
+from workflows.plan import Proposed, StepReturn
+from workflows.record import FaultRecord
+from workflows.task import TaskStatus
+
+UNREPORTED = "unreported"
+"""Stands for the code of an attempt that ended without reporting (crash or timeout)."""
+MAX_REVISION = 9
+"""Revisions from this number on share a label."""
+PLANNING, CORRECTING, SUMMARISING, STEPS, LOST = "planning", "correcting", "summarising", "steps", "lost"
+"""What tokens are paid for: a proposal, a proposal in place of a rejected one, a summary of a long conversation, a
+step, and replies that were lost or could not be used."""
+PLANNERS = frozenset(spec.kind for spec in routing.PLANNING)
+"""The kinds of the activities that ask the planner."""
+MICRO = 1_000_000
+"""Micro-dollars in a dollar: counters of the SDK take whole numbers only."""
+
+
+class Metric(NamedTuple):
+    """A metric with its labels; without a unit it is a counter, else a histogram of values in this unit."""
+
+    name: str
+    description: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+
+
+class Sample(NamedTuple):
+    """A value of a metric; `labels` are in the order of the metric's."""
+
+    metric: Metric
+    labels: tuple[str, ...] = ()
+    value: float = 1
+
+
+TOOL_CALLS = Metric("replan_tool_calls", "Attempts of tools, as the budget counts them.", ("tool",))
+RETRIES = Metric("replan_retries", "Attempts that followed a fault of the same call.", ("tool", "code"))
+WASTED_ATTEMPTS = Metric(
+    "replan_wasted_attempts", "Attempts that followed a persistent fault: they could not help.", ("tool", "code")
+)
+REPLAYED_RESULTS = Metric(
+    "replan_replayed_results", "Recorded results that were returned instead of a second effect.", ("tool", "how")
+)
+CIRCUIT_OPEN = Metric("replan_circuit_open", "Calls that were not made while a circuit breaker was open.", ("tool",))
+REPLANS = Metric("replan_replans", "New plans because of a fault.", ("code", "revision"))
+FALLBACKS = Metric("replan_fallbacks", "Steps that went on with the fallback of their tool.", ("tool",))
+ESCALATIONS = Metric("replan_escalations", "Faults that needed a person.", ("code",))
+UNKNOWN_OUTCOMES = Metric(
+    "replan_unknown_outcomes", "Calls of which nobody knew whether they were applied.", ("tool", "verdict")
+)
+REQUESTS = Metric("replan_requests", "Requests to people.", ("kind",))
+ANSWERS = Metric("replan_answers", "Requests that were answered, or closed without an answer.", ("kind", "choice"))
+PLANNER_CALLS = Metric("replan_planner_calls", "Attempts of requests to the planner.", ("kind",))
+PLANNER_RETRIES = Metric("replan_planner_retries", "Attempts that followed a fault of the planner.", ("kind", "code"))
+TOKENS = Metric("replan_tokens", "Tokens that tasks paid for.", ("purpose",))
+COST = Metric("replan_cost_microusd", "Micro-dollars that tasks paid for models whose price is known.", ("purpose",))
+TASKS = Metric("replan_tasks", "Tasks that ended.", ("status", "code"))
+
+RETRY_DELAY = Metric("replan_retry_delay", "The wait before a retry.", ("tool", "code"), "s")
+TIME_TO_REPLAN = Metric("replan_time_to_replan", "From a fault to the first step of the new plan.", unit="s")
+TASK_TOOL_CALLS = Metric("replan_task_tool_calls", "Tool calls of a task that ended.", unit="calls")
+TASK_STEPS = Metric("replan_task_steps", "Steps that a task started until it ended.", unit="steps")
+TASK_DURATION = Metric("replan_task_duration", "From the start of a task to its end.", ("status",), "s")
+RETRY_BUDGET_USED = Metric("replan_retry_budget_used", "Retries that a task used of one tool.", ("tool",), "retries")
+BUDGET_LEFT = Metric("replan_budget_left", "The part of a limit that was left at the end.", ("limit",), "ratio")
+
+COUNTED: tuple[Metric, ...] = (
+    TOOL_CALLS,
+    RETRIES,
+    WASTED_ATTEMPTS,
+    REPLAYED_RESULTS,
+    CIRCUIT_OPEN,
+    REPLANS,
+    FALLBACKS,
+    ESCALATIONS,
+    UNKNOWN_OUTCOMES,
+    REQUESTS,
+    ANSWERS,
+    PLANNER_CALLS,
+    PLANNER_RETRIES,
+    TOKENS,
+    COST,
+    TASKS,
+)
+"""The counters of workflows; a client finds the same numbers in the histories."""
+DISTRIBUTIONS: tuple[Metric, ...] = (
+    RETRY_DELAY,
+    TIME_TO_REPLAN,
+    TASK_TOOL_CALLS,
+    TASK_STEPS,
+    TASK_DURATION,
+    RETRY_BUDGET_USED,
+    BUDGET_LEFT,
+)
+"""The histograms of workflows."""
+
+
+def record(samples: Iterable[Sample]) -> None:
+    """Add samples to the metrics of the worker that runs this workflow; a replay adds none."""
+    if workflow.unsafe.is_replaying():
+        return
+    meter = workflow.metric_meter()
+    for metric, labels, value in samples:
+        attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))
+        if metric.unit:
+            meter.create_histogram_float(metric.name, metric.description, metric.unit).record(value, attributes)
+        elif value:
+            meter.create_counter(metric.name, metric.description).add(round(value), attributes)
+
+
+def of_call(
+    kind: str, returned: StepReturn | Fault | None, earlier: Sequence[Fault] = (), repeated: Fault | None = None
+) -> Iterator[Sample]:
+    """The samples of one execution of a tool's activity.
+
+    `returned` is the result or the fault of its final attempt, None after a cancel; `earlier` are the known faults of
+    the attempts before. `repeated` is the fault of the execution before that this one repeats.
+    """
+    taken = 1 if returned is None else returned.taken if isinstance(returned, Fault) else returned.attempt
+    yield Sample(TOOL_CALLS, (kind,), taken)
+    for before, is_wasted in _retried(taken, earlier, repeated):
+        yield Sample(RETRIES, (kind, before))
+        if is_wasted:
+            yield Sample(WASTED_ATTEMPTS, (kind, before))
+    for fault in earlier:
+        if fault.waited is not None:
+            yield Sample(RETRY_DELAY, (kind, fault.code), fault.waited)
+    if isinstance(returned, StepReturn) and returned.replayed:
+        yield Sample(REPLAYED_RESULTS, (kind, "ledger"))
+    if isinstance(returned, Fault) and returned.code is Code.CIRCUIT_OPEN:
+        yield Sample(CIRCUIT_OPEN, (kind,))
+
+
+def of_request_to_planner(
+    kind: str, returned: Proposed | Fault | None, earlier: Sequence[Fault] = (), repeated: Fault | None = None
+) -> Iterator[Sample]:
+    """The samples of one execution of a planner's activity; the arguments are as those of `of_call`."""
+    taken = returned.taken if isinstance(returned, Fault) else number_of(1, earlier)
+    yield Sample(PLANNER_CALLS, (kind,), taken)
+    for before, _ in _retried(taken, earlier, repeated):
+        yield Sample(PLANNER_RETRIES, (kind, before))
+
+
+def _retried(taken: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
+    """For each retry, the code of the fault before it, and whether that fault was persistent."""
+    faults = {fault.attempt: fault for fault in earlier}
+    first = repeated if repeated and not (repeated.uncounted or repeated.code in UNCOUNTED) else None
+    before = [first] if first and taken else []
+    for fault in [*before, *(faults.get(number) for number in range(1, taken))]:
+        yield (fault.code, not fault.quadrant.is_transient) if fault else (UNREPORTED, False)
+
+
+def of_fault(fault: FaultRecord) -> Iterator[Sample]:
+    """The samples of a fault whose decision is made; a fault that is reconciled next has none."""
+    verdict = fault.reconciled or ("none" if fault.applied is Applied.UNKNOWN else None)
+    if verdict and (fault.reconciled or fault.decision not in ("reconcile", "retry", "wait")):
+        yield Sample(UNKNOWN_OUTCOMES, (fault.source, verdict))
+    if fault.reconciled == "applied":
+        yield Sample(REPLAYED_RESULTS, (fault.source, "reconciled"))
+    if fault.decision == "fallback":
+        yield Sample(FALLBACKS, (fault.source,))
+
+
+def of_replan(code: str, revision: int) -> Iterator[Sample]:
+    """The samples of a replan because of a fault with this code in the plan with this number."""
+    yield Sample(REPLANS, (code, f"{MAX_REVISION}+" if revision >= MAX_REVISION else str(revision)))
+
+
+def of_new_plan(faults: Iterable[FaultRecord], now: datetime) -> Iterator[Sample]:
+    """The samples of a plan, accepted `now`, that replaces the plan with these faults."""
+    if first := min((fault.at for fault in faults), default=None):
+        yield Sample(TIME_TO_REPLAN, (), max(0.0, (now - first).total_seconds()))
+
+
+def of_opened(request: HumanRequest) -> Iterator[Sample]:
+    """The samples of a request that was opened."""
+    yield Sample(REQUESTS, (request.kind,))
+    if request.kind is RequestKind.FAULT:
+        yield Sample(ESCALATIONS, (request.code,))
+
+
+def of_closed(request: HumanRequest) -> Iterator[Sample]:
+    """The samples of a request that was closed; it has none if it was closed because its task ended."""
+    choice = request.answer.choice if request.answer else request.closed
+    if choice and choice != ENDED:
+        yield Sample(ANSWERS, (request.kind, choice))
+
+
+def of_payment(purpose: str, returned: Proposed | StepReturn | object, before: Spent, after: Spent) -> Iterator[Sample]:
+    """The samples of what one execution used of models: its result for `purpose`, and the rest for nothing."""
+    used = returned if isinstance(returned, Proposed | StepReturn) else None
+    tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
+    paid = usd if after.usd is None else after.usd - (before.usd or 0.0)
+    yield from of_spending(purpose, tokens, usd)
+    yield from of_spending(LOST, after.tokens - before.tokens - tokens, paid - usd)
+
+
+def of_spending(purpose: str, tokens: int, usd: float) -> Iterator[Sample]:
+    """The samples of tokens that a task paid for, and of what they cost."""
+    yield Sample(TOKENS, (purpose,), tokens)
+    yield Sample(COST, (purpose,), round(usd * MICRO))
+
+
+def purpose_of(kind: str, *, is_correction: bool) -> str:
+    """For what a request to the planner pays; `is_correction`: its last proposal was rejected."""
+    return SUMMARISING if kind == routing.COMPACT.kind else CORRECTING if is_correction else PLANNING
+
+
+def of_ending(outcome: Outcome) -> Iterator[Sample]:
+    """The samples of a task that ended."""
+    yield Sample(TASKS, (outcome.status, outcome.code or ""))
+    # Somebody was asked otherwise.
+    if outcome.status is TaskStatus.ESCALATED and outcome.code != UNANSWERED:
+        yield Sample(ESCALATIONS, (outcome.code or "",))
+
+
+def distributions(outcome: Outcome, budget: Budget) -> Iterator[Sample]:
+    """What a task that ended used, for histograms."""
+    limits, spent = budget.limits, budget.spent
+    yield Sample(TASK_TOOL_CALLS, (), spent.tool_calls)
+    yield Sample(TASK_STEPS, (), outcome.omitted + sum(step.started is not None for step in outcome.steps))
+    yield Sample(TASK_DURATION, (outcome.status,), outcome.spent.seconds)
+    for kind, retries in budget.retries.items():
+        yield Sample(RETRY_BUDGET_USED, (kind,), retries)
+    parts = {
+        "tool_calls": (spent.tool_calls, limits.tool_calls),
+        "replans": (outcome.replans, limits.replans),
+        "tokens": (spent.tokens, limits.tokens),
+        "usd": (spent.usd or 0.0, limits.usd),
+        "deadline": (outcome.spent.seconds, limits.deadline),
+    }
+    for name, (used, limit) in parts.items():
+        if limit:
+            yield Sample(BUDGET_LEFT, (name,), max(0.0, 1 - used / limit))
