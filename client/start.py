@@ -19,13 +19,12 @@ from runtime.validation import expected
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
-from workflows.plan import Answer, Proposal, Step, digest
+from workflows.plan import Proposal, Step, digest
 from workflows.task import CONTINUES_MEMO, Task
 
 MAX_ID = 200
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
-REPLANS = {"plan": 2, "react": 20}
 """By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
 DIGEST_MEMO = "task_digest"
 
@@ -176,7 +175,7 @@ def build_task(options: TaskOptions) -> Task:
             on_escalation=options.on_escalation,
             approve=options.approve,
             allow=options.allow,
-            limits=_limits(options.limits, strategy, written.revisions),
+            limits=Limits(**options.limits),
             **within,
         )
     except ValidationError as error:
@@ -184,13 +183,6 @@ def build_task(options: TaskOptions) -> Task:
         name = str(first["loc"][-1]).replace("_", "-")
         option = "--task" if name == "text" else f"--{name}"
         raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
-
-
-def _limits(given: Mapping[str, Any], strategy: Literal["plan", "react"], written: Sequence[Proposal]) -> Limits:
-    """The limits of a task. If the user gave `--replans` or wrote revisions, only that number limits the replans."""
-    replans = sum(not isinstance(one, Answer) for one in written)
-    alone = {"fruitless": None} if replans or "replans" in given else {}
-    return Limits(**{"replans": max(REPLANS[strategy], replans), **alone, **given})
 
 
 async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:

@@ -97,17 +97,11 @@ class Budget(_Frozen):
 
 
 class Budgets(_Frozen):
-    """The budgets of tasks for which a person waits at a terminal, and of all other tasks."""
+    """The limits of tasks for which a person waits at a terminal, and of all other tasks of the console; what is left
+    out is as `workflows.budget.Limits` has it."""
 
     interactive: Budget = Budget()
     background: Budget = Budget()
-
-
-USUAL: Mapping[Profile, Budget] = {
-    "interactive": Budget(tool_calls=25, tokens=50_000),
-    "background": Budget(tool_calls=200, tokens=500_000),
-}
-"""The limits where neither the command line nor the settings file has one."""
 
 
 class ModelPrice(_Frozen):
@@ -177,9 +171,9 @@ class SettingsFile(_Frozen):
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
     def limits(self, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The limits of a task: each from the command line (`given`), else from this file, else from USUAL."""
+        """The limits of a task: each from the command line (`given`), else from this file; the others are usual."""
         own: Budget = getattr(self.budgets, profile)
-        return {**USUAL[profile].given, **own.given, **{name: one for name, one in given.items() if one is not None}}
+        return {**own.given, **{name: one for name, one in given.items() if one is not None}}
 
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:

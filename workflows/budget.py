@@ -16,10 +16,12 @@ class Limits(BaseModel, frozen=True):
     tool_calls: int = Field(default=100, ge=1)
     """How many attempts of tools the task may make. The reads of the current state before a replan count, too."""
     replans: int = Field(default=2, ge=0)
+    """How many new plans may follow a rejection; `Task` says what a task without this number may do."""
     fruitless: int | None = Field(default=2, ge=1)
     """If this many consecutive replans complete no step, the task ends as escalated. With None, only `replans` limits
     replans."""
-    tokens: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=500_000, ge=1)
+    """Tokens of models, as their providers count them: input, output, cache reads and cache writes."""
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
     """Seconds from the start of the task after which it is ended; None without a deadline."""

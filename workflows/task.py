@@ -4,15 +4,17 @@ from enum import StrEnum
 from operator import not_
 from typing import Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validator
 
 from workflows import routing
 from workflows.budget import Limits
-from workflows.plan import NewSteps, Proposal, Step
+from workflows.plan import Answer, NewSteps, Proposal, Step
 from workflows.record import FaultRecord, StepRecord
 
 MAX_TEXT = 16_000
 """The most characters of a task's text."""
+REPLANS = {"plan": 2, "react": 20}
+"""By strategy, how many replans a task may make if its limits do not say it."""
 
 
 def _is_declared(approve: str) -> bool:
@@ -67,7 +69,9 @@ class Task(BaseModel, frozen=True):
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     strategy: Literal["plan", "react"] = "plan"
-    limits: Limits = Limits()
+    limits: Limits = Field(default=Limits(), validate_default=True)
+    """Without `replans`, their number follows from `strategy` and `revisions`. Where replans are given, or revisions
+    written, only that number limits them, unless `fruitless` is given, too."""
     on_escalation: Literal["wait", "end", "undo"] = "end"
     """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
     approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=_is_declared)
@@ -82,6 +86,17 @@ class Task(BaseModel, frozen=True):
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
     remains: Remains | None = None
     """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
+
+    @field_validator("limits")
+    @classmethod
+    def _fill_in_replans(cls, limits: Limits, info: ValidationInfo) -> Limits:
+        if not {"strategy", "revisions"} <= info.data.keys():  # one of them cannot be read
+            return limits
+        given, written = limits.model_fields_set, sum(not isinstance(one, Answer) for one in info.data["revisions"])
+        is_only_limit = bool(written) or "replans" in given
+        usual: dict[str, int | None] = {"replans": max(REPLANS[info.data["strategy"]], written)}
+        usual["fruitless"] = None if is_only_limit else limits.fruitless
+        return limits.model_copy(update={name: one for name, one in usual.items() if name not in given})
 
     @property
     def named(self) -> frozenset[str]:

@@ -59,7 +59,7 @@ async def start_command(
     ] = None,
     tool_calls: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Limit of tool calls: 25 at a terminal, else 200."),
+        typer.Option(min=1, metavar="N", help="Limit of tool calls; else 100."),
     ] = None,
     replans: Annotated[
         int | None,
@@ -67,7 +67,7 @@ async def start_command(
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Limit of model tokens: 50000 at a terminal, else 500000."),
+        typer.Option(min=1, metavar="N", help="Limit of model tokens; else 500000."),
     ] = None,
     usd: Annotated[
         float | None, typer.Option(metavar="USD", help="Limit of model costs in US dollars; else none.")

@@ -41,11 +41,12 @@ async def limits_of(client: Client, console: Processes, *words: str) -> Limits:
         await handle.terminate()
 
 
-async def test_a_task_that_nobody_waits_for_has_the_budget_of_the_background(
+async def test_a_task_of_the_console_has_the_limits_of_one_that_was_started_by_hand(
     client: Client, console: Processes
 ) -> None:
-    """Off a terminal: 200 tool calls, 500,000 tokens, 2 replans, and no limit of money or time."""
-    assert await limits_of(client, console) == Limits(tool_calls=200, tokens=500_000, replans=2)
+    """100 tool calls, 500,000 tokens, 2 replans, and no limit of money or time."""
+    assert await limits_of(client, console) == Task.model_validate_json('{"text": "by hand"}').limits
+    assert await limits_of(client, console) == Limits(tool_calls=100, tokens=500_000, replans=2)
 
 
 async def test_one_move_at_a_time_may_replan_more_often(client: Client, console: Processes) -> None:
@@ -71,7 +72,7 @@ async def test_the_command_line_goes_before_the_settings_file(client: Client, co
 
     limits = await limits_of(client, console, "--settings", str(file), "--usd", "0.25", "--replans", "7")
 
-    assert limits == Limits(tool_calls=200, tokens=None, usd=0.25, deadline=60, replans=7, fruitless=None)
+    assert limits == Limits(tool_calls=100, tokens=None, usd=0.25, deadline=60, replans=7, fruitless=None)
 
 
 async def test_the_environment_may_name_the_settings_file(client: Client, console: Processes) -> None:

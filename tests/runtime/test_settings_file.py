@@ -40,18 +40,6 @@ def read(folder: Path, text: str) -> SettingsFile:
     return SettingsFile.read(file)
 
 
-@pytest.mark.parametrize(
-    ("profile", "limits"),
-    [
-        ("interactive", {"tool_calls": 25, "tokens": 50_000}),
-        ("background", {"tool_calls": 200, "tokens": 500_000}),
-    ],
-)
-def test_without_a_file_each_profile_has_its_usual_budget(profile: Profile, limits: dict[str, Any]) -> None:
-    """A task that somebody waits for is small; one that nobody waits for may be larger."""
-    assert SettingsFile().limits(profile, {}) == limits
-
-
 def test_a_file_that_nobody_named_need_not_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`replan.toml` of the current folder is read where there is one."""
     monkeypatch.chdir(tmp_path)
@@ -66,7 +54,7 @@ def test_a_file_that_nobody_named_need_not_be_there(tmp_path: Path, monkeypatch:
     ("profile", "limits"),
     [
         ("interactive", {"tool_calls": 40, "replans": 4, "tokens": 80_000, "usd": 0.5, "deadline": 600.0}),
-        ("background", {"tool_calls": 200, "tokens": None}),
+        ("background", {"tokens": None}),
     ],
 )
 def test_what_the_file_says_goes_before_the_usual_and_the_rest_stays(

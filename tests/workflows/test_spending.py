@@ -72,7 +72,7 @@ KNOWN = fault(Code.UNEXPECTED_RESULT).model_copy(update={"model_use": ModelUse(c
 
 def test_without_limits_nothing_is_refused_and_all_is_counted() -> None:
     """A task that may spend what it likes is told afterwards what it spent."""
-    one = progress()
+    one = progress(tokens=None)
     allowance = turn(one, catalogue())
     settle_turn(one, catalogue(), allowance, used(1_200, 0.0123))
 

@@ -27,6 +27,32 @@ FINAL = {
 }
 
 
+REPLAN = {"type": "steps", "steps": [{"id": "a", "kind": "echo", "args": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "replans", "fruitless"),
+    [
+        ({}, 2, 2),
+        ({"strategy": "react"}, 20, 2),
+        ({"strategy": "react", "limits": {"tool_calls": 3}}, 20, 2),
+        ({"limits": {"replans": 4}}, 4, None),
+        ({"limits": {"replans": 4, "fruitless": 3}}, 4, 3),
+        ({"revisions": [REPLAN] * 3}, 3, None),
+    ],
+    ids=str,
+)
+def test_how_often_a_task_may_replan_follows_from_what_was_given(
+    given: dict[str, Any], replans: int, fruitless: int | None
+) -> None:
+    """The same for a task that was started by hand as for one from the console; what is filled in stays as it is."""
+    limits = Task.model_validate({"text": "a task", **given}).limits
+
+    assert (limits.replans, limits.fruitless) == (replans, fruitless)
+    assert Task(text="again", limits=limits).limits == limits
+    assert Task.model_validate_json(Task(text="on the wire", limits=limits).model_dump_json()).limits == limits
+
+
 def record(id: str, status: StepStatus, *, revision: int = 1, effect: Effect = Effect.READ, **more: Any) -> StepRecord:
     """A step that stands so."""
     begun = None if status in (StepStatus.PENDING, StepStatus.SKIPPED) else NOW
