@@ -488,7 +488,7 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
         if known is not None and workflow.patched(EXPIRED_UNCALLED):
             return known, earlier_faults(error)
         return from_activity_error(error, spec, attempts), earlier_faults(error)
-    return result, parse_faults(result.earlier) if isinstance(result, StepReturn) else ()
+    return result, parse_faults(result.earlier) if isinstance(result, StepReturn | Proposed) else ()
 
 
 def raise_if_cancelled() -> None:
