@@ -34,6 +34,7 @@ from client.history.story import Story, with_values
 from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from runtime.settings import Settings
+from tests.counting import check_counts
 from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -143,7 +144,9 @@ async def staged(
         own += [Notifier(receiver).notify_people] if receiver else []
         activities = [*own, *boundary.activities(registry), *extra]
         async with worker(client, name, activities, workflow, jitter, slots):
-            yield Stage(client, name)
+            stage = Stage(client, name)
+            yield stage
+            await check_counts(client, name, stage.started)
     await engine.dispose()
 
 

@@ -1,0 +1,14 @@
+"""The client of the workflow tests, whose workers count their metrics."""
+
+import pytest
+from temporalio.client import Client
+
+from runtime.client import connect
+from runtime.dev_server import DevServer
+from tests.counting import CountingRuntime
+
+
+@pytest.fixture(scope="session")
+async def client(server: DevServer) -> Client:
+    """A client of the shared server; each stage of it compares the metrics of its worker with the histories."""
+    return await connect(address=server.address, plain=True, runtime=CountingRuntime())
