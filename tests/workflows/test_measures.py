@@ -1,0 +1,112 @@
+"""What is counted of one call, as a table: retries, wasted attempts, what was replayed and what was not called."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from workflows import measures
+from workflows.budget import Spent
+from workflows.faults import Code, Fault
+from workflows.plan import Proposed, StepReturn
+
+
+def fault(code: Code, attempt: int = 1, **more: Any) -> Fault:
+    """A fault of an attempt."""
+    return Fault.of(code, "It failed.", source="pay", attempt=attempt, **more)
+
+
+DOWN, BUSY, GONE = fault(Code.UNREACHABLE), fault(Code.BUSY, 2), fault(Code.GONE)
+
+CALLS: Mapping[str, tuple[Any, tuple[Fault, ...], Fault | None, dict[tuple[str, ...], int]]] = {
+    "at once": (StepReturn(result=1), (), None, {("tool_calls", "pay"): 1}),
+    "after two faults": (
+        StepReturn(result=1, attempt=3),
+        (DOWN, BUSY),
+        None,
+        {("tool_calls", "pay"): 3, ("retries", "pay", "unreachable"): 1, ("retries", "pay", "busy"): 1},
+    ),
+    "after a crash": (
+        StepReturn(result=1, attempt=2),
+        (),
+        None,
+        {("tool_calls", "pay"): 2, ("retries", "pay", "unreported"): 1},
+    ),
+    "after a wait": (
+        StepReturn(result=1),
+        (),
+        fault(Code.UNREACHABLE, 4),
+        {("tool_calls", "pay"): 1, ("retries", "pay", "unreachable"): 1},
+    ),
+    "after the worker stopped": (StepReturn(result=1), (), fault(Code.WORKER_SHUTDOWN), {("tool_calls", "pay"): 1}),
+    "refused": (GONE, (), None, {("tool_calls", "pay"): 1}),
+    "again although it was refused": (
+        StepReturn(result=1, attempt=2),
+        (GONE,),
+        None,
+        {("tool_calls", "pay"): 2, ("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1},
+    ),
+    "again after a wait although it was refused": (
+        GONE,
+        (),
+        GONE,
+        {("tool_calls", "pay"): 1, ("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1},
+    ),
+    "replayed": (
+        StepReturn(result=1, replayed=True),
+        (),
+        None,
+        {("tool_calls", "pay"): 1, ("replayed_results", "pay", "ledger"): 1},
+    ),
+    "not called": (fault(Code.CIRCUIT_OPEN), (), None, {("circuit_open", "pay"): 1}),
+    "not called in the end": (
+        fault(Code.CIRCUIT_OPEN, 2),
+        (DOWN,),
+        None,
+        {("tool_calls", "pay"): 1, ("circuit_open", "pay"): 1},
+    ),
+    "cancelled": (None, (), None, {("tool_calls", "pay"): 1}),
+}
+
+
+def counted(samples: Any) -> dict[tuple[str, ...], int]:
+    """Sums of counters, without the prefix of their names."""
+    found = Counter[tuple[str, ...]]()
+    for metric, labels, value in samples:
+        if not metric.unit and value:
+            found[metric.name.removeprefix("replan_"), *map(str, labels)] += value
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_counted_by_what_each_attempt_followed(name: str) -> None:
+    """A retry after a persistent fault is a wasted one, wherever it was decided."""
+    returned, earlier, repeated, expected = CALLS[name]
+
+    assert counted(measures.of_call("pay", returned, earlier, repeated)) == expected
+
+
+def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> None:
+    """The rest of what an execution used is of attempts without a result."""
+    before, after = Spent(tokens=100, usd=0.5), Spent(tokens=190, usd=0.75)
+    returned = Proposed.model_validate({"proposal": {"type": "answer", "result": 1}, "tokens": 60, "usd": 0.2})
+
+    assert counted(measures.of_payment("planning", returned, before, after)) == {
+        ("tokens", "planning"): 60,
+        ("tokens", "lost"): 30,
+        ("cost_microusd", "planning"): 200_000,
+        ("cost_microusd", "lost"): 50_000,
+    }
+    assert counted(measures.of_payment("planning", DOWN, before, after)) == {
+        ("tokens", "lost"): 90,
+        ("cost_microusd", "lost"): 250_000,
+    }
+
+
+def test_labels_come_from_fixed_sets() -> None:
+    """Each sample has a value for each label of its metric, and no other."""
+    for returned, earlier, repeated, _ in CALLS.values():
+        for metric, labels, _ in measures.of_call("pay", returned, earlier, repeated):
+            assert len(labels) == len(metric.labels)
+            assert set(map(str, labels)) <= {"pay", "ledger", measures.UNREPORTED, *Code}
