@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from activities.boundary.attempt import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
-from runtime import serve, telemetry
+from runtime import metrics, serve, telemetry
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.payloads import s3, with_storage
@@ -32,8 +32,8 @@ UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 @with_settings
 def main(settings: Settings) -> None:
     """Serve tasks until Ctrl-C; a second Ctrl-C quits at once."""
-    telemetry.configure(settings.log)
     try:
+        telemetry.configure(settings.log, settings.metrics_address)
         models = SettingsFile.read(settings.settings_file).models
         abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.is_demo else ())
         if answer := abilities.answer(settings):
@@ -81,6 +81,8 @@ async def equipped(
         client, activities = with_storage(server.client, parts.storage), parts.activities()
         given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "activities": activities, "slots": settings.slots}
         interceptors = [CallInterceptor(), HeaderInterceptor()]
+        states = parts.boundary.breakers.states
+        await stack.enter_async_context(metrics.sampled(client, settings.queue, states, server.is_searchable))
         yield parts, serve.build(client, settings.queue, interceptors=interceptors, **given)
 
 

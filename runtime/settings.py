@@ -117,6 +117,10 @@ class Settings:
         ),
     ] = None
     log: Annotated[LogStyle | None, typer.Option(help="How to log; JSON where stderr is no terminal.")] = None
+    metrics: Annotated[
+        str | None,
+        typer.Option(envvar="REPLAN_METRICS", metavar="[IP:]PORT", help="Serve metrics to Prometheus there."),
+    ] = None
 
     @property
     def is_demo(self) -> bool:
@@ -131,6 +135,11 @@ class Settings:
     @property
     def workspace_root(self) -> Path | None:
         return self.workspace or (self.state / "workspace" if self.dev else None)
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where metrics are served; None for a worker without metrics, and for one that only answers a question."""
+        return None if self.check or self.classify is not None else self.metrics or None
 
     def prepare(self) -> None:
         """Make the folders; with `--fresh` delete the embedded store and the server's database.

@@ -8,8 +8,9 @@ import time
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryFilter
 
+from runtime import metrics
 from runtime.settings import LogStyle
 
 DECISION_KEYS = ("step", "kind", "revision", "code", "decision", "reasons", "status", "replans")
@@ -18,8 +19,14 @@ OUTAGE_SECONDS = 60.0
 SPENT_KEYS = ("tool_calls", "model_calls", "tokens", "seconds")
 
 
-def configure(style: LogStyle | None = None) -> None:
-    """Send structlog's lines and the standard library's (Temporal's among them) to stderr in one style."""
+def configure(style: LogStyle | None = None, metrics_address: str | None = None) -> None:
+    """Send structlog's lines and the standard library's (Temporal's among them) to stderr in one style.
+
+    With an address, metrics are served there.
+
+    Raises:
+        BadSetting: nothing can be served at the address.
+    """
     chosen = style or (LogStyle.TEXT if sys.stderr.isatty() else LogStyle.JSON)
     first: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -61,7 +68,7 @@ def configure(style: LogStyle | None = None) -> None:
     core = logging.getLogger("temporalio.core")
     core.filters = [_OneOutage()]
     forwarded = LoggingConfig(TelemetryFilter("WARN", "ERROR"), forwarding=LogForwardingConfig(core))
-    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=forwarded)), error_if_already_set=False)
+    Runtime.set_default(metrics.runtime(forwarded, metrics_address), error_if_already_set=False)
 
 
 class _OneOutage(logging.Filter):

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from temporalio import workflow
+from temporalio.common import MetricMeter
 
 from workflows import routing
 from workflows.budget import Budget, Spent
@@ -32,12 +33,14 @@ MICRO = 1_000_000
 
 
 class Metric(NamedTuple):
-    """A metric with its labels; without a unit it is a counter, else a histogram of values in this unit."""
+    """A metric with its labels: a counter, with `buckets` a histogram, or one of GAUGES."""
 
     name: str
+    """Ends with its unit if it has one; Prometheus adds `_total` to that of a counter."""
     description: str
     labels: tuple[str, ...] = ()
-    unit: str = ""
+    buckets: tuple[float, ...] = ()
+    """The upper bounds of a histogram's buckets, in the unit of its name."""
 
 
 class Sample(NamedTuple):
@@ -47,6 +50,11 @@ class Sample(NamedTuple):
     labels: tuple[str, ...] = ()
     value: float = 1
 
+
+FEW = (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+"""Upper bounds of numbers of calls, steps and retries."""
+SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 86400.0)
+PARTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 TOOL_CALLS = Metric("replan_tool_calls", "Attempts of tools, as the budget counts them.", ("tool",))
 RETRIES = Metric("replan_retries", "Attempts that followed a fault of the same call.", ("tool", "code"))
@@ -71,13 +79,39 @@ TOKENS = Metric("replan_tokens", "Tokens that tasks paid for.", ("purpose",))
 COST = Metric("replan_cost_microusd", "Micro-dollars that tasks paid for models whose price is known.", ("purpose",))
 TASKS = Metric("replan_tasks", "Tasks that ended.", ("status", "code"))
 
-RETRY_DELAY = Metric("replan_retry_delay", "The wait before a retry.", ("tool", "code"), "s")
-TIME_TO_REPLAN = Metric("replan_time_to_replan", "From a fault to the first step of the new plan.", unit="s")
-TASK_TOOL_CALLS = Metric("replan_task_tool_calls", "Tool calls of a task that ended.", unit="calls")
-TASK_STEPS = Metric("replan_task_steps", "Steps that a task started until it ended.", unit="steps")
-TASK_DURATION = Metric("replan_task_duration", "From the start of a task to its end.", ("status",), "s")
-RETRY_BUDGET_USED = Metric("replan_retry_budget_used", "Retries that a task used of one tool.", ("tool",), "retries")
-BUDGET_LEFT = Metric("replan_budget_left", "The part of a limit that was left at the end.", ("limit",), "ratio")
+RETRY_DELAY = Metric("replan_retry_delay_seconds", "The wait before a retry.", ("tool", "code"), SECONDS)
+TIME_TO_REPLAN = Metric(
+    "replan_time_to_replan_seconds", "From a fault to the first step of the new plan.", buckets=SECONDS
+)
+TASK_TOOL_CALLS = Metric("replan_task_tool_calls", "Tool calls of a task that ended.", buckets=FEW)
+TASK_STEPS = Metric("replan_task_steps", "Steps that a task started until it ended.", buckets=FEW)
+TASK_DURATION = Metric("replan_task_duration_seconds", "From the start of a task to its end.", ("status",), SECONDS)
+RETRY_BUDGET_USED = Metric("replan_retry_budget_used", "Retries that a task used of one tool.", ("tool",), FEW)
+BUDGET_LEFT = Metric("replan_budget_left_ratio", "The part of a limit that was left at the end.", ("limit",), PARTS)
+
+MODEL_CALLS = Metric("replan_model_calls", "Requests to models.", ("provider", "model"))
+MODEL_TOKENS = Metric(
+    "replan_model_tokens",
+    "Tokens that providers counted: input, output, cache_read, cache_write; reasoning is a part of output.",
+    ("provider", "model", "type"),
+)
+MODEL_COST = Metric(
+    "replan_model_cost_microusd", "Micro-dollars for requests whose price is known.", ("provider", "model")
+)
+LOST_REPLIES = Metric(
+    "replan_model_lost_replies", "Requests that may be billed although no reply came.", ("provider", "model")
+)
+BREAKER_TRANSITIONS = Metric("replan_breaker_transitions", "Changes of the state of a circuit breaker.", ("tool", "to"))
+ATTEMPT_DURATION = Metric(
+    "replan_attempt_duration_seconds", "Attempts of tools and of the planner.", ("tool", "outcome"), SECONDS
+)
+
+BREAKER_STATE = Metric(
+    "replan_breaker_state", "The circuit breaker of a tool: 0 closed, 1 half-open, 2 open.", ("tool",)
+)
+WAITING_TASKS = Metric("replan_waiting_tasks", "Tasks that wait for a person.")
+OLDEST_REQUEST = Metric("replan_oldest_request_seconds", "Since when the oldest open request waits; 0 without one.")
+INCIDENTS = Metric("replan_incidents", "Causes for which tasks wait for a person.")
 
 COUNTED: tuple[Metric, ...] = (
     TOOL_CALLS,
@@ -108,17 +142,35 @@ DISTRIBUTIONS: tuple[Metric, ...] = (
     BUDGET_LEFT,
 )
 """The histograms of workflows."""
+OF_ACTIVITIES: tuple[Metric, ...] = (
+    MODEL_CALLS,
+    MODEL_TOKENS,
+    MODEL_COST,
+    LOST_REPLIES,
+    BREAKER_TRANSITIONS,
+    ATTEMPT_DURATION,
+)
+"""Counted where it happens: what a worker has done when it dies is missing."""
+GAUGES: tuple[Metric, ...] = (BREAKER_STATE, WAITING_TASKS, OLDEST_REQUEST, INCIDENTS)
+"""Sampled by each worker, so that all of them have the same values."""
+METRICS: tuple[Metric, ...] = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES)
 
 
 def record(samples: Iterable[Sample]) -> None:
     """Add samples to the metrics of the worker that runs this workflow; a replay adds none."""
-    if workflow.unsafe.is_replaying():
-        return
-    meter = workflow.metric_meter()
+    if not workflow.unsafe.is_replaying():
+        add(workflow.metric_meter(), samples)
+
+
+def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
+    """Add samples to the metrics of a meter."""
+    # Neither is kept: a meter of the SDK finds them by their names, and all of it takes 6 us a sample.
     for metric, labels, value in samples:
         attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))
-        if metric.unit:
-            meter.create_histogram_float(metric.name, metric.description, metric.unit).record(value, attributes)
+        if metric in GAUGES:
+            meter.create_gauge_float(metric.name, metric.description).set(value, attributes)
+        elif metric.buckets:
+            meter.create_histogram_float(metric.name, metric.description).record(value, attributes)
         elif value:
             meter.create_counter(metric.name, metric.description).add(round(value), attributes)
 

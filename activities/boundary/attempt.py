@@ -22,7 +22,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities import deadline
+from activities import deadline, metrics
 from activities.borders import judge
 from activities.borders.table import Entry, Proof, Verdict, attribute, class_name, is_pythons_own, traceback_of
 from activities.errors import ToolError
@@ -43,6 +43,7 @@ from workflows.faults import (
     parse_held,
 )
 from workflows.header import HEADER, CallHeader
+from workflows.measures import ATTEMPT_DURATION, Sample
 
 MAX_WORDS = 300
 """Characters of an exception's message in the log."""
@@ -319,7 +320,9 @@ def _observed(value: JsonValue) -> JsonValue:
 
 
 def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
-    info = activity.info()
+    """Write the log line of an attempt, and count it."""
+    info, seconds = activity.info(), time.monotonic() - began
+    metrics.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
     log.info(
         "step",
         task=info.workflow_id,
@@ -329,7 +332,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
         attempt=attempt.number,
         input=attempt.shape,
         outcome=outcome,
-        ms=round((time.monotonic() - began) * 1000, 1),
+        ms=round(seconds * 1000, 1),
         **({"code": fault.code.value, "effect": fault.applied.value} if fault else {}),
     )
 

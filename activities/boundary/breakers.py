@@ -17,7 +17,7 @@ from sqlalchemy import Column, ColumnElement, Float, Integer, String, Table, Tex
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio.exceptions import ApplicationError
 
-from activities import deadline
+from activities import deadline, metrics
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import Attempt, FaultRaised
 from activities.boundary.breaker import Breaker, BreakerState
@@ -25,6 +25,7 @@ from activities.storage.store import REPLAN_TABLES, insert_new, writing
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.faults import Code, Fault
+from workflows.measures import BREAKER_TRANSITIONS, Sample
 from workflows.routing import CircuitBreaker
 
 BREAKERS = Table(
@@ -126,6 +127,11 @@ class Breakers:
         """
         await self._read()
         return {kind: row.breaker for kind, row in self._rows.items()}, time.monotonic() + self._ahead
+
+    async def states(self) -> Mapping[str, int]:
+        """The states of all tools that ever failed, as values of `measures.BREAKER_STATE`; raises as `all`."""
+        states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
+        return {kind: states.index(one.state) for kind, one in (await self.all())[0].items()}
 
     async def reset(self, kind: str) -> BreakerChange:
         """Close a breaker, and forget the failures that it has counted.
@@ -317,7 +323,9 @@ def _refusal(kind: str, breaker: Breaker, left: float) -> Fault:
 
 
 def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
-    """Write the log line of a change of state."""
+    """Write the log line of a change of state, and count it."""
+    if after.state is not before.state:
+        metrics.count(Sample(BREAKER_TRANSITIONS, (kind, after.state)))
     match after.state:
         case _ if after.generation == before.generation:
             return

@@ -10,7 +10,7 @@ from typing import Literal
 import structlog
 from temporalio import activity
 
-from activities import deadline
+from activities import deadline, metrics
 from activities.borders import classify
 from activities.errors import NeedsPerson
 from activities.providers.messages import (
@@ -25,6 +25,7 @@ from activities.providers.messages import (
 from activities.providers.prices import cost_in_usd
 from workflows.catalogue import Price
 from workflows.faults import ModelUse
+from workflows.measures import LOST_REPLIES, MICRO, MODEL_CALLS, MODEL_COST, MODEL_TOKENS, Sample
 from workflows.spending import MAX_OUTPUT, may_be_billed
 
 log = structlog.get_logger("replan.model")
@@ -37,6 +38,8 @@ UNREADABLE = (
     "{name} counted tokens for a response without a usable reply, twice: check what answers at its address,"
     " or use another model."
 )
+TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+"""The fields of Usage with tokens."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
@@ -189,24 +192,42 @@ class MeteredModel:
             used = error.usage or arriving.usage
             if used is None:
                 raise
-            meter.wasted.append(self._use(used))
+            meter.wasted.append(self._counted(used))
             meter.unreadable.append(self.name)
             if meter.was_unreadable_twice(self.name):
                 raise NeedsPerson(UNREADABLE.format(name=self.name)) from error
             raise
         except BaseException as error:  # also a cancellation, as at the end of a timeout
             if arriving.usage is not None:
-                meter.wasted.append(self._use(arriving.usage))
+                meter.wasted.append(self._counted(arriving.usage))
             if arriving.usage is not None or not _is_billed(error):
                 meter.lost.remove(lost)
+            else:
+                metrics.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
             raise
         finally:
             _ARRIVING.reset(before)
             meter.arriving.remove(arriving)
-            meter.wasted += [self._use(Usage())] * arriving.rejected
+            meter.wasted += [self._counted(Usage()) for _ in range(arriving.rejected)]
         meter.lost.remove(lost)
-        meter.replies.append(self._use(reply.usage))
+        meter.replies.append(self._counted(reply.usage))
         return reply
+
+    @property
+    def _labels(self) -> tuple[str, str]:
+        provider, _, model = self.name.partition(":")
+        return provider, model
+
+    def _counted(self, usage: Usage) -> ModelUse:
+        """What a request used, counted in the metrics of the worker."""
+        use, labels = self._use(usage), self._labels
+        tokens = {name: getattr(usage, name) for name in TOKENS}
+        metrics.count(
+            Sample(MODEL_CALLS, labels),
+            *(Sample(MODEL_TOKENS, (*labels, name), number) for name, number in tokens.items()),
+            Sample(MODEL_COST, labels, (use.usd or 0.0) * MICRO),
+        )
+        return use
 
     def _use(self, usage: Usage) -> ModelUse:
         usd = cost_in_usd(usage, self._price)

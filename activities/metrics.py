@@ -1,0 +1,12 @@
+"""Counts what activities do, where it happens."""
+
+from temporalio import activity
+
+from workflows import measures
+from workflows.measures import Sample
+
+
+def count(*samples: Sample) -> None:
+    """Add samples to the metrics of the worker that runs the current activity; outside of one, do nothing."""
+    if activity.in_activity():
+        measures.add(activity.metric_meter(), samples)

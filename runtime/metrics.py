@@ -1,0 +1,131 @@
+"""Serves a worker's metrics to Prometheus, and samples what only the store and the server know."""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import structlog
+from temporalio.client import Client
+from temporalio.common import MetricMeter
+from temporalio.runtime import LoggingConfig, PrometheusConfig, Runtime, TelemetryConfig
+
+from runtime.settings import BadSetting
+from workflows import attributes
+from workflows.agent import REQUEST_MEMO
+from workflows.measures import (
+    BREAKER_STATE,
+    INCIDENTS,
+    METRICS,
+    OLDEST_REQUEST,
+    WAITING_TASKS,
+    WASTED_ATTEMPTS,
+    Sample,
+    add,
+)
+from workflows.people import HumanRequest
+from workflows.task import TaskStatus
+
+SAMPLE_SECONDS = 15.0
+"""Seconds between two samples of the gauges."""
+MAX_WAITING = 1000
+"""Of more waiting tasks than these, the newest are looked at: as many as the server sends at once."""
+ADDRESS = re.compile(r"(?:(?P<host>[^:]*|\[.*\]):)?(?P<port>\d{1,5})")
+
+log = structlog.get_logger("replan.metrics")
+
+BreakerStates = Callable[[], Awaitable[Mapping[str, int]]]
+"""Reads the state of each circuit breaker, as a value of BREAKER_STATE."""
+
+
+def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
+    """The runtime of the SDK; with an `address` it serves the SDK's metrics and Replan's at http://ADDRESS/metrics.
+
+    Raises:
+        BadSetting: nothing can be served at the address.
+    """
+    if address is None:
+        return Runtime(telemetry=TelemetryConfig(logging=logging))
+    place = _place(address)
+    prometheus = PrometheusConfig(
+        place,
+        counters_total_suffix=True,
+        unit_suffix=True,
+        durations_as_seconds=True,
+        histogram_bucket_overrides={one.name: one.buckets for one in METRICS if one.buckets},
+    )
+    try:
+        return Runtime(telemetry=TelemetryConfig(logging=logging, metrics=prometheus, attach_service_name=False))
+    except ValueError as error:  # the SDK raises its Rust core's text
+        found = re.search(r": (.*?) \(os error", str(error))
+        raise BadSetting(
+            f"Metrics cannot be served at {place} ({found[1] if found else error}): give --metrics an address of"
+            " this machine, and a port that no worker and no other program has."
+        ) from None
+
+
+def _place(address: str) -> str:
+    """The address as IP:PORT; without a host it is that of the loopback interface. Raises BadSetting."""
+    found = ADDRESS.fullmatch(address.strip())
+    host, port = (found["host"], int(found["port"])) if found else ("", 0)
+    try:
+        ip = ipaddress.ip_address("127.0.0.1" if host in (None, "", "localhost") else host.strip("[]"))
+    except ValueError:
+        port = 0
+    if not 0 < port < 2**16:
+        raise BadSetting(
+            f"--metrics {address!r} is no address: give a port, as in 9464, or IP:PORT, as in 0.0.0.0:9464 for all of"
+            " this machine's addresses."
+        )
+    return f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
+
+
+@asynccontextmanager
+async def sampled(client: Client, queue: str, breakers: BreakerStates, is_searchable: bool) -> AsyncIterator[None]:
+    """Sample the gauges while the block runs, if the runtime of the client has metrics.
+
+    Without Replan's search attributes (`is_searchable`), only the breakers are sampled.
+    """
+    own = client.service_client.config.runtime or Runtime.default()
+    if own.metric_meter is MetricMeter.noop:
+        yield
+        return
+    # A counter that stays at zero would not be there at all, as if nothing had been counted.
+    own.metric_meter.create_counter(WASTED_ATTEMPTS.name, WASTED_ATTEMPTS.description).add(0)
+    meter = own.metric_meter.with_additional_attributes({"namespace": client.namespace, "task_queue": queue})
+    sampling = asyncio.create_task(_sample(meter, client, queue, breakers, is_searchable))
+    try:
+        yield
+    finally:
+        sampling.cancel()
+
+
+async def _sample(meter: MetricMeter, client: Client, queue: str, breakers: BreakerStates, is_searchable: bool) -> None:
+    while True:
+        try:
+            add(meter, [Sample(BREAKER_STATE, (kind,), state) for kind, state in (await breakers()).items()])
+            if is_searchable:
+                add(meter, await _waiting(client, queue))
+        except Exception as error:  # whatever is wrong with the server or the store, the worker goes on
+            log.warning("gauges_unknown", error=type(error).__name__, remedy="check the server and the store")
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
+async def _waiting(client: Client, queue: str) -> list[Sample]:
+    """The samples of the tasks of a queue that wait for a person."""
+    query = (
+        f'TaskQueue = "{queue}" AND ExecutionStatus = "Running" AND {attributes.STATUS.name} = "{TaskStatus.WAITING}"'
+    )
+    now = oldest = datetime.now(UTC)
+    tasks, causes = 0, set[str]()
+    async for row in client.list_workflows(query, page_size=MAX_WAITING, limit=MAX_WAITING):
+        request = await row.memo_value(REQUEST_MEMO, None, type_hint=HumanRequest)
+        tasks, oldest = tasks + 1, min(oldest, request.since if request else row.start_time)
+        causes.update(row.typed_search_attributes.get(attributes.INCIDENTS) or ())
+    return [
+        Sample(WAITING_TASKS, (), tasks),
+        Sample(OLDEST_REQUEST, (), (now - oldest).total_seconds()),
+        Sample(INCIDENTS, (), len(causes)),
+    ]
