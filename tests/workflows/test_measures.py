@@ -74,7 +74,7 @@ def counted(samples: Any) -> dict[tuple[str, ...], int]:
     """Sums of counters, without the prefix of their names."""
     found = Counter[tuple[str, ...]]()
     for metric, labels, value in samples:
-        if not metric.unit and value:
+        if not metric.buckets and value:
             found[metric.name.removeprefix("replan_"), *map(str, labels)] += value
     return dict(found)
 
