@@ -28,6 +28,7 @@ from workflows.budget import Limits
 from workflows.outcome import Outcome
 from workflows.people import Choice, HumanRequest
 from workflows.plan import Step, nearest
+from workflows.record import FaultRecord
 from workflows.resolving import Resolved
 from workflows.task import Task, TaskStatus
 
@@ -40,6 +41,11 @@ class TaskNotCompleted(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(f"Task {outcome.task_id!r} is {outcome.status}: {outcome.reason or 'without a reason'}")
         self.outcome = outcome
+
+    @property
+    def fault(self) -> FaultRecord | None:
+        """The last fault of the task, with its quadrant, code, reason, observed state and effect; None without one."""
+        return self.outcome.faults[-1] if self.outcome.faults else None
 
 
 class TaskFailed(TaskNotCompleted):

@@ -185,6 +185,12 @@ def build_task(options: TaskOptions) -> Task:
         raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
 
 
+def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:
+    """The task that is one call of a tool: nothing is planned, and nothing is re-planned."""
+    plan = (Step(id="call", kind=kind, args=args),)
+    return Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
+
+
 async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:
     """Start a task, or join the task that runs under this id with the same text.
 

@@ -19,13 +19,13 @@ from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, Wo
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import worker as composition
-from activities.registration import Abilities
+from activities.registration import Abilities, WorkerParts
 from activities.toolbox.declare.tool import Tool
 from runtime import serve
 from runtime.client import namespace_id, register_search_attributes
 from runtime.payloads import PayloadConverter as OurPayloadConverter
 from runtime.payloads import as_replan
-from runtime.settings import of_program
+from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
 from workflows.attributes import TYPES
 from workflows.interceptor import CallInterceptor
@@ -62,7 +62,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         """
         given = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
-        self._settings = of_program(**given, **folders, **settings)
+        self._settings = of_program(os.environ, **given, **folders, **settings)
         models = SettingsFile.read(self._settings.settings_file).models
         self._abilities = Abilities.of(self._settings, os.environ, models, own=tools)
 
@@ -87,7 +87,6 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             CannotContinue: Replan's workers cannot go on, e.g. since all threads are held by calls that do not return.
             StoreUnavailable, BadSetting: the store or a folder cannot be used.
         """
-        self._settings.make_folders()
         loop, reasons = asyncio.get_running_loop(), list[str]()
         current = asyncio.current_task()
 
@@ -100,20 +99,12 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             loop.call_soon_threadsafe(stop, reason)
 
         try:
-            async with self._serving(worker.client, fail):
+            async with serving(self._settings, self._abilities, worker.client, fail):
                 await next(worker)
         except asyncio.CancelledError:
             if reasons:
                 raise serve.CannotContinue(reasons[0]) from None
             raise
-
-    @asynccontextmanager
-    async def _serving(self, client: Client, fail: Callable[[str], None]) -> AsyncIterator[None]:
-        own = as_replan(client)
-        is_searchable = await register_search_attributes(own, TYPES)
-        server = serve.Server(own, None, await namespace_id(own), is_searchable)
-        async with composition.equipped(self._settings, self._abilities, server, fail) as (_, workers), workers:
-            yield
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Let a Replayer replay Replan's histories, too."""
@@ -137,6 +128,23 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
         """Change nothing."""
         return next(replayer, histories)
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, abilities: Abilities, client: Client, fail: Callable[[str], None]
+) -> AsyncIterator[WorkerParts]:
+    """Serve tasks with the connection of `client` until the block ends; `fail` is called if the workers cannot go on.
+
+    Raises:
+        StoreUnavailable, BadSetting: the store or a folder cannot be used.
+    """
+    settings.make_folders()
+    own = as_replan(client)
+    is_searchable = await register_search_attributes(own, TYPES)
+    server = serve.Server(own, None, await namespace_id(own), is_searchable)
+    async with composition.equipped(settings, abilities, server, fail) as (parts, workers), workers:
+        yield parts
 
 
 def _both(theirs: DataConverter) -> DataConverter:

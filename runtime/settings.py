@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
@@ -195,10 +195,10 @@ class Settings:
             raise BadSetting(reason) from None
 
 
-def of_program(**given: Any) -> Settings:
-    """The Settings of a worker inside a program: what is not given comes from the environment, as for `worker.py`."""
+def of_program(environment: Mapping[str, str], **given: Any) -> Settings:
+    """The Settings of a worker inside a program: what is not given comes from variables, as for `worker.py`."""
     named = {one.name: getattr(get_args(one.type)[1], "envvar", None) for one in fields(Settings) if get_args(one.type)}
-    found = {name: os.environ[variable] for name, variable in named.items() if variable and os.environ.get(variable)}
+    found = {name: environment[variable] for name, variable in named.items() if variable and environment.get(variable)}
     known = {**found, **{name: value for name, value in given.items() if value is not None}}
     paths = ("documents", "state", "workspace", "settings_file")
     chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}

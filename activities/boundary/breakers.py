@@ -141,6 +141,15 @@ class Breakers:
         """
         return await self._written(kind, lambda one, now: one if one.is_clean else one.closed(now))
 
+    async def reset_all(self) -> None:
+        """Close all breakers.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+        for kind in (await self.all())[0]:
+            await self.reset(kind)
+
     async def move(self, kind: str, move: Move) -> Breaker | None:
         """Change a breaker, without a query if what is known shows no change; None if the store cannot be used."""
         if self._changes_nothing(kind, move):

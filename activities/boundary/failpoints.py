@@ -7,7 +7,8 @@ get the fault, by default all. `KIND=die@FAILPOINT[:N]` kills the worker at that
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -71,12 +72,29 @@ class FaultInjection:
             BadBreak: there is no such kind, fault or failpoint, or the outcome would stay unknown for ever.
         """
         self._injections = dict[str, Injection]()
-        known = {**specs, **{spec.kind: spec for spec in PLANNER}}
+        self._specs = {**specs, **{spec.kind: spec for spec in PLANNER}}
         for option in options:
-            kind, injection = _read(option, known)
-            if kind in self._injections:
-                raise BadBreak(f"--break {option}: {kind} is broken already: give each kind one --break.")
-            self._injections[kind] = injection
+            self._add(option)
+
+    @contextmanager
+    def injected(self, option: str) -> Iterator[None]:
+        """Inject the fault of one more option, as long as the block lasts.
+
+        Raises:
+            BadBreak: as for the options of the worker.
+        """
+        kind = self._add(option)
+        try:
+            yield
+        finally:
+            del self._injections[kind]
+
+    def _add(self, option: str) -> str:
+        kind, injection = _read(option, self._specs)
+        if kind in self._injections:
+            raise BadBreak(f"--break {option}: {kind} is broken already: give each kind one --break.")
+        self._injections[kind] = injection
+        return kind
 
     def fault(self, kind: str, failpoint: Failpoint) -> Fault | None:
         """The fault with which this call of `kind` must end at `failpoint`; None if it must not.

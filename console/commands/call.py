@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from client.start import new_id
+from client.start import new_id, task_of_call
 from client.tasks import CALL_MEMO
 from client.text import one_line
 from console.arguments import read_arguments
@@ -16,10 +16,7 @@ from console.render import document, tree
 from console.render.live import CallView
 from console.render.views import StderrView
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.plan import Step
 from workflows.record import StepStatus
-from workflows.task import Task
 
 
 async def call_command(
@@ -34,8 +31,7 @@ async def call_command(
     """
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
-    plan = (Step(id="call", kind=kind, args=read),)
-    task = Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
+    task = task_of_call(kind, read)
     handle = await client.start_workflow(
         AgentWorkflow.run,
         task,
