@@ -114,6 +114,7 @@ EXPECTED = {
     ("replan_breaker_transitions_total", ("half_open", "get_price")): 1,
     ("replan_breaker_transitions_total", ("open", "get_price")): 1,
     ("replan_budget_left_ratio_count", ("replans",)): 1,
+    ("replan_budget_left_ratio_count", ("tokens",)): 1,
     ("replan_budget_left_ratio_count", ("tool_calls",)): 1,
     ("replan_incidents", ()): 0,
     ("replan_oldest_request_seconds", ()): 0,
