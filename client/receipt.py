@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from client.history.records import Call, CallEnd, History
 from workflows import measures
-from workflows.faults import Fault, parse_faults
+from workflows.faults import Code, Fault, parse_faults
 from workflows.measures import Metric, Sample
 from workflows.outcome import Outcome
 from workflows.plan import Proposed, StepReturn
@@ -25,10 +25,13 @@ def counts(history: History) -> Counts:
 
 def samples(history: History) -> Iterator[Sample]:
     """All samples of a task, of its calls in the order of the events, then of its faults, requests and end."""
-    before = dict[tuple[str, str], Call]()
+    before = dict[tuple[str, str], tuple[Call, Fault | None]]()
     for call in history.calls:
-        yield from of_call(call, _repeated(history, before.get((call.id, call.kind)), call))
-        before[call.id, call.kind] = call
+        last, failed = before.get((call.id, call.kind), (None, None))
+        repeated = failed if last and _is_repeated(history, last, call) else None
+        yield from of_call(call, repeated)
+        fault = call.failing.fault if call.failing else None
+        before[call.id, call.kind] = call, measures.last_fault(fault, call.earlier, repeated)
     if history.outcome is not None:
         yield from _of_outcome(history.outcome)
         yield from _lost(history, history.outcome)
@@ -37,7 +40,7 @@ def samples(history: History) -> Iterator[Sample]:
 def of_call(call: Call, repeated: Fault | None) -> Iterator[Sample]:
     """The samples of one activity execution; an open one has none yet.
 
-    `repeated` is the fault of the execution before that this one repeats.
+    `repeated` is what `measures.last_fault` says of the execution that this one repeats.
     """
     fault = call.failing.fault if call.failing else None
     if call.is_own:
@@ -54,12 +57,14 @@ def of_call(call: Call, repeated: Fault | None) -> Iterator[Sample]:
         yield from measures.of_call(call.kind, fault, call.earlier if fault else (), repeated)
 
 
-def _repeated(history: History, before: Call | None, call: Call) -> Fault | None:
-    """The fault of the execution `before`, if the task itself repeats it with `call`, and no person did so."""
-    if not before or not before.failing or not before.ended:
-        return None
+def _is_repeated(history: History, before: Call, call: Call) -> bool:
+    """Whether the task itself repeats `before` with `call` after a wait; a person may have done it otherwise."""
+    if not before.failing or not before.ended:
+        return False
+    if before.failing.code is Code.WORKER_SHUTDOWN:  # another worker takes it at once
+        return True
     between = (one for one in history.timers if before.ended < one.started < call.scheduled)
-    return before.failing.fault if any(timer.retries(call) for timer in between) else None
+    return any(timer.retries(call) for timer in between)
 
 
 def _spent(purpose: str, returned: Proposed | StepReturn) -> Iterator[Sample]:

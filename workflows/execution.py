@@ -136,7 +136,7 @@ class Execution:
                 case Wait():
                     await self._wait(record, fault, decision.seconds)
                 case UseFallback():
-                    record.kind, record.used = decision.kind, 0
+                    record.kind, record.used, record.failed = decision.kind, 0, None
                     record.effect = self._spec(record).effect
                     self._progress.grants.begin(self._spec(record))
                 case Replan() | Escalate():
@@ -188,7 +188,7 @@ class Execution:
             reason = f"{fault.reason} The result that was provided is not accepted: {refused.reason}"
         match answer.choice if answer else None:
             case Choice.RETRY:
-                record.used = record.losses = 0
+                record.used, record.losses, record.failed = 0, 0, None
                 return await self._attempt(record), None
             case Choice.SKIP:
                 record.status = StepStatus.SKIPPED
@@ -355,6 +355,7 @@ class Execution:
         record.attempts, record.used = record.attempts + reply.taken, record.used + reply.taken
         if isinstance(reply.result, Fault):
             self._note_retries(record, reply.earlier)
+            record.failed = measures.last_fault(reply.result, reply.earlier, call.repeated)
             record.losses += reply.result.uncounted
             return reply.result
         self._complete(record, reply.result)
@@ -433,7 +434,7 @@ class Execution:
     async def _wait(self, record: StepRecord, fault: Fault, seconds: float) -> None:
         raise_if_cancelled()
         record.waits += 1
-        record.repeated = fault
+        record.repeated = record.failed
         if fault.code is Code.MISSING_TOOL:
             record.waited += seconds
         if seconds > 0:  # after a worker's shutdown another one can take the call at once

@@ -181,7 +181,7 @@ def of_call(
     """The samples of one execution of a tool's activity.
 
     `returned` is the result or the fault of its final attempt, None after a cancel; `earlier` are the known faults of
-    the attempts before. `repeated` is the fault of the execution before that this one repeats.
+    the attempts before. `repeated` is what `last_fault` says of the execution that this one repeats after a wait.
     """
     taken = 1 if returned is None else returned.taken if isinstance(returned, Fault) else returned.attempt
     yield Sample(TOOL_CALLS, (kind,), taken)
@@ -211,10 +211,19 @@ def of_request_to_planner(
 def _retried(taken: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
     """For each retry, the code of the fault before it, and whether that fault was persistent."""
     faults = {fault.attempt: fault for fault in earlier}
-    first = repeated if repeated and not (repeated.uncounted or repeated.code in UNCOUNTED) else None
-    before = [first] if first and taken else []
+    before = [repeated] if repeated and taken else []
     for fault in [*before, *(faults.get(number) for number in range(1, taken))]:
         yield (fault.code, not fault.quadrant.is_transient) if fault else (UNREPORTED, False)
+
+
+def last_fault(returned: object, earlier: Sequence[Fault] = (), before: Fault | None = None) -> Fault | None:
+    """The fault of the last attempt that counts, of an execution and of those `before` that it repeats; None if none.
+
+    An attempt that did not call the tool, such as with an open breaker, does not count.
+    """
+    faults = [*earlier, returned]
+    counted = [one for one in faults if isinstance(one, Fault) and not (one.uncounted or one.code in UNCOUNTED)]
+    return counted[-1] if counted else before
 
 
 def of_fault(fault: FaultRecord) -> Iterator[Sample]:

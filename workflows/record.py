@@ -80,8 +80,10 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
     edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """The arguments that a person changed before the call was made."""
+    failed: Fault | None = Field(default=None, exclude=True)
+    """The fault of the last attempt that counts, since a person said `retry`; see `measures.last_fault`."""
     repeated: Fault | None = Field(default=None, exclude=True)
-    """The fault after which the step waited, so that its next execution is a retry."""
+    """The same if the step has waited, so that its next execution is a retry."""
     approval: Approval | None = Field(default=None, exclude=True)
     """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
     undoes: str | None = None

@@ -120,7 +120,7 @@ class ToolCall:
     used: int = 0
     """Attempts that earlier executions of the same call took."""
     repeated: Fault | None = None
-    """The fault of the execution that this one repeats; None if it repeats none."""
+    """What `measures.last_fault` says of the execution that this one repeats; None if it repeats none."""
 
     def __post_init__(self) -> None:
         self.spec = spending.with_call_tokens(self.spec, self.args)
@@ -226,6 +226,7 @@ async def read(
             return result
         await (sleep if result.uncounted else wait)(decision.seconds, summary(ids.retry_timer(id, result.code)))
         waits, waited = waits + 1, waited + decision.seconds
+        call.repeated = measures.last_fault(result, reply.earlier, call.repeated)
 
 
 async def read_catalogue(wanted: dict[str, JsonValue], opening: Situation | None = None) -> Catalogue:
@@ -359,7 +360,7 @@ async def run_internal_activity(
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
-        used, repeated = used + result.taken, result
+        used, repeated = used + result.taken, measures.last_fault(result, earlier, repeated)
         remaining = remaining.model_copy(
             update={
                 "attempts": routing.attempts(spec, routing.RETRIES_PER_KIND, used),

@@ -39,7 +39,6 @@ CALLS: Mapping[str, tuple[Any, tuple[Fault, ...], Fault | None, dict[tuple[str, 
         fault(Code.UNREACHABLE, 4),
         {("tool_calls", "pay"): 1, ("retries", "pay", "unreachable"): 1},
     ),
-    "after the worker stopped": (StepReturn(result=1), (), fault(Code.WORKER_SHUTDOWN), {("tool_calls", "pay"): 1}),
     "refused": (GONE, (), None, {("tool_calls", "pay"): 1}),
     "again although it was refused": (
         StepReturn(result=1, attempt=2),
@@ -68,6 +67,28 @@ CALLS: Mapping[str, tuple[Any, tuple[Fault, ...], Fault | None, dict[tuple[str, 
     ),
     "cancelled": (None, (), None, {("tool_calls", "pay"): 1}),
 }
+
+
+STOPPED, OPEN = fault(Code.WORKER_SHUTDOWN, 2), fault(Code.CIRCUIT_OPEN)
+
+
+@pytest.mark.parametrize(
+    ("returned", "earlier", "before", "expected"),
+    [
+        (DOWN, (), None, DOWN),
+        (BUSY, (DOWN,), None, BUSY),
+        (STOPPED, (DOWN,), None, DOWN),
+        (OPEN, (), BUSY, BUSY),
+        (OPEN, (), None, None),
+        (StepReturn(result=1), (), None, None),
+    ],
+    ids=["a fault", "the last", "not a shutdown", "before a breaker", "only a breaker", "a result"],
+)
+def test_a_retry_follows_the_last_attempt_that_called_the_tool(
+    returned: Any, earlier: tuple[Fault, ...], before: Fault | None, expected: Fault | None
+) -> None:
+    """Between the two there may be waits for a breaker or for another worker."""
+    assert measures.last_fault(returned, earlier, before) == expected
 
 
 def counted(samples: Any) -> dict[tuple[str, ...], int]:
