@@ -114,7 +114,10 @@ class TaskHandle:
         return outcome
 
     async def requests(self) -> Sequence[HumanRequest]:
-        """What the task asks of people now, the oldest first."""
+        """What the task asks of people now, the oldest first.
+
+        If no worker answers in time, only the oldest is known, and without the `call` that an approval is about.
+        """
         return await people.open_requests(self._handle)
 
     async def answer(

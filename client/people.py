@@ -60,9 +60,18 @@ def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
 
 
 def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
-    """The fields with which an answer names what the person saw: the request and, of an approval, the call."""
-    is_for_call = request.call and "call" in GIVEN[choice].model_fields
-    return {"request": request.id, **({"call": request.call.code} if request.call and is_for_call else {})}
+    """The fields with which an answer names what the person saw: the request and, of an approval, the call.
+
+    Raises:
+        Problem: nobody can have seen the call, since no worker told it.
+    """
+    if "call" not in GIVEN[choice].model_fields:
+        return {"request": request.id}
+    if request.call is None:
+        reason = f"No worker has told which call the request {request.id} is about, so nobody can {choice} it yet"
+        remedy = "ask for the open requests again, until one has its `call`; a busy worker tells it later"
+        raise Problem("not_taken", reason, remedy, ProblemKind.UNREACHABLE)
+    return {"request": request.id, "call": request.call.code}
 
 
 async def open_requests(handle: Handle) -> list[HumanRequest]:

@@ -100,6 +100,19 @@ async def test_a_task_is_run(replan: Client) -> None:
     assert (done.status, done.result, done.steps[0].result) == (TaskStatus.COMPLETED, "done", {"id": 40})
 
 
+@pytest.mark.parametrize("choice", ["approve", "edit"])
+async def test_a_call_that_no_worker_has_told_is_not_approved(replan: Client, choice: str) -> None:
+    """The memo, all that is known of a request while the workers are busy, does not have its call."""
+    task = await replan.start("pay 900", on_escalation="wait")
+    while not (opened := await task.requests()):
+        await asyncio.sleep(0.05)
+    untold = opened[0].model_copy(update={"call": None})
+
+    with pytest.raises(Problem, match="No worker has told which call the request r1 is about"):
+        await task.answer(choice, request=untold)
+    await task.answer("abort", request=untold)
+
+
 async def test_what_happens_is_followed_as_typed_events(replan: Client) -> None:
     """From the plan over a question, which the program answers, to the end."""
     task = await replan.start("pay 900", on_escalation="wait")
