@@ -34,13 +34,19 @@ class CountingRuntime(Runtime):
 
     def of(self, queue: str) -> Counts:
         """What the tasks of a queue have counted since the runtime was made."""
-        for update in self._buffer.retrieve_updates():
+        self.drain()
+        return self._counted.get(queue, Counter())
+
+    def drain(self) -> Counter[str]:
+        """Take over what was counted since the last time, and return how many updates each metric had."""
+        updates = [one for one in self._buffer.retrieve_updates() if one.metric.name.startswith("replan_")]
+        for update in updates:
             name, labels = update.metric.name, dict(update.attributes)
-            if labels.pop("workflow_type", None) == "AgentWorkflow" and name.startswith("replan_"):
+            if labels.pop("workflow_type", None) == "AgentWorkflow":
                 on = str(labels.pop("task_queue"))
                 kept = frozenset((name, str(value)) for name, value in labels.items() if name in LABELS)
                 self._counted.setdefault(on, Counter())[name, kept] += int(update.value)
-        return self._counted.get(queue, Counter())
+        return Counter(update.metric.name for update in updates)
 
 
 def summed(histories: Sequence[History]) -> Counts:

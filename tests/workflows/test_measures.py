@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
 
+from replan.testing.replay import replayer
+from tests.counting import CountingRuntime
+from tests.processes import ROOT
 from workflows import measures
 from workflows.budget import Spent
 from workflows.faults import Code, Fault
@@ -89,6 +94,18 @@ def test_a_retry_follows_the_last_attempt_that_called_the_tool(
 ) -> None:
     """Between the two there may be waits for a breaker or for another worker."""
     assert measures.last_fault(returned, earlier, before) == expected
+
+
+@pytest.mark.full
+async def test_a_hundred_replays_count_nothing() -> None:
+    """A worker that takes over a task, or answers a query about it, repeats what another has counted."""
+    counting, files = CountingRuntime(), sorted((ROOT / "tests" / "histories").glob("*.json"))
+    config: Any = {**replayer().config(), "runtime": counting}
+    histories = [WorkflowHistory.from_json(file.stem, file.read_text()) for file in files]
+    for history in (histories * 4)[:100]:
+        await Replayer(**config).replay_workflow(history, raise_on_replay_failure=False)
+
+    assert counting.drain() == Counter()
 
 
 def counted(samples: Any) -> dict[tuple[str, ...], int]:
