@@ -16,7 +16,6 @@ from client import tasks as finding
 from client.connection import ui_url
 from client.pauses import pauses
 from client.problem import Problem
-from client.text import one_line
 from client.wording import suggested
 from client.workflow_task import FailingTask, failing
 from workflows import attributes
@@ -148,9 +147,7 @@ async def _found(
             raise
         # An error about our own search attribute means that the namespace lacks it; all others are about `query`.
         if status is None or STATUS not in error.message or STATUS in (query or ""):
-            said = one_line(error.message.removeprefix("invalid query: "))
-            remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
-            raise Problem("bad_query", f"The server rejects this --query ({said})", remedy) from error
+            raise finding.bad_query(error) from error
     note = (
         f"this namespace has no search attribute {STATUS}, so these are of the newest that Temporal lists with "
         f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"

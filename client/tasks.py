@@ -51,6 +51,13 @@ async def existing(answer: Awaitable[T]) -> T | None:
         return None
 
 
+def bad_query(error: RPCError) -> Problem:
+    """What to say when the server rejects a list filter."""
+    said = one_line(error.message.removeprefix("invalid query: "))
+    remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
+    return Problem("bad_query", f"The server rejects this --query ({said})", remedy)
+
+
 async def closing_outcome(handle: Handle) -> Outcome:
     """Wait for the end of a task and return its Outcome as the task wrote it, however it ended."""
     try:

@@ -92,6 +92,11 @@ COMMANDS = {
         "Write a task's history to a file that can be replayed, with the explanation.",
         "export book-a-slot report.json --redact",
     ),
+    "replay": Entry(
+        "Operate",
+        "Replay saved histories, or those that a list filter finds, with this version: before a deploy.",
+        "replay --query \"ExecutionStatus = 'Running'\"",
+    ),
     "prune": Entry(
         "Operate",
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",

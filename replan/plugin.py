@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 import worker as composition
 from activities.registration import Abilities, WorkerParts
 from activities.toolbox.declare.tool import Tool
+from client.replay import without_store
 from runtime import serve
 from runtime.client import namespace_id, register_search_attributes
 from runtime.payloads import PayloadConverter as OurPayloadConverter
@@ -110,7 +111,8 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         """Let a Replayer replay Replan's histories, too."""
         config["workflows"] = [*config.get("workflows", ()), *serve.WORKFLOWS]
         config["interceptors"] = [*config.get("interceptors", ()), CallInterceptor()]
-        config["data_converter"] = _both(config.get("data_converter") or DataConverter.default)
+        theirs = config.get("data_converter") or DataConverter.default
+        config["data_converter"] = _both(theirs if theirs.external_storage else without_store(theirs))
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules(*PASSED_THROUGH)

@@ -67,6 +67,7 @@ SHOWN = {
     "reset": "reset book-a-slot --to price",
     "resolve": "resolve http_request/forbidden",
     "export": "export book-a-slot",
+    "replay": "replay --query \"WorkflowId = 'book-a-slot'\"",
     "export ID FILE": "export book-a-slot {folder}/keys.json",
 }
 """A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""

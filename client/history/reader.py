@@ -123,11 +123,21 @@ def _details(failure: Failure) -> Sequence[Payload]:
 
 
 def _why(payload: Payload) -> str:
+    if is_encrypted(payload):
+        return "is encrypted"
+    return "is stored elsewhere" if _is_reference(payload) else "cannot be decoded"
+
+
+def is_encrypted(payload: Payload) -> bool:
+    """Whether a codec wrote the payload, so that only this codec can read it."""
+    encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
+    return encoding not in PLAIN and not _is_reference(payload)
+
+
+def _is_reference(payload: Payload) -> bool:
     encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
     kind = payload.metadata.get("messageType", b"").decode(errors="replace")
-    if encoding in REFERENCES or kind in REFERENCES or REFERENCE_MARK in payload.metadata:
-        return "is stored elsewhere"
-    return "cannot be decoded" if encoding in PLAIN else "is encrypted"
+    return encoding in REFERENCES or kind in REFERENCES or REFERENCE_MARK in payload.metadata
 
 
 def _timed_out(failure: Failure) -> Code:

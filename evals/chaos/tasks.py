@@ -30,9 +30,9 @@ from temporalio.service import RPCError
 
 from client.history.reader import read_history
 from client.history.story import Story, with_values
+from client.replay import replayed
 from evals.chaos.payments import Trouble
 from evals.chaos.world import SIZE, Note
-from replan.testing.replay import replayer
 from runtime.payloads import DATA_CONVERTER
 from workflows import routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
@@ -226,9 +226,7 @@ class Steps:
 
 async def replay_failures(histories: AsyncIterator[WorkflowHistory]) -> list[str]:
     """The tasks whose histories do not replay, each with its error."""
-    async with replayer().workflow_replay_iterator(histories) as results:
-        failed = [result async for result in results if result.replay_failure]
-    return [f"{result.history.workflow_id}: {result.replay_failure}" for result in failed]
+    return [f"{one.task_id}: {one.reason}" async for one in replayed(histories) if one.cause]
 
 
 def ran_again(steps: Mapping[str, Steps], notes: Sequence[Note]) -> Iterator[str]:

@@ -9,7 +9,17 @@ from tests.processes import ROOT
 HISTORIES = sorted((ROOT / "tests" / "histories").glob("*.json"))
 
 
-def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Replay files in a fresh process, with the project's own script."""
-    command = [sys.executable, "-m", "tests.replay", *map(str, arguments)]
+def replay(*files: str | Path) -> subprocess.CompletedProcess[str]:
+    """Replay files in a fresh process, as users do."""
+    return run("starter.py", "replay", *map(str, files))
+
+
+def replay_changed(*files: str | Path) -> subprocess.CompletedProcess[str]:
+    """Replay files in a fresh process with a workflow that was changed on purpose, which must fail."""
+    return run("-m", "tests.changed_workflow", *map(str, files))
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of Python from the checkout."""
+    command = [sys.executable, *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)

@@ -113,7 +113,7 @@ async def test_an_exported_task_replays(client: Client, task: Handle, tmp_path: 
     await export(client, task, PLAIN, str(hidden), redact=True, force=False)
     done = replay(whole, hidden)
 
-    assert (done.returncode, done.stdout) == (0, "whole.json: ok\nhidden.json: ok\n"), done.stderr
+    assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr
     assert json.loads(whole.read_text())["explain"]
 
 

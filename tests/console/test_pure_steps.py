@@ -100,6 +100,6 @@ async def test_an_exported_history_with_pure_steps_replays(client: Client, tmp_p
     await export(client, newest, Common(), str(hidden), redact=True, force=False)
     done = replay(whole, hidden)
 
-    assert (done.returncode, done.stdout) == (0, "whole.json: ok\nhidden.json: ok\n"), done.stderr
+    assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr
     assert b64encode(b'{"result":{"text":"aaaaaaaaa"}}').decode() in whole.read_text()
     assert "aaaaaaaaa" not in "".join(words(json.loads(hidden.read_text())))

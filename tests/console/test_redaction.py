@@ -18,7 +18,7 @@ from replan import tool
 from tests import malformed
 from tests.console.deeds import World, bank
 from tests.console.histories import history
-from tests.console.replaying import HISTORIES, replay
+from tests.console.replaying import HISTORIES, replay, replay_changed
 from tests.harness import DONE, outcome, plan, staged, step
 from workflows.catalogue import Effect
 from workflows.plan import canonical, digest
@@ -60,7 +60,7 @@ def test_every_redacted_history_replays(files: list[Path]) -> None:
 
 def test_a_changed_workflow_fails_on_every_redacted_history(files: list[Path]) -> None:
     """A redacted history is as good a witness as the original."""
-    done = replay("--changed", *files)
+    done = replay_changed(*files)
 
     assert done.returncode == 1
     assert ": ok" not in done.stdout

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from temporalio import workflow
@@ -12,8 +12,8 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
+from client.replay import replayed
 from replan import tool
-from replan.testing.replay import replayer
 from tests import malformed
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
@@ -21,7 +21,6 @@ from tests.workflows.props import Said, Word, echo
 from workflows.agent import AgentWorkflow
 from workflows.outcome import REFUSED, Outcome
 from workflows.task import Task, TaskStatus
-from workflows.undoing import UndoWorkflow
 
 WITHOUT_OUTCOME = ("InspectWorkflow", "NotifyWorkflow")
 """The types of the workflows that are neither a task nor its rollback."""
@@ -62,12 +61,14 @@ async def mistakes(client: Client, folder: Path, type: str, forms: Mapping[str, 
         found = await asyncio.gather(*(ended(client, type, sent, stage.queue) for sent in forms.values()))
     wrong = {name: why for name, (why, _) in zip(forms, found, strict=True) if why}
     for name, (_, history) in zip(forms, found, strict=True):
-        again = replayer(UndoWorkflow if type == "UndoWorkflow" else AgentWorkflow)
-        if type not in WITHOUT_OUTCOME and (
-            failed := (await again.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
-        ):
-            wrong[name] = f"it does not replay: {failed}"
+        async for one in replayed(_alone(history)):
+            if type not in WITHOUT_OUTCOME and one.cause:
+                wrong[name] = f"it does not replay: {one.reason}"
     return wrong
+
+
+async def _alone(history: WorkflowHistory) -> AsyncIterator[WorkflowHistory]:
+    yield history
 
 
 async def test_a_task_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""Replays histories: could this version of Replan continue what another version began?
+
+Neither workers nor the store are needed: a sentence takes the place of each payload that is in the store.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+from google.protobuf.json_format import ParseError
+from pydantic import BaseModel, ConfigDict
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer
+from temporalio.workflow import NondeterminismError
+
+from client.history.reader import is_encrypted
+from client.problem import Problem
+from client.tasks import bad_query, existing
+from client.text import one_line
+from client.workflow_task import Cause
+from runtime import serve
+from runtime.payloads import DATA_CONVERTER
+from workflows.agent import AgentWorkflow
+from workflows.interceptor import CallInterceptor
+from workflows.plan import PRUNED_ENCODING
+
+OURS = " OR ".join(f"WorkflowType = '{one.__name__}'" for one in serve.WORKFLOWS)
+"""The list filter for tasks and for Replan's other workflows, such as rollbacks."""
+CLOSING = frozenset(
+    EventType.Value(f"EVENT_TYPE_WORKFLOW_EXECUTION_{how}")
+    for how in ("COMPLETED", "FAILED", "TIMED_OUT", "CANCELED", "TERMINATED", "CONTINUED_AS_NEW")
+)
+STORES = ("replan-store", "aws.s3driver")
+"""The names of the workers' storage drivers, in the references of histories."""
+MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
+"""The message of a failure in the text that the SDK's core gives for it."""
+
+
+class Replayed(BaseModel):
+    """A history, and whether it replays."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: str
+    """The id of its workflow."""
+    run_id: str
+    events: int
+    is_open: bool
+    """Whether the workflow still ran when the history was read."""
+    cause: Cause | None = None
+    """Why the history does not replay; None if it does."""
+    reason: str = ""
+    """What differs, as the SDK says it; empty if the history replays."""
+
+
+async def replayed(
+    histories: AsyncIterator[WorkflowHistory], workflow: type = AgentWorkflow
+) -> AsyncIterator[Replayed]:
+    """Replay histories one after the other, in their order; `workflow` is that of tasks. None is kept in memory."""
+    async with _replayer(workflow).workflow_replay_iterator(histories) as results:
+        async for result in results:
+            history, failure = result.history, result.replay_failure
+            closing = history.events[-1].event_type in CLOSING
+            size = {"events": len(history.events), "is_open": not closing}
+            why = _why(history, failure) if failure else {}
+            yield Replayed.model_validate({"task_id": history.workflow_id, "run_id": history.run_id, **size, **why})
+
+
+async def saved(files: Iterable[Path]) -> AsyncIterator[WorkflowHistory]:
+    """The histories in files that `export` or Temporal's own tools wrote.
+
+    Raises:
+        Problem: a file cannot be read, or holds no history.
+    """
+    for file in files:
+        try:
+            document = json.loads(file.read_bytes())
+            history = WorkflowHistory.from_json(str(document.get("task_id") or file.stem), document)
+            history.run_id  # noqa: B018  # raises for a history without its first event
+        except OSError as error:
+            raise Problem("no_file", f"The file {str(file)!r} cannot be read ({error.strerror})", "check it") from error
+        except (ValueError, AttributeError, RuntimeError, ParseError) as error:
+            reason = f"The file {str(file)!r} holds no history ({one_line(str(error))})"
+            raise Problem("bad_history", reason, "name files that `export ID FILE` wrote") from error
+        yield history
+
+
+async def count(client: Client, query: str) -> int:
+    """How many histories a list filter finds.
+
+    Raises:
+        Problem: the server rejects the filter.
+    """
+    try:
+        return (await client.count_workflows(_ours(query))).count
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise bad_query(error) from error
+        raise
+
+
+async def found(client: Client, query: str, limit: int | None = None) -> AsyncIterator[WorkflowHistory]:
+    """The histories of all workflows of Replan that a list filter finds; a `limit` takes the first of the list."""
+    async for row in client.list_workflows(_ours(query), limit=limit):
+        history = await existing(client.get_workflow_handle(row.id, run_id=row.run_id).fetch_history())
+        if history is not None:  # else it was deleted since the list was made
+            yield history
+
+
+def without_store(converter: DataConverter) -> DataConverter:
+    """A data converter for replays: instead of payloads in the store, it reads what `prune` leaves of them."""
+    drivers = [_NoStore(name) for name in STORES]
+    storage = ExternalStorage(drivers=drivers, driver_selector=lambda *_: None)
+    return dataclasses.replace(converter, external_storage=storage)
+
+
+def _ours(query: str) -> str:
+    return f"({OURS}) AND ({query})"
+
+
+def _replayer(workflow: type) -> Replayer:
+    """A Replayer with the worker's interceptor, data converter and sandbox, but without a store."""
+    return Replayer(
+        workflows=[workflow, *(one for one in serve.WORKFLOWS if one is not AgentWorkflow)],
+        data_converter=without_store(DATA_CONVERTER),
+        interceptors=[CallInterceptor()],
+        workflow_runner=serve.sandbox(),
+        runtime=Runtime(telemetry=TelemetryConfig(logging=None)),  # what the core would log is in the result
+    )
+
+
+def _why(history: WorkflowHistory, failure: Exception) -> dict[str, str]:
+    sent = history.events[0].workflow_execution_started_event_attributes.input.payloads
+    if any(map(is_encrypted, sent)):  # the workflow then refuses its task, which looks like another decision
+        return {"cause": Cause.PAYLOAD, "reason": "its values are encrypted by a codec that is not here"}
+    said = MESSAGE.search(str(failure))
+    message = re.sub(r"\\(.)", r"\1", re.sub(r"\\[nrt]", " ", said[1])) if said else str(failure)
+    cause = Cause.NONDETERMINISM if isinstance(failure, NondeterminismError) else Cause.UNHANDLED
+    return {"cause": cause, "reason": one_line(message)}
+
+
+class _NoStore(StorageDriver):
+    """A store without payloads: returns in place of each payload what `prune` leaves for a deleted payload."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        return [StorageDriverClaim({}) for _ in payloads]  # what a replay sends goes nowhere
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        missing = [f"The payload {claim.claim_data.get('digest', '')} is not here." for claim in claims]
+        return [Payload(metadata={"encoding": PRUNED_ENCODING}, data=sentence.encode()) for sentence in missing]

@@ -1,0 +1,101 @@
+"""`replay`: whether this version of Replan could continue what the histories of tasks have begun."""
+
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from temporalio.client import WorkflowHistory
+
+from client import replay
+from client.problem import Problem
+from client.replay import Replayed
+from client.text import one_line, printable
+from client.wording import count
+from client.workflow_task import WHY, Cause
+from console.exits import Exit
+from console.options import Common
+from console.render import document
+
+SAY_EVERY_SECONDS = 5.0
+REMEDIES = {
+    Cause.NONDETERMINISM: "guard the change (workflow.patched), or let workers of the earlier version end these tasks",
+    Cause.UNHANDLED: "correct the code, or let workers of the earlier version end these tasks",
+    Cause.PAYLOAD: "replay them in a program, with your data converter: docs/client.md#a-worker-of-your-own",
+}
+
+
+async def replay_command(
+    *,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILES", help="Files that `export` wrote; else --query.")
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="FILTER", help="Of the server, the histories of all tasks that this list filter finds."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --query: at most so many; else all.")
+    ] = None,
+    common: Common,
+) -> int:
+    if (query is None) == (not files):
+        raise Problem("usage", "replay takes either files or --query", "name files that `export` wrote, or a filter")
+    if query is None and limit is not None:
+        raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # what fails is in the result
+    if query is None:
+        return await _replay(replay.saved(files or ()), len(files or ()), iter(files or ()), common)
+    client = await common.connected()
+    total = await replay.count(client, query)
+    return await _replay(replay.found(client, query, limit), min(total, limit or total), None, common)
+
+
+async def _replay(
+    histories: AsyncIterator[WorkflowHistory], total: int, files: Iterator[Path] | None, common: Common
+) -> int:
+    """Replay histories, and print a line each; `files` are those from which they come."""
+    done, failed, said = list[dict[str, object]](), list[Replayed](), time.monotonic()
+    number = 0
+    async for one in replay.replayed(histories):
+        number += 1
+        file = str(next(files)) if files else None
+        failed += [one] if one.cause else []
+        if not common.json:
+            print(_line(one, file), flush=True)
+            continue
+        done.append({**one.model_dump(mode="json"), "file": file})
+        if time.monotonic() - said > SAY_EVERY_SECONDS:
+            print(f"{number} of {total} replayed, {len(failed)} of them failed", file=sys.stderr)
+            said = time.monotonic()
+    if common.json:
+        print(document.of_anything({"replayed": number, "failed": len(failed), "histories": done}))
+    else:
+        print("\n".join(_summary(number, failed)))
+    return Exit.FAILED if failed else Exit.COMPLETED
+
+
+def _line(one: Replayed, file: str | None) -> str:
+    name = printable(file or one.task_id)
+    if one.cause is None:
+        return f"{name}: ok, {count(one.events, 'event')}"
+    state = "running" if one.is_open else "ended"
+    return f"{name}: does not replay ({state}): {WHY[one.cause]}: {one_line(one.reason)}"
+
+
+def _summary(number: int, failed: list[Replayed]) -> Iterator[str]:
+    all = count(number, "history", "histories")
+    if not failed:
+        replays = f"{all} {'replays' if number == 1 else 'replay'} with this version."
+        yield replays if number else "There is no history to replay."
+        return
+    yield f"{len(failed)} of {all} {'does' if len(failed) == 1 else 'do'} not replay with this version."
+    if running := sum(one.is_open for one in failed):
+        yield f"{running} of them still running: a worker of this version stops at the next step, and nothing is lost."
+    if running < len(failed):
+        yield f"{len(failed) - running} of them ended: `undo` and `reset` need a version that replays them."
+    for cause in sorted({one.cause for one in failed if one.cause}):
+        yield f"{cause}: {REMEDIES[cause]}."

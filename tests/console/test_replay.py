@@ -1,0 +1,138 @@
+"""`replay`: whether this version could continue tasks, from files and from the server."""
+
+import asyncio
+import base64
+import gc
+import json
+import weakref
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowHistory
+
+from client.people import open_requests
+from client.replay import replayed, saved
+from replan import NeedsPerson, tool
+from runtime.dev_server import DevServer
+from tests.console.replaying import HISTORIES
+from tests.harness import DONE, plan, staged, step
+from tests.processes import Processes
+from tests.workflows.props import Said, Word, echo
+from workflows.task import Task
+
+
+@tool.read
+async def locked(args: Word) -> Said:
+    """Say nothing to anybody."""
+    raise NeedsPerson("the key was revoked", code="unauthorized")
+
+
+STRAIGHT = next(file for file in HISTORIES if file.stem == "straight")
+
+
+@pytest.fixture
+def commands(server: DevServer, tmp_path: Path) -> Processes:
+    """The console of the shared server."""
+    return Processes(server.address, tmp_path)
+
+
+def edited(folder: Path, old: str, new: str) -> str:
+    """A saved history in which a word is another one."""
+    file = folder / "edited.json"
+    file.write_text(STRAIGHT.read_text().replace(old, new))
+    return str(file)
+
+
+def test_a_history_that_differs_fails(commands: Processes, tmp_path: Path) -> None:
+    """With what differs, what that means, and what to do."""
+    file, running = edited(tmp_path, '"plan"', '"another"'), tmp_path / "running.json"
+    events = json.loads(Path(file).read_text())["events"]
+    running.write_text(json.dumps({"task_id": "book-a-slot", "events": events[:-1]}))
+    done = commands.starter("replay", str(STRAIGHT), file, str(running))
+    lines = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert lines[0] == f"{STRAIGHT}: ok, 33 events"
+    assert lines[1].startswith(f"{file}: does not replay (ended): the worker's code decides otherwise")
+    assert lines[1].endswith("scheduled event 'another' does not match activity type of activity command 'plan'")
+    assert lines[2].startswith(f"{running}: does not replay (running): ")
+    assert lines[3:] == [
+        "2 of 3 histories do not replay with this version.",
+        "1 of them still running: a worker of this version stops at the next step, and nothing is lost.",
+        "1 of them ended: `undo` and `reset` need a version that replays them.",
+        "nondeterminism: guard the change (workflow.patched), or let workers of the earlier version end these tasks.",
+    ]
+
+
+def test_an_encrypted_history_is_none_of_another_version(commands: Processes, tmp_path: Path) -> None:
+    """Whoever has the codec replays it in a program."""
+    plain, encrypted = (base64.b64encode(name).decode() for name in (b"json/plain", b"binary/encrypted"))
+    done = commands.starter("replay", edited(tmp_path, plain, encrypted), "--json")
+    document = json.loads(done.stdout)
+
+    assert (done.returncode, document["replayed"], document["failed"]) == (1, 1, 1)
+    assert document["histories"][0]["cause"] == "payload"
+    assert document["histories"][0]["reason"] == "its values are encrypted by a codec that is not here"
+
+
+WRONG = {
+    "": "replay takes either files or --query",
+    "a.json --query x": "replay takes either files or --query",
+    "a.json --limit 3": "--limit is for --query",
+    "a.json": "'a.json' cannot be read (No such file or directory)",
+    "pyproject.toml": "'pyproject.toml' holds no history",
+    "tests/golden.json": "",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG.items())
+def test_what_cannot_be_replayed_is_bad_usage(commands: Processes, words: str, said: str) -> None:
+    """It is no verdict on this version."""
+    done = commands.starter("replay", *words.split())
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+async def test_the_histories_of_a_server_are_replayed(client: Client, commands: Processes, tmp_path: Path) -> None:
+    """Of tasks that run and of those that ended, with a filter of Temporal."""
+    waits = Task(text="wait", plan=(step("x", "locked", word="x"),), on_escalation="wait")
+    async with staged(client, tmp_path, [echo, locked], [plan(step("a", "echo", word="x")), DONE]) as stage:
+        await stage.run()
+        handle = await stage.start(waits)
+        query = f"TaskQueue = '{stage.queue}'"
+        while not await open_requests(handle) or (await client.count_workflows(query)).count < 2:
+            await asyncio.sleep(0.1)
+        both, one, wrong, none = await asyncio.gather(
+            *(
+                asyncio.to_thread(commands.starter, "replay", "--query", *words)
+                for words in ([query], [query, "--limit", "1"], ["Colour = 'red'"], ["WorkflowId = 'none'"])
+            )
+        )
+        await handle.terminate()
+
+    assert both.returncode == 0, both.stdout + both.stderr
+    assert sorted(line.partition(": ok")[0] for line in both.stdout.splitlines()[:-1]) == sorted(stage.started)
+    assert both.stdout.endswith("\n2 histories replay with this version.\n")
+    assert one.stdout.endswith("\n1 history replays with this version.\n")
+    assert (wrong.returncode, none.returncode) == (2, 0)
+    assert "The server rejects this --query" in wrong.stderr
+    assert none.stdout == "There is no history to replay.\n"
+
+
+async def test_no_history_is_kept_in_memory() -> None:
+    """Ten thousand of them take no more than two."""
+    seen = list[weakref.ref[WorkflowHistory]]()
+
+    async def read() -> AsyncIterator[WorkflowHistory]:
+        async for history in saved(HISTORIES):
+            seen.append(weakref.ref(history))
+            yield history
+
+    most = 0
+    async for _ in replayed(read()):
+        gc.collect()
+        most = max(most, sum(one() is not None for one in seen))
+
+    assert (len(seen), most <= 2) == (len(HISTORIES), True)
