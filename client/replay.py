@@ -71,7 +71,7 @@ async def replayed(
     histories: AsyncIterator[WorkflowHistory], workflow: type = AgentWorkflow
 ) -> AsyncIterator[Replayed]:
     """Replay histories one after the other, in their order; `workflow` is that of tasks. None is kept in memory."""
-    async with _replayer(workflow).workflow_replay_iterator(histories) as results:
+    async with replayer(workflow).workflow_replay_iterator(histories) as results:
         async for result in results:
             history, failure = result.history, result.replay_failure
             closing = history.events[-1].event_type in CLOSING
@@ -132,7 +132,7 @@ def _ours(query: str) -> str:
     return f"({OURS}) AND ({query})"
 
 
-def _replayer(workflow: type) -> Replayer:
+def replayer(workflow: type = AgentWorkflow) -> Replayer:
     """A Replayer with the worker's interceptor, data converter and sandbox, but without a store."""
     return Replayer(
         workflows=[workflow, *(one for one in serve.WORKFLOWS if one is not AgentWorkflow)],

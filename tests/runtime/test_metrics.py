@@ -15,9 +15,9 @@ from temporalio.worker import Replayer
 from activities.boundary.breakers import Breakers
 from activities.planning.model_planner import ModelPlanner
 from activities.storage.store import open_store, sqlite_url
+from client.replay import replayer
 from replan import CircuitBreaker, Refused, Unreachable, tool
 from replan.testing.model_api import running
-from replan.testing.replay import replayer
 from replan.testing.script import DROPPED, finishes, proposes
 from replan.testing.script import step as written
 from runtime import metrics

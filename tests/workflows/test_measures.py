@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from replan.testing.replay import replayer
+from client.replay import replayer
 from tests.counting import CountingRuntime
 from tests.processes import ROOT
 from workflows import measures
