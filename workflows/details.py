@@ -93,7 +93,7 @@ def _headline(progress: Progress) -> str:
     counts = (
         f"{what}, {progress.replans} of {limits.replans} replans, {_of(spent.tool_calls, limits.tool_calls)} tool calls"
     )
-    counts += f", {_of(spent.tokens, limits.tokens)} tokens" if spent.model_calls or limits.tokens else ""
+    counts += f", {_of(spent.tokens, limits.tokens)} tokens" if spent.model_calls else ""
     counts += f", {_of(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
     status = progress.status.replace("_", " ").capitalize()
     ending = progress.ending

@@ -242,10 +242,10 @@ def of_replan(code: str, revision: int) -> Iterator[Sample]:
     yield Sample(REPLANS, (code, f"{MAX_REVISION}+" if revision >= MAX_REVISION else str(revision)))
 
 
-def of_new_plan(faults: Iterable[FaultRecord], now: datetime) -> Iterator[Sample]:
+def of_new_plan(faults: Sequence[FaultRecord], now: datetime) -> Iterator[Sample]:
     """The samples of a plan, accepted `now`, that replaces the plan with these faults."""
-    if first := min((fault.at for fault in faults), default=None):
-        yield Sample(TIME_TO_REPLAN, (), max(0.0, (now - first).total_seconds()))
+    for first in faults[:1]:
+        yield Sample(TIME_TO_REPLAN, (), (now - first.at).total_seconds())
 
 
 def of_opened(request: HumanRequest) -> Iterator[Sample]:

@@ -48,7 +48,7 @@ async def test_two_plans_in_a_row_that_finish_nothing_go_to_a_person(client: Cli
     """Replanning must get somewhere: two fruitless replans in a row end it, whatever is left."""
     script: Proposals = [plan(step(f"a{number}", "refuse", word=str(number))) for number in range(9)]
     async with staged(client, tmp_path, [refuse], script) as stage:
-        ended = await stage.run(replans=8)
+        ended = await stage.run(replans=8, fruitless=2)
 
     assert (ended.status, ended.code, ended.replans) == (TaskStatus.ESCALATED, "no_progress", 2)
     assert "the last fault was a2: No." in ended.reason

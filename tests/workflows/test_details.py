@@ -214,7 +214,7 @@ def test_a_task_of_turns_says_what_models_used() -> None:
     lines = details(progress(*done, task=task, **more, **plans)).splitlines()
 
     assert lines[0] == (
-        "**Running**. Turn 3, 0 of 2 replans, 1 of 100 tool calls, 48,120 of 500,000 tokens, 0.31 of 2.00 USD. "
+        "**Running**. Turn 3, 0 of 20 replans, 1 of 100 tool calls, 48,120 of 500,000 tokens, 0.31 of 2.00 USD. "
         "Planner: openai:x."
     )
     assert lines[2:4] == ["- ✓ **t1.c0** k → 1", "- ✓ **t2.c0** k → 1"]
