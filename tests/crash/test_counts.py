@@ -96,10 +96,10 @@ async def run(client: Client, case: str, number: int) -> TaskHandle:
         limits=Limits(tool_calls=1) if case == "dear" else Limits(),
     )
     handle = await client.start(task)
-    while waits and not (requests := [one for one in await handle.requests() if one.call or case == "shut"]):
+    while waits and not (requests := [one for one in await handle.requests() if one.call or "skip" in one.choices]):
         await asyncio.sleep(0.2)
     if waits:
-        choices = ("approve", "reject", "abort") if case == "asks" else ("skip", "abort")
+        choices = ("approve", "reject", "abort") if requests[0].call else ("skip", "abort")
         await handle.answer(choices[number % len(choices)], request=requests[0])
     with suppress(TaskNotCompleted):
         await handle.result()
