@@ -11,12 +11,14 @@ from temporalio import activity, workflow
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryFilter
 
 from runtime import metrics
+from runtime.log_lines import COMMON, EVENTS, IDS
 from runtime.settings import LogStyle
 
-DECISION_KEYS = ("step", "kind", "revision", "code", "decision", "reasons", "status", "replans")
+WORKFLOW_LOGGER = "replan.workflow"
+HIDDEN_IN_TEXT = ("logger", "run")
+"""Fields that only JSON has: a line on a terminal is short."""
 OUTAGE_SECONDS = 60.0
 """Seconds: in this time, a server that does not answer is logged only once."""
-SPENT_KEYS = ("tool_calls", "model_calls", "tokens", "seconds")
 
 
 def configure(style: LogStyle | None = None, metrics_address: str | None = None) -> None:
@@ -31,25 +33,29 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     first: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[Processor] = [structlog.processors.JSONRenderer()]
     if chosen is LogStyle.TEXT:
-        last = [_escape, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8)]
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8, sort_keys=False)
+        last = [_shorten, _escape, renderer]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,
-            structlog.stdlib.ExtraAdder(allow=(*DECISION_KEYS, *SPENT_KEYS, "temporal_workflow")),
+            structlog.stdlib.ExtraAdder(allow=["temporal_workflow", *_fields_of_workflows()]),
             _name_task,
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            _sort,
             *last,
         ],
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
+    logging.captureWarnings(capture=True)  # Python's own way to write them is text
     root = logging.getLogger()
     root.handlers, root.level = [handler], logging.INFO
     structlog.configure(
@@ -107,8 +113,27 @@ def escaped(text: str, kept: str = "") -> str:
     return "".join(char if char.isprintable() or char in kept else repr(char)[1:-1] for char in text)
 
 
+def _fields_of_workflows() -> list[str]:
+    events = [event for event in EVENTS.values() if event.logger == WORKFLOW_LOGGER]
+    return list(dict.fromkeys(name for event in events for name in event.fields))
+
+
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     workflow_info = event.pop("temporal_workflow", None)
     if isinstance(workflow_info, dict):
-        event["task"] = workflow_info.get("workflow_id")
+        event["task"], event["run"] = workflow_info.get("workflow_id"), workflow_info.get("run_id")
+    if event.get("logger") == "temporalio.workflow":
+        event["logger"] = WORKFLOW_LOGGER
     return event
+
+
+def _sort(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Put the fields into the order of the table of events; what else a tool's own line has follows."""
+    known = EVENTS.get(str(event.get("event")))
+    names = (*COMMON, *IDS, *(known.fields if known else ()))
+    first = {name: event.pop(name) for name in names if name in event}
+    return {**first, **event}
+
+
+def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {name: value for name, value in event.items() if name not in HIDDEN_IN_TEXT and value is not None}

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from tests import log_lines
 from workflows.catalogue import Catalogue
 from workflows.faults import Fault
 from workflows.header import CallHeader
@@ -57,6 +58,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
         )
     },
     **{f"Answer-{choice.value}": TypeAdapter(model) for choice, model in GIVEN.items()},
+    "LogLine": log_lines.schema(),
     "Resolving": TypeAdapter(Search | Waiting | Look | Seen | Batch | Told),
     "Findings": TypeAdapter(
         WorkerFindings

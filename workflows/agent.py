@@ -13,15 +13,16 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import attributes, ids, measures
 from workflows.arguments import MalformedArgument, read_argument, undecoded
-from workflows.asking import ABORTED, Answers, People, unanswered
+from workflows.asking import ABORTED, Answers, People, log_closed, unanswered
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
+from workflows.faults import UNCOUNTED
 from workflows.header import made_by_reset
 from workflows.notifying import Notifications
 from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal, unasked
-from workflows.people import Choice, RequestKind, Word
+from workflows.people import ENDED, Choice, RequestKind, Word
 from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import describe_opening, last_answer, propose
@@ -130,7 +131,8 @@ class AgentWorkflow(Answers):
         try:
             effects: EarlierEffects = read_argument(given, EarlierEffects)
         except MalformedArgument as malformed:
-            workflow.logger.warning("signal dropped", extra={"reasons": str(malformed)})
+            extra = {"signal": "know_earlier_effects", "reason": str(malformed)}
+            workflow.logger.warning("signal_dropped", extra=extra)
             return
         self._progress.add_earlier(effects.root)
 
@@ -343,14 +345,23 @@ class AgentWorkflow(Answers):
         await self._notifications.handed_over()
         outcome = self._progress.outcome(workflow.now())
         measures.record([*measures.of_ending(outcome), *measures.distributions(outcome, self._progress.budget)])
-        extra = {"status": ending.status.value, "code": ending.code, **outcome.spent.model_dump(exclude={"usd"})}
-        workflow.logger.info("task", extra={**extra, "replans": outcome.replans})
+        self._log_end(outcome)
         if ending.status is TaskStatus.COMPLETED:
             return outcome
         if ending.status is TaskStatus.CANCELLED:
             workflow.upsert_memo({OUTCOME_MEMO: outcome})
             raise asyncio.CancelledError
         raise ApplicationError(ending.reason, outcome, type=ending.status, non_retryable=True)
+
+    def _log_end(self, outcome: Outcome) -> None:
+        for request in outcome.requests:
+            if request.closed == ENDED:
+                log_closed(request)
+        repeated = [one for one in outcome.faults if one.decision in ("retry", "wait") and one.code not in UNCOUNTED]
+        wasted = sum(not one.quadrant.is_transient for one in repeated)
+        extra = {"status": outcome.status.value, "code": outcome.code, "revision": self._progress.revision}
+        extra |= {"replans": outcome.replans, "wasted": wasted, **outcome.spent.model_dump()}
+        workflow.logger.info("task", extra=extra)
 
     def _show(self) -> None:
         workflow.set_current_details(details(self._progress))

@@ -109,6 +109,7 @@ class People:
         )
         progress.requests.append(request)
         measures.record(measures.of_opened(request))
+        workflow.logger.info("request_opened", extra=_named(request))
         self._published()
         try:
             await self._wait(request, within, repeat)
@@ -117,6 +118,8 @@ class People:
             raise
         request.close(ENDED if self.abort else UNANSWERED)
         measures.record(measures.of_closed(request))
+        if request.closed != ENDED:
+            log_closed(request)
         self._published()
         if request.answer and request.answer.choice is Choice.ABORT:
             self.abort = request.answer
@@ -213,6 +216,18 @@ def unanswered(request: HumanRequest) -> TaskEnded:
     return TaskEnded(TaskStatus.ESCALATED, f"{where}{request.reason} Nobody has answered {since}.", UNANSWERED)
 
 
+def log_closed(request: HumanRequest) -> None:
+    """Write the log line of a request that was closed."""
+    given = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
+    seconds = round((workflow.now() - request.since).total_seconds(), 1)
+    workflow.logger.info("request_closed", extra={**_named(request), **given, "seconds": seconds})
+
+
+def _named(request: HumanRequest) -> dict[str, Any]:
+    about = {"request": request.id, "type": request.kind.value, "code": request.code, "revision": request.revision}
+    return {**about, "step": request.step} if request.step else about
+
+
 def _is_about(request: HumanRequest, limit: Limit) -> bool:
     return request.kind is RequestKind.BUDGET and request.code == limit
 
@@ -255,7 +270,7 @@ class Answers:
         try:
             resolution: Resolution = read_argument(given, Resolution)
         except MalformedArgument as malformed:
-            workflow.logger.warning("signal dropped", extra={"reasons": str(malformed)})
+            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": str(malformed)})
             return
         for request in self._progress.open_requests:
             request.answer = resolution.answer_to(request, workflow.now())

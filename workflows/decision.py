@@ -72,6 +72,8 @@ class Ask(BaseModel, frozen=True):
 
 
 Decision = Wait | UseFallback | Replan | Reconcile | Escalate
+Action = Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask"]
+"""What may follow a fault; `retry` is decided by Temporal, within an activity execution."""
 
 
 def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:

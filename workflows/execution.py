@@ -20,7 +20,7 @@ from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, read
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
 from workflows.record import FaultRecord, StepRecord, StepStatus
-from workflows.scheduling import ToolCall, is_cancelled, raise_if_cancelled
+from workflows.scheduling import ToolCall, is_cancelled, log_decision, raise_if_cancelled
 from workflows.spending import Limit
 
 MAX_ARGS = 512 * 1024
@@ -280,6 +280,7 @@ class Execution:
             decision = decide(fault, self._spec(record), self._remaining(record, None))
             if not isinstance(decision, Wait):
                 return fault
+            log_decision(record.step.id, record.kind, record.revision, fault, "wait", seconds=decision.seconds)
             await self._wait(record, fault, decision.seconds)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
@@ -288,6 +289,8 @@ class Execution:
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
         """The fault with what reconciliation found; None if the effect was applied, so that the step is completed."""
+        about = {"step": record.step.id, "kind": record.kind, "revision": record.revision}
+        workflow.logger.info("reconciled", extra={**about, "verdict": finding.verdict.value})
         match finding.verdict:
             case Verdict.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
@@ -479,15 +482,16 @@ class Execution:
             mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
             self._progress.faults[max(mine)] = note
         measures.record(measures.of_fault(note))
-        workflow.logger.info(
-            "decision",
-            extra={
-                "step": record.step.id,
-                "kind": record.kind,
-                "revision": record.revision,
-                "code": fault.code.value,
-                "decision": "retry_skipped, " + decision.action if not fault.quadrant.is_transient else decision.action,
-            },
+        if finding is not None and isinstance(decision, Reconcile):
+            return  # what was decided before has come to its end
+        log_decision(
+            record.step.id,
+            record.kind,
+            record.revision,
+            fault,
+            decision.action,
+            seconds=decision.seconds if isinstance(decision, Wait) else None,
+            fallback=decision.kind if isinstance(decision, UseFallback) else None,
         )
 
     def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:

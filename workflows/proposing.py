@@ -82,7 +82,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
             if isinstance(proposed.proposal, NewSteps):
                 progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
             return written or proposed.proposal
-        workflow.logger.info("decision", extra={"decision": "proposal_rejected", "reasons": len(rejected)})
+        extra = {"revision": progress.revision + 1, "reasons": len(rejected)}
+        workflow.logger.info("proposal_rejected", extra=extra)
         withheld = _withheld(proposed.proposal, progress, catalogue)
         _note(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner

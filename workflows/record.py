@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field, JsonValue
 
 from workflows import ids
 from workflows.catalogue import Companion, Effect
+from workflows.decision import Action
 from workflows.faults import Fault
 from workflows.header import Approval
 from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
@@ -163,7 +164,7 @@ class FaultRecord(Fault):
 
     step_id: str
     revision: int
-    decision: Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask"]
+    decision: Action
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
     """What reconciliation found out about the effect of the call; `applied` then says the same. None if there was no
     reconciliation."""

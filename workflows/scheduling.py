@@ -18,7 +18,7 @@ from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids, measures, routing, spending
 from workflows.catalogue import Catalogue, ToolSpec
-from workflows.decision import Remaining, Wait, decide, outlast
+from workflows.decision import Action, Remaining, Wait, decide, outlast
 from workflows.details import details, summary
 from workflows.faults import (
     UNCOUNTED,
@@ -175,6 +175,35 @@ class ToolCall:
         return await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 
+def log_decision(
+    step: str,
+    kind: str,
+    revision: int,
+    fault: Fault,
+    action: Action,
+    *,
+    seconds: float | None = None,
+    fallback: str | None = None,
+) -> None:
+    """Write the log line that says what follows a fault of a call of `kind`.
+
+    `seconds` is how long is waited; `fallback` is the kind that is called instead.
+    """
+    more = {"seconds": seconds, "fallback": fallback}
+    extra = {
+        "step": step,
+        "kind": kind,
+        "revision": revision,
+        "attempt": fault.attempt,
+        "code": fault.code.value,
+        "quadrant": fault.quadrant.value,
+        "effect": fault.applied.value,
+        "decision": action,
+        **{name: value for name, value in more.items() if value is not None},
+    }
+    workflow.logger.info("decision", extra=extra)
+
+
 async def sleep(seconds: float, timer: str) -> None:
     """Wait on a timer that the web UI shows as `timer`."""
     await workflow.sleep(seconds, summary=timer)
@@ -224,6 +253,7 @@ async def read(
         decision = decide(result, spec, Remaining(attempts=attempts, waits=waits, losses=losses, deadline=left))
         if not isinstance(decision, Wait):
             return result
+        log_decision(id, spec.kind, revision, result, decision.action, seconds=decision.seconds)
         await (sleep if result.uncounted else wait)(decision.seconds, summary(ids.retry_timer(id, result.code)))
         waits, waited = waits + 1, waited + decision.seconds
         call.repeated = measures.last_fault(result, reply.earlier, call.repeated)
@@ -373,9 +403,11 @@ async def run_internal_activity(
             decision, lost = wait, len(spending.lost_replies(result, earlier))
         lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
+            log_decision(id, spec.kind, revision, result, "escalate")
             raise InternalActivityFailed(result, earlier)
         if lost and isinstance(payload, dict):
             payload = after_lost_replies(payload, result, lost, earlier)
+        log_decision(id, spec.kind, revision, result, decision.action, seconds=decision.seconds)
         remaining = remaining.model_copy(
             update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
         )
@@ -418,7 +450,10 @@ async def _run(
         route, queue = routing.route(spec, attempts), workflow.info().task_queue
         on = routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue
         running = _scheduled(route, payload, returns, id=id, title=title, queue=on)
-        return await _result_of(running, spec, attempts)
+        result, earlier = await _result_of(running, spec, attempts)
+    for fault in earlier:
+        log_decision(id, spec.kind, header.revision, fault, "retry")
+    return result, earlier
 
 
 async def deliver(notification: JsonValue, *, id: str, title: str) -> str:

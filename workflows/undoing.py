@@ -109,6 +109,8 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
         progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
+    undone = sum(one.done for one in progress.undo)
+    workflow.logger.info("rollback", extra={"undone": undone, "left": len(progress.undo) - undone})
 
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import random
 import re
 import sysconfig
@@ -78,6 +79,8 @@ class Attempt:
     """The faults of earlier attempts, as JSON; an attempt that ended without reporting (crash or timeout) has none."""
     shape: JsonValue = None
     """The type and size of each argument, for the log."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the attempt's log line."""
     called: bool = False
     """Whether the tool was called."""
     reached: bool = False
@@ -157,6 +160,7 @@ async def attempt_of(
 ) -> AsyncIterator[Attempt]:
     """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
 
+    Every other log line that is written meanwhile says which attempt it is of.
     `raises` is what the tool itself declares about exceptions of its function.
 
     Raises:
@@ -174,6 +178,15 @@ async def attempt_of(
     known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
     attempt = Attempt(spec, call, number, known, meter=meter, held=held + max(0.0, late))
     attempt.raises = raises or {}
+    # For all lines of this attempt, also of its threads. The context of an activity ends with it.
+    structlog.contextvars.bind_contextvars(
+        task=call.task or info.workflow_id,
+        run=info.workflow_run_id,
+        step=info.activity_id,
+        kind=spec.kind,
+        revision=call.revision,
+        attempt=number,
+    )
     began = time.monotonic()
     # The server does not know of a local activity, so it can take no heartbeat of it.
     heartbeats = None if info.is_local else asyncio.create_task(_send_heartbeats(attempt))
@@ -189,9 +202,7 @@ async def attempt_of(
     except FaultRaised as raised:
         raise _failure(attempt, raised.fault, began, raised) from None
     except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
-        verdict = attempt.judge(error)
-        fault = _logged(verdict, spec, error) if verdict.fault.code is Code.BUG else verdict.fault
-        raise _failure(attempt, fault, began, error) from None
+        raise _failure(attempt, _described(attempt, error), began, error) from None
     else:
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
     finally:
@@ -288,6 +299,8 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
                 told.model_dump(mode="json"),
                 Held(held=attempt.held, due=due).model_dump(mode="json"),
             )
+    if delay is not None:
+        attempt.more["retry_in"] = round(delay, 2)
     _log(attempt, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
     return ApplicationError(
         fault.reason,
@@ -321,20 +334,13 @@ def _observed(value: JsonValue) -> JsonValue:
 
 def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
     """Write the log line of an attempt, and count it."""
-    info, seconds = activity.info(), time.monotonic() - began
+    seconds = time.monotonic() - began
     metrics.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
-    log.info(
-        "step",
-        task=info.workflow_id,
-        step=info.activity_id,
-        kind=attempt.spec.kind,
-        revision=attempt.call.revision,
-        attempt=attempt.number,
-        input=attempt.shape,
-        outcome=outcome,
-        ms=round(seconds * 1000, 1),
-        **({"code": fault.code.value, "effect": fault.applied.value} if fault else {}),
-    )
+    about = {"shape": attempt.shape, "outcome": outcome, "ms": round(seconds * 1000, 1)}
+    if fault is not None:
+        about |= {"code": fault.code.value, "quadrant": fault.quadrant.value, "effect": fault.applied.value}
+    level = logging.ERROR if fault is not None and fault.code is Code.BUG else logging.INFO
+    log.log(level, "step", **about, **attempt.more)
 
 
 def shape(value: Any, kind: Kind) -> JsonValue:
@@ -350,11 +356,14 @@ def _size(value: Any) -> str:
     return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name
 
 
-def _logged(verdict: Verdict, spec: ToolSpec, error: BaseException) -> Fault:
+def _described(attempt: Attempt, error: BaseException) -> Fault:
+    """The fault of an exception; the attempt's log line gets its class and, if it is a bug, its place."""
+    verdict, spec = attempt.judge(error), attempt.spec
+    attempt.more["error"] = class_name(error)
+    if verdict.fault.code is not Code.BUG:
+        return verdict.fault
     # The fault goes into history and to the planner, so it does not quote the exception.
-    info = activity.info()
-    words, frames = scrubbed(error), raised_at(error)
-    log.error("bug", task=info.workflow_id, kind=spec.kind, step=info.activity_id, error=words, at=frames)
+    attempt.more["at"] = raised_at(error)
     reason = verdict.fault.reason
     # One of Python's own classes is a mistake in the code, and nothing to declare.
     if verdict.unknown and not is_pythons_own(error):
@@ -365,7 +374,8 @@ def _logged(verdict: Verdict, spec: ToolSpec, error: BaseException) -> Fault:
             f' With raises={{{verdict.unknown}: "server_error"}} it is retried, with "refused" the planner makes a new'
             " plan; docs/errors.md lists the codes."
         )
-    log_line = f"The cause is in the worker's log, in its line 'bug' with step {info.activity_id!r}."
+    step = activity.info().activity_id
+    log_line = f"The cause is in the worker's log, in its line with step {step!r} and code 'bug'."
     return verdict.fault.model_copy(update={"reason": f"{reason[: MAX_TEXT // 8]} {log_line}"})
 
 
@@ -388,13 +398,17 @@ _SECRETS = (
 
 def scrubbed(error: BaseException) -> str:
     """The class of an exception and at most MAX_WORDS characters of its message, with `***` for possible secrets."""
+    return f"{class_name(error)}: {_text_of(error, str, MAX_WORDS)}"
+
+
+def _text_of(value: Any, show: Callable[[Any], str], limit: int) -> str:
     try:
-        message = str(error)[: 4 * MAX_WORDS]
+        text = show(value)[: 4 * limit]
     except BaseException as failed:  # its class may be anybody's, and the attempt needs a fault
-        message = f"(its text cannot be read: {class_name(failed)})"
+        text = f"(its text cannot be read: {class_name(failed)})"
     for secret in _SECRETS:
-        message = secret.sub("***", message)
-    return f"{class_name(error)}: {message[:MAX_WORDS]}"
+        text = secret.sub("***", text)
+    return text[:limit]
 
 
 def raised_at(error: BaseException, last: int = 6) -> list[str]:

@@ -262,16 +262,7 @@ class Boundary:
             await self._effects.record_late(attempt, call.digest, work)
         except (Exception, SystemExit) as error:  # its attempt has ended, so nobody else can report it
             raised = type(error).__name__
-        info = activity.info()
-        log.warning(
-            "thread_ended",
-            task=info.workflow_id,
-            step=info.activity_id,
-            kind=kind.spec.kind,
-            attempt=attempt.number,
-            error=raised,
-            live=self.threads.live,
-        )
+        log.warning("thread_ended", error=raised, live=self.threads.live)
 
 
 @dataclass(frozen=True)

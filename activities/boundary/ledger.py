@@ -141,7 +141,7 @@ async def apply_claimed(
         async with writing(engine).begin() as tx:
             await _record(tx, entry, result)
     except DATABASE_ERRORS as error:  # history keeps the result, and the claim prevents a second effect
-        log.warning("ledger_behind", task=entry.task, step=entry.step, kind=entry.kind, error=type(error).__name__)
+        log.warning("ledger_behind", error=type(error).__name__)
     return result
 
 
@@ -209,7 +209,7 @@ async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
 async def _record(tx: AsyncConnection, entry: LedgerEntry, result: JsonValue) -> None:
     recorded = await tx.execute(update(LEDGER).where(*_own_row(entry)).values(result=json.dumps(result)))
     if not recorded.rowcount:  # a call with a newer fencing token has the key, so there may be two effects
-        log.error("ledger_superseded", task=entry.task, step=entry.step, kind=entry.kind, key=entry.key)
+        log.error("ledger_superseded", key=entry.key)
 
 
 def _own_row(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:

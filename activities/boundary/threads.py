@@ -117,16 +117,8 @@ class Threads:
             return
         self._outlived[call] = spec.kind
         call.add_done_callback(lambda call: self._outlived.pop(call, None))
-        info, left = activity.info(), self.outlived
-        log.warning(
-            "thread_left",
-            task=info.workflow_id,
-            step=info.activity_id,
-            kind=spec.kind,
-            live=self.live,
-            outlived=left,
-            of=self.size,
-        )
+        left = self.outlived
+        log.warning("thread_left", live=self.live, outlived=left, threads=self.size)
         if left >= self.size:
             self._on_exhausted(_exhausted(self._outlived.values()))
 

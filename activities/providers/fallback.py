@@ -49,7 +49,7 @@ async def ask_first_usable(
             fault = classify(error)
             if not _is_unusable(fault):
                 raise
-            log.warning("passed_over", name=candidate.name, code=fault.code.value, reason=fault.reason)
+            log.warning("passed_over", model=candidate.name, code=fault.code.value, reason=fault.reason)
             unusable.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
             errors.append((fault.retry_after or 0.0 if fault.quadrant.is_transient else math.inf, error))
     chosen = min(reversed(range(len(errors))), key=lambda place: errors[place][0])

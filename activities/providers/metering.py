@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import structlog
-from temporalio import activity
 
 from activities import deadline, metrics
 from activities.borders import classify
@@ -40,6 +39,14 @@ UNREADABLE = (
 )
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """The fields of Usage with tokens."""
+IDENTIFIERS = {
+    "status_code": "status_code",
+    "type": "provider_type",
+    "error_code": "provider_code",
+    "code": "provider_code",
+    "request_id": "request_id",
+}
+"""Attributes of the SDKs' exceptions, with the fields of the log line that they become."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
@@ -51,15 +58,14 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
         Exception: any exception of the provider's SDK; the tables of `activities.borders` translate it to a Fault.
     """
     about = {"role": role, "model": model.name}
-    if activity.in_activity():
-        info = activity.info()
-        about = {"task": info.workflow_id or "", "step": info.activity_id, **about}
     try:
         # The SDKs' own timeouts start again with each byte.
         async with asyncio.timeout(patience):
             reply = await model.reply(request)
     except Exception as error:
-        log.warning("model_failed", **about, error=type(error).__name__, **_identifiers(error))
+        log.warning(
+            "model_failed", **about, code=classify(error).code.value, error=type(error).__name__, **_identifiers(error)
+        )
         if isinstance(error, TimeoutError):
             within = "" if patience is None else f" within {round(patience, 1):g} s"
             raise NoReply(f"{model.name} gave no answer{within}.", code="timeout") from None
@@ -70,11 +76,8 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
 
 def _identifiers(error: Exception) -> dict[str, str]:
     # Not its message, which may quote keys and prompts.
-    found = {
-        name: str(getattr(error, name, None) or "")
-        for name in ("status_code", "type", "code", "error_code", "request_id")
-    }
-    return {name: value for name, value in found.items() if IDENTIFIER.fullmatch(value)}
+    found = ((name, str(getattr(error, attribute, None) or "")) for attribute, name in IDENTIFIERS.items())
+    return {name: value for name, value in found if IDENTIFIER.fullmatch(value)}
 
 
 @dataclass

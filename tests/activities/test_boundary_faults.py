@@ -9,15 +9,17 @@ from typing import Any
 
 import httpx2
 import pytest
+import structlog
 from pydantic import BaseModel, JsonValue
-from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from activities.errors import RESERVED_CODES
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
+from runtime.log_lines import EVENTS, IDS
 from tests.activities.bench import Bench
+from tests.log_lines import captured
 from workflows.faults import MAX_TEXT, QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.plan import canonical
 
@@ -212,12 +214,12 @@ async def test_the_boundary_is_total(calls: Bench, make: Callable[[], BaseExcept
 
 async def test_a_bug_says_where_its_cause_is(calls: Bench) -> None:
     """The fault may not quote the exception; the line of the log that does is named in it."""
-    with capture_logs() as lines:
+    with captured() as lines:
         fault, _ = await calls.fails(raising(lambda: KeyError("sku")))
-    (line,) = [line for line in lines if line["event"] == "bug"]
+    (line,) = lines
 
-    assert fault.reason.endswith(f"The cause is in the worker's log, in its line 'bug' with step {line['step']!r}.")
-    assert (line["error"], line["task"]) == ("KeyError: 'sku'", "a-task")
+    assert fault.reason.endswith("The cause is in the worker's log, in its line with step 'a' and code 'bug'.")
+    assert (line["step"], line["code"], line["error"], line["task"]) == ("a", "bug", "KeyError", "a-task")
 
 
 async def test_a_tool_that_takes_too_long_has_timed_out(calls: Bench) -> None:
@@ -273,12 +275,13 @@ async def test_a_kind_that_this_worker_does_not_know_is_a_fault(calls: Bench) ->
 
 async def lines_of(calls: Bench, tool: Tool[..., Any], **more: Any) -> list[Any]:
     """The lines `step` of one attempt, however it ends."""
-    with capture_logs() as lines:
+    with captured() as lines:
         await asyncio.gather(calls.call(tool, **more), return_exceptions=True)
     return [line for line in lines if line["event"] == "step"]
 
 
-KEYS = {"event", "log_level", "task", "step", "kind", "revision", "attempt", "input", "outcome", "ms"}
+KEYS = {"event", "log_level", *EVENTS["step"].always.split()}
+FAILED = {"code", "quadrant", "effect", "error"}
 
 
 @pytest.mark.parametrize(
@@ -286,9 +289,9 @@ KEYS = {"event", "log_level", "task", "step", "kind", "revision", "attempt", "in
     [
         (echo, 1, "ok", set()),
         (echo, 2, "retried", set()),
-        (raising(lambda: Busy("Later.")), 1, "transient_fail", {"code", "effect"}),
-        (raising(lambda: Refused("No.")), 1, "persistent_fail", {"code", "effect"}),
-        (raising(lambda: KeyError("x")), 1, "persistent_fail", {"code", "effect"}),
+        (raising(lambda: Busy("Later.")), 1, "transient_fail", FAILED | {"retry_in"}),
+        (raising(lambda: Refused("No.")), 1, "persistent_fail", FAILED),
+        (raising(lambda: KeyError("x")), 1, "persistent_fail", FAILED | {"at"}),
     ],
     ids=["ok", "retried", "transient", "refused", "bug"],
 )
@@ -317,18 +320,33 @@ async def test_the_line_has_the_shape_of_the_input_and_never_a_value(
     """Names of arguments, types and sizes; the keys of a free dictionary are values, too."""
     (line,) = await lines_of(calls, echo, **args)
 
-    assert line["input"] == shape
+    assert line["shape"] == shape
     assert HIDDEN not in repr(line)
 
 
-async def test_a_bug_has_a_line_of_its_own_without_credentials(calls: Bench) -> None:
-    """Whoever mends the tool sees where it broke and what it said, but for anything like a secret."""
-    with capture_logs() as lines:
-        await calls.fails(raising(lambda: KeyError(f"no price in {HIDDEN}")))
-    (line,) = [line for line in lines if line["event"] == "bug"]
+async def test_the_line_of_a_bug_says_where_it_is(calls: Bench) -> None:
+    """Whoever mends the tool sees which exception was raised where; its message may quote values."""
+    (line,) = await lines_of(calls, raising(lambda: KeyError(f"no price in {HIDDEN}")), word="hi")
 
-    assert "KeyError" in line["error"] and "no price in" in line["error"] and HIDDEN not in repr(lines)
+    assert (line["error"], line["log_level"]) == ("KeyError", "error") and HIDDEN not in repr(line)
     assert line["at"][-1].startswith("test_boundary_faults.py:")
+
+
+async def test_lines_of_a_tool_and_of_its_thread_say_which_attempt_they_are_of(calls: Bench) -> None:
+    """It binds nothing itself; a line by the standard library's logger gets the same on the way out."""
+
+    @tool.read
+    def talk(args: Word) -> Word:
+        """Write a line in a thread."""
+        structlog.get_logger("shop").info("said")
+        return args
+
+    with captured() as lines:
+        await calls.call(talk, attempt=2, word="hi")
+    (said, ended) = lines
+
+    assert said["event"] == "said" and {name: said[name] for name in IDS} == {name: ended[name] for name in IDS}
+    assert (said["task"], said["step"], said["kind"], said["attempt"]) == ("a-task", "a", "talk", 2)
 
 
 @pytest.mark.parametrize(

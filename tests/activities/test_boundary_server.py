@@ -10,12 +10,12 @@ import httpx2
 import pytest
 from pydantic import BaseModel, TypeAdapter
 from sqlalchemy import exc, text
-from structlog.testing import capture_logs
 from temporalio import activity
 from temporalio.client import Client
 
 from replan import Busy, Documents, Refused, Tool, Transaction, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.log_lines import captured
 from workflows.faults import Code
 from workflows.task import Task, TaskStatus
 
@@ -127,7 +127,7 @@ async def test_each_attempt_on_a_server_is_one_line(client: Client, tmp_path: Pa
         return args
 
     async with staged(client, tmp_path, [flaky], [plan(step("a", "flaky")), DONE]) as stage:
-        with capture_logs() as lines:
+        with captured() as lines:
             ended = await stage.run()
     seen = [(line["step"], line["revision"], line["attempt"], line["outcome"]) for line in lines if "outcome" in line]
 
@@ -153,7 +153,7 @@ async def test_a_cancel_reaches_the_tool_and_is_one_line(client: Client, tmp_pat
         return args
 
     async with staged(client, tmp_path, [wait], [plan(step("a", "wait")), DONE]) as stage:
-        with capture_logs() as lines:
+        with captured() as lines:
             handle = await stage.start()
             await asyncio.wait_for(began.wait(), 30)
             await handle.cancel()

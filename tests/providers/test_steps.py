@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from structlog.testing import capture_logs
 
 from activities.toolbox.reasoning.model_tools import CALL, compose, extract, summarise
 from replan import Tool, tool
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, Response, ScriptedResponse
 from tests.activities.bench import Bench, bench
+from tests.log_lines import captured
 from tests.providers.planning import CUT_OFF, api_of, model_of
 from workflows.catalogue import Price
 from workflows.faults import Code, ModelUse, Quadrant
@@ -236,7 +236,7 @@ async def test_no_word_of_it_is_logged(
     tmp_path: Path, provider: str, kind: Tool[..., Any], args: dict[str, Any]
 ) -> None:
     """One line for the request, with who was asked for whom and what was used; neither question nor answer."""
-    with capture_logs() as lines:
+    with captured() as lines:
         async with asking(tmp_path, provider, ModelReply(text="planted answer")) as (_, table):
             await (table.fails(kind, **args) if kind is extract else table.call(kind, **args))
     asked = [line for line in lines if line["event"] == "model"]

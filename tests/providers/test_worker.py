@@ -23,6 +23,7 @@ from runtime import serve
 from runtime.dev_server import DevServer
 from runtime.settings import Settings
 from tests.gate import sampled
+from tests.log_lines import lines_of, wrong
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, PROVIDERS, api_of
 from workflows import routing
@@ -83,13 +84,15 @@ async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provi
             run = await done(processes, "--task", PROMPT, "--id", name, "--queue", name, "--json", *more)
             await done(processes, "export", name, str(tmp_path / "history.json"))
     document, log = json.loads(run.stdout), (tmp_path / "worker.log").read_text()
-    asked = [line["task"] for line in map(json.loads, log.splitlines()) if line["event"] in ("model", "model_failed")]
+    lines = lines_of(tmp_path / "worker.log")
+    asked = [line["task"] for line in lines if line["event"] in ("model", "model_failed")]
 
     assert (document["status"], document["result"], api.violations) == ("completed", "It is 441.", [])
     assert document["planner"].startswith(f"{MAKER[provider]}:{DEFAULTS[provider]}@127.0.0.1")
     assert document["spent"]["model_calls"] == 2 and PROMPT in json.dumps(api.bodies)
     assert (document["strategy"], document["spent"]["tool_calls"]) == (strategy, 2)
-    assert asked == [name] * 3 and not any(secret in log for secret in (KEY, PROMPT, "It is 441"))
+    assert asked == [name] * 3 and [problem for problem in map(wrong, lines) if problem] == []
+    assert not any(secret in log for secret in (KEY, PROMPT, "It is 441"))
     assert KEY not in (tmp_path / "history.json").read_text() + run.stdout + run.stderr
 
 

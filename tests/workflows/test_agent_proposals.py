@@ -254,7 +254,7 @@ async def test_a_planner_that_stays_away_is_waited_for(client: Client, tmp_path:
             KeyError("x"),
             "bug",
             "The planner: The tool raised KeyError, which no table knows: fix the tool. "
-            "The cause is in the worker's log, in its line 'bug' with step 'plan:1'.",
+            "The cause is in the worker's log, in its line with step 'plan:1' and code 'bug'.",
         ),
     ],
 )

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from structlog.testing import capture_logs
 from temporalio.client import Client
 
 from replan import Key, Refused, Tool, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.log_lines import captured
 from workflows.agent import AgentWorkflow
 from workflows.faults import Applied
 from workflows.outcome import Outcome
@@ -129,7 +129,7 @@ async def paying(
 ) -> AsyncIterator[Paying]:
     """A worker whose tasks have these steps, else one payment; no thread runs on when it is left."""
     chosen = steps or (step("a", "pay"),)
-    with capture_logs() as lines:
+    with captured() as lines:
         async with staged(client, folder, given, [plan(*chosen), DONE]) as stage:
             ready = Paying(stage.client, stage.queue, bank=bank, lines=lines)
             yield ready

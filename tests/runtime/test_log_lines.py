@@ -1,0 +1,88 @@
+"""The log: what the code logs is in the table of events, and the page says the same."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, get_type_hints
+
+from runtime.log_lines import COMMON, EVENTS, IDS, Fields
+from tests.documentation import tables
+from tests.processes import ROOT
+from tests.workflows.test_rooms import SOURCES, calls, named, tree
+
+LEVELS = ("log", "debug", "info", "warning", "error", "critical", "exception")
+
+
+class Logged(NamedTuple):
+    """A line that the source writes."""
+
+    where: str
+    logger: str
+    level: str
+    event: str
+    fields: frozenset[str]
+    """The fields that are named where the line is written."""
+
+
+def _logger_of(module: ast.Module) -> str:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "structlog.get_logger":
+            return str(ast.literal_eval(node.args[0]))
+    return ""
+
+
+def logged() -> Iterator[Logged]:
+    """Every line that the source writes."""
+    for file in SOURCES:
+        module = tree(file)
+        for name, call in calls(file):
+            owner, _, level = name.rpartition(".")
+            events = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if owner in ("log", "workflow.logger") and level in LEVELS and events:
+                fields = frozenset(filter(None, (one.arg for one in call.keywords))) - {"extra"}
+                logger = _logger_of(module) if owner == "log" else "replan.workflow"
+                yield Logged(f"{named(file)}:{call.lineno}", logger, level, events[0], fields)
+
+
+def test_what_the_code_logs_is_in_the_table_and_nothing_else() -> None:
+    """Events, their loggers, levels and fields; without an event that nobody writes."""
+    found = list(logged())
+    wrong = [
+        one
+        for one in found
+        if one.event not in EVENTS
+        or one.logger != EVENTS[one.event].logger
+        or one.level not in ("log", *EVENTS[one.event].levels.split())
+        or not one.fields <= {*EVENTS[one.event].fields}
+    ]
+
+    assert wrong == []
+    assert {one.event for one in found} == {*EVENTS}
+
+
+def test_each_field_has_an_event_and_each_event_only_known_fields() -> None:
+    """A name that is in no line would be documented for nothing."""
+    used = {name for event in EVENTS.values() for name in event.fields} | {*COMMON}
+
+    assert used == {*_fields()} and {*IDS} <= used
+
+
+def test_the_page_says_what_is_in_the_table() -> None:
+    """Every event with its level, its meaning and its own fields; every field with its meaning."""
+    found = tables((ROOT / "docs" / "observability.md").read_text(encoding="utf-8"))
+    events = [
+        [name, one.levels.replace(" ", ", "), one.meaning, _in_page([own for own in one.fields if own not in IDS])]
+        for name, one in EVENTS.items()
+    ]
+    fields = [[name, one.__metadata__[0].description] for name, one in _fields().items()]
+
+    assert found["event"] == events
+    assert found["field"] == fields
+
+
+def _in_page(names: Sequence[str]) -> str:
+    quoted = ", ".join(f"`{name}`" for name in names)
+    return quoted if len(names) > 1 else quoted.strip("`")
+
+
+def _fields() -> dict[str, Any]:
+    return get_type_hints(Fields, include_extras=True)
