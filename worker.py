@@ -80,7 +80,7 @@ async def equipped(
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
         client, activities = with_storage(server.client, parts.storage), parts.activities()
         given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "activities": activities, "slots": settings.slots}
-        interceptors = [CallInterceptor(), HeaderInterceptor()]
+        interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values)]
         states = parts.boundary.breakers.states
         await stack.enter_async_context(metrics.sampled(client, settings.queue, states, server.is_searchable))
         yield parts, serve.build(client, settings.queue, interceptors=interceptors, **given)

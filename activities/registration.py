@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 from temporalio.converter import StorageDriver
 
 from activities import deadline
@@ -37,6 +38,7 @@ from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
 from workflows.catalogue import Price
 
+log = structlog.get_logger("replan.worker")
 BAD_OPTIONS = (BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner)
 """What is raised here for an option that cannot be used; each message says what to do."""
 
@@ -77,6 +79,8 @@ class Options(Protocol):
     def slots(self) -> int: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def log_values(self) -> bool: ...
 
 
 class ModelOptions(Protocol):
@@ -245,6 +249,8 @@ async def open_parts(
         StoreUnavailable: a database cannot be opened.
         BadReach: an option that allows hosts or sets headers cannot be used.
     """
+    if options.log_values:
+        log.warning("values_logged", remedy="leave out --log-values in production")
     async with AsyncExitStack() as stack:
         # A connection belongs to the event loop that opened it: tools have theirs on a loop of their own.
         loop = await stack.enter_async_context(ToolLoop())

@@ -48,6 +48,9 @@ class Fields(TypedDict, total=False):
     retry_in: Annotated[float, Field(description="Seconds until the next attempt, if the step has one left.")]
     error: Annotated[str | None, Field(description="The class of the exception.")]
     at: Annotated[list[str], Field(description="Where in the code, as `file:line function`, the innermost last.")]
+    args: Annotated[str, Field(description="The arguments; only with `--log-values`.")]
+    result: Annotated[str, Field(description="The result; only with `--log-values`.")]
+    message: Annotated[str, Field(description="The message of the exception; only with `--log-values`.")]
 
     decision: Annotated[
         Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask"],
@@ -151,7 +154,7 @@ EVENTS: Mapping[str, Event] = {
         "info error",
         "An attempt of a call ended. The level is `error` if the code is `bug`.",
         f"{_IDS} shape outcome ms",
-        "code quadrant effect retry_in error at",
+        "code quadrant effect retry_in error at args result message",
     ),
     "decision": Event(
         "replan.workflow",
@@ -268,6 +271,7 @@ EVENTS: Mapping[str, Event] = {
     "not_notified": Event(
         "replan.notify", "warning", "The receiver was not told; it is tried again.", "task request type attempt reason"
     ),
+    "values_logged": Event("replan.worker", "warning", "The worker was started with `--log-values`.", "remedy"),
     "gauges_unknown": Event(
         "replan.metrics",
         "warning",

@@ -117,6 +117,10 @@ class Settings:
         ),
     ] = None
     log: Annotated[LogStyle | None, typer.Option(help="How to log; JSON where stderr is no terminal.")] = None
+    log_values: Annotated[
+        bool,
+        typer.Option("--log-values", help="Log arguments, results, and messages of exceptions, too: to find a bug."),
+    ] = False
     metrics: Annotated[
         str | None,
         typer.Option(envvar="REPLAN_METRICS", metavar="[IP:]PORT", help="Serve metrics to Prometheus there."),

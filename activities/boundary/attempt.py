@@ -48,10 +48,13 @@ from workflows.measures import ATTEMPT_DURATION, Sample
 
 MAX_WORDS = 300
 """Characters of an exception's message in the log."""
+MAX_VALUES = 2_000
+"""Characters of the arguments or the result in the log of a worker with `--log-values`."""
 
 log = structlog.get_logger("replan.step")
 _CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
 _JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", default=random.random)
+_LOGS_VALUES: ContextVar[bool] = ContextVar("replan_logs_values", default=False)
 
 
 class FaultRaised(Exception):
@@ -101,6 +104,11 @@ class Attempt:
     """The timer that ends the attempt at its timeout."""
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
     """What the tool itself declares about exceptions."""
+
+    def show(self, **values: Any) -> None:
+        """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
+        if _LOGS_VALUES.get():
+            self.more |= {name: _text_of(value, repr, MAX_VALUES) for name, value in values.items()}
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
@@ -360,6 +368,8 @@ def _described(attempt: Attempt, error: BaseException) -> Fault:
     """The fault of an exception; the attempt's log line gets its class and, if it is a bug, its place."""
     verdict, spec = attempt.judge(error), attempt.spec
     attempt.more["error"] = class_name(error)
+    if _LOGS_VALUES.get():
+        attempt.more["message"] = scrubbed(error)
     if verdict.fault.code is not Code.BUG:
         return verdict.fault
     # The fault goes into history and to the planner, so it does not quote the exception.
@@ -430,13 +440,15 @@ class HeaderInterceptor(Interceptor):
     """Reads the header `CallHeader`, with which Replan sends an activity its key and other data besides the arguments.
 
     `jitter` returns a random number in [0, 1); the wait before a retry is the longest backoff times this number.
+    With `logs_values`, log lines have arguments, results and the messages of exceptions.
     """
 
-    def __init__(self, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, jitter: Callable[[], float] = random.random, *, logs_values: bool = False) -> None:
         self._jitter = jitter
+        self._logs_values = logs_values
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Inbound(next, self._jitter)
+        return _Inbound(next, self._jitter, self._logs_values)
 
 
 class _Outbound(ActivityOutboundInterceptor):
@@ -455,9 +467,10 @@ class _Outbound(ActivityOutboundInterceptor):
 
 
 class _Inbound(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, jitter: Callable[[], float]) -> None:
+    def __init__(self, next: ActivityInboundInterceptor, jitter: Callable[[], float], logs_values: bool) -> None:
         super().__init__(next)
         self._jitter = jitter
+        self._logs_values = logs_values
 
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
         super().init(_Outbound(outbound))
@@ -467,4 +480,5 @@ class _Inbound(ActivityInboundInterceptor):
         if payload is not None:
             _CALL.set(activity.payload_converter().from_payload(payload, CallHeader))
         _JITTER.set(self._jitter)
+        _LOGS_VALUES.set(self._logs_values)
         return await super().execute_activity(input)

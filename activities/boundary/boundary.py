@@ -178,6 +178,7 @@ class Boundary:
             attempt.called = True
             returned = kind.function(args)
             attempt.returned = attempt.ended = True
+            attempt.show(result=returned)
             return _encode(kind, before, returned)
 
         self._inject(attempt, Failpoint.BEFORE_CLAIM)
@@ -238,6 +239,7 @@ class Boundary:
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._inject(attempt, Failpoint.AFTER_COMMIT)
         attempt.returned = attempt.ended = True
+        attempt.show(result=value)
         result = _encode(kind, before, value)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
         return result
@@ -320,12 +322,14 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, missing))
     attempt.shape = shape(value, kind)
     try:
-        return value, kind.parse(value)
+        args = kind.parse(value)
     except ValidationError as error:
         wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
         raise FaultRaised(
             Fault.of(Code.INVALID_INPUT, f"The arguments do not fit {kind.spec.kind}: {wrong}.")
         ) from None
+    attempt.show(args=args)
+    return value, args
 
 
 def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:

@@ -42,6 +42,8 @@ class Bench:
     engine: AsyncEngine
     boundary: Boundary
     calls: Iterator[int] = field(default_factory=itertools.count)
+    logs_values: bool = False
+    """Whether the worker logs arguments and results, as with `--log-values`."""
 
     async def call(
         self,
@@ -69,7 +71,7 @@ class Bench:
         headers = {HEADER: chosen.payload_converter.to_payload(header)} if header else {}
 
         async def intercepted(payload: RawValue) -> StepReturn:
-            inbound = HeaderInterceptor().intercept_activity(_Innermost())
+            inbound = HeaderInterceptor(logs_values=self.logs_values).intercept_activity(_Innermost())
             called = ExecuteActivityInput(self.boundary.activity(kind), [payload], None, headers)
             back: StepReturn = await inbound.execute_activity(called)
             return back

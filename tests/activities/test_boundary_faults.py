@@ -10,11 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 import structlog
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue, SecretStr
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
+from activities.boundary.attempt import MAX_VALUES
 from activities.errors import RESERVED_CODES
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
 from runtime.log_lines import EVENTS, IDS
@@ -330,6 +331,32 @@ async def test_the_line_of_a_bug_says_where_it_is(calls: Bench) -> None:
 
     assert (line["error"], line["log_level"]) == ("KeyError", "error") and HIDDEN not in repr(line)
     assert line["at"][-1].startswith("test_boundary_faults.py:")
+
+
+class Login(BaseModel):
+    """A word with what nobody may see."""
+
+    word: str
+    pin: str = Field(repr=False)
+    secret: SecretStr
+
+
+@tool.read
+async def log_in(args: Login) -> Login:
+    """Return what was given."""
+    return args
+
+
+async def test_a_worker_that_logs_values_logs_arguments_results_and_messages(calls: Bench) -> None:
+    """But for what their model hides, what looks like a secret, and what is beyond a size."""
+    calls.logs_values = True
+    args = {"word": f"hello {'x ' * 9999}", "pin": "hidden", "secret": "hidden"}
+    (line,) = await lines_of(calls, log_in, **args)
+    (failed,) = await lines_of(calls, raising(lambda: KeyError(f"no price in {HIDDEN}")), word="hi")
+
+    assert line["args"].startswith("Login(word='hello x") and line["result"].startswith("Login(word='hello x")
+    assert len(line["args"]) == len(line["result"]) == MAX_VALUES and "hidden" not in repr(line)
+    assert failed["message"].startswith("KeyError: 'no price in") and HIDDEN not in repr(failed)
 
 
 async def test_lines_of_a_tool_and_of_its_thread_say_which_attempt_they_are_of(calls: Bench) -> None:

@@ -156,3 +156,17 @@ def _decided(ended: Outcome) -> Counter[tuple[str, str, str]]:
         (fault.step_id, fault.code.value, "ask" if is_asked and fault.decision == "escalate" else fault.decision)
         for fault in ended.faults
     )
+
+
+@pytest.mark.full
+async def test_a_worker_that_logs_values_says_so(server: DevServer, client: Client, tmp_path: Path, log: Log) -> None:
+    """Its first line is a warning; the lines of its calls are in the table, too."""
+    with Processes(server.address, tmp_path).worker("--tools", str(TOOLS), "--queue", QUEUE, "--log-values"):
+        ended = [await outcome(await start(client, f"shown-{kind}", kind)) for kind in ("say", "bug")]
+    [said] = log.of(event="step", kind="say")
+    [failed] = log.of(event="step", kind="bug")
+
+    assert [one.status.value for one in ended] == ["completed", "escalated"]
+    assert log.lines[0]["event"] == "values_logged" and [one for one in map(wrong, log.lines) if one] == []
+    assert said["args"] == said["result"] == f"Word(word='{PLANTED}')"
+    assert failed["message"] == f"KeyError: '{PLANTED}'"
