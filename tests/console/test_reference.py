@@ -31,7 +31,7 @@ from workflows.catalogue import Effect, ToolSpec
 from workflows.decision import Remaining, decide
 from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
-from workflows.people import Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
+from workflows.people import UNANSWERED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
 from workflows.progress import Progress
 from workflows.proposing import MAX_REJECTIONS
 from workflows.record import (
@@ -86,8 +86,9 @@ def returned(function: Callable[..., str]) -> list[str]:
 LIMITS = {
     "limit": returned(spending.turn_limit_reached),
     "execution.reached_limit": returned(spending.step_limit_reached),
+    "UNANSWERED": [UNANSWERED],
 }
-"""The codes that are computed, by the names under which they end a task."""
+"""The codes that are computed, or defined elsewhere, by the names under which they end a task."""
 
 
 def calls(name: str, *rooms: str) -> Iterator[tuple[ast.Module, ast.Call, str]]:
