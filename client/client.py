@@ -22,7 +22,7 @@ from client.reset import Fate, ResetResult, reset
 from client.text import QUEUE
 from client.undo import Rollback
 from client.workers import list_effects
-from runtime.payloads import as_replan
+from runtime.client import as_replan
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.outcome import Outcome

@@ -151,6 +151,8 @@ class Events(View):
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
             self._report(snapshot.outcome, attempts)
+        for pause in snapshot.outcome.paused:  # also of a task that no worker tells of, since it is paused
+            self._once(("pause", pause.activity, pause.since), Paused(pause))
         for activity, tokens in snapshot.thinking.items():
             self._once(("thinking", activity, tokens), Thinking(activity, tokens))
 
@@ -185,8 +187,6 @@ class Events(View):
             self._once(("rejection", rejection.turn), ProposalRejected(rejection))
         if outcome.waiting:
             self._once(("wait", outcome.waiting), PlannerAwaited(outcome.waiting))
-        for pause in outcome.paused:
-            self._once(("pause", pause.activity, pause.since), Paused(pause))
         for request in outcome.requests:
             self._once(("request", request.id), PersonAsked(request))
             if not request.is_open:

@@ -23,9 +23,8 @@ from activities.registration import Abilities, WorkerParts
 from activities.toolbox.declare.tool import Tool
 from client.replay import without_store
 from runtime import serve
-from runtime.client import namespace_id, register_search_attributes
+from runtime.client import as_replan, namespace_id, register_search_attributes
 from runtime.payloads import PayloadConverter as OurPayloadConverter
-from runtime.payloads import as_replan
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
 from workflows.attributes import TYPES

@@ -7,6 +7,8 @@ NotConnected
 """
 
 import asyncio
+import copy
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -31,7 +33,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
-from runtime.payloads import DATA_CONVERTER
+from runtime.payloads import DATA_CONVERTER, FailureConverter, PayloadConverter
 from runtime.state_folder import server_address
 from workflows.commands import WORKER
 
@@ -168,6 +170,17 @@ async def _dial(
         raise Misconfigured(f"{address!r} is no address ({error})", "write host:port, as in localhost:7233") from error
     except (TimeoutError, RuntimeError) as error:  # the SDK raises its Rust core's text as a bare RuntimeError
         raise _translated(str(error), address) from error
+
+
+def as_replan(client: Client) -> Client:
+    """A client on the same connection as a user's `client`, which is not changed, with the same payload codec."""
+    config, service = client.config(), copy.copy(client.service_client)
+    service.workflow_service = PausedAsRunning(service)
+    config["plugins"], config["service_client"] = [], service
+    config["data_converter"] = dataclasses.replace(
+        config["data_converter"], payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter
+    )
+    return Client(**config)
 
 
 class PausedAsRunning(WorkflowService):

@@ -120,16 +120,6 @@ DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter, failure
 """The converter of every client and worker of Replan."""
 
 
-def as_replan(client: Client) -> Client:
-    """A client with Replan's data converter and the payload codec of `client`, on the same connection."""
-    config = client.config()
-    config["plugins"] = []
-    config["data_converter"] = dataclasses.replace(
-        config["data_converter"], payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter
-    )
-    return Client(**config)
-
-
 def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
     """The client for a worker, with external storage: `drivers[0]` stores payloads of `threshold` bytes and more.
 

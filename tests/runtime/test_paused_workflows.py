@@ -3,9 +3,13 @@
 import pytest
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import WorkflowService
 
-from runtime.client import unpause
+from client.client import Client
+from runtime.client import PausedAsRunning, unpause
+from runtime.dev_server import DevServer
 
 PAUSED = Status.WORKFLOW_EXECUTION_STATUS_PAUSED
 
@@ -23,3 +27,13 @@ def test_any_other_status_stays(status: Status.ValueType) -> None:
 
     assert (unpause(info), info.status) == (False, status)
     assert (unpause(paused), WorkflowExecutionStatus(paused.status)) == (True, WorkflowExecutionStatus.RUNNING)
+
+
+async def test_the_connection_of_a_user_is_not_changed(server: DevServer) -> None:
+    """Replan's client uses it, and reads the status for itself."""
+    theirs = await TemporalClient.connect(server.address)
+    ours = Client(theirs).temporal
+    await ours.count_workflows()
+
+    assert (type(ours.workflow_service), type(theirs.workflow_service)) == (PausedAsRunning, WorkflowService)
+    assert ours.service_client.config is theirs.service_client.config

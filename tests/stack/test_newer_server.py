@@ -15,6 +15,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from client.client import Client as Replan
+from client.events import Paused
 from runtime.child import POLL_SECONDS, end, spawn
 from runtime.client import NotConnected, connect, register_search_attributes
 from tests.console.test_paused import Service
@@ -118,6 +120,12 @@ async def test_a_task_that_is_paused_as_a_whole_is_paused(tmp_path: Path) -> Non
             while not (listed := [one async for one in client.list_workflows("ExecutionStatus = 'Paused'")]):
                 await asyncio.sleep(POLL_SECONDS)
         words = [["list"], ["show", id], ["explain", id], ["answer", id], ["list", "--status", "paused", "--json"]]
+        program = Replan(await Client.connect(commands.address))
+        found = [one.status for one in await program.list(status="paused")]
+        events = (await program.task(id)).follow()
+        async with asyncio.timeout(PATIENCE):
+            while not isinstance(await anext(events), Paused):
+                pass
         said = [await asyncio.to_thread(commands.starter, *one) for one in [*words, ["show", id, "--json"]]]
         refused = await asyncio.to_thread(commands.starter, "extend", id, "--tool-calls", "+1")
         resuming = UnpauseWorkflowExecutionRequest(**{**which, "request_id": str(uuid.uuid4())})
@@ -126,6 +134,7 @@ async def test_a_task_that_is_paused_as_a_whole_is_paused(tmp_path: Path) -> Non
         ended = await outcome(handle)
 
     assert [one.status for one in listed] == [WorkflowExecutionStatus.RUNNING]
+    assert found == ["paused"]
     assert [(one.returncode, one.stderr) for one in said] == [(0, "")] * 6
     table, shown, explained, asked, listing, document = (one.stdout for one in said)
     line = f"temporal workflow unpause --workflow-id {id} --address {commands.address}"
