@@ -91,12 +91,13 @@ async def saved(files: Iterable[Path]) -> AsyncIterator[WorkflowHistory]:
             document = json.loads(file.read_bytes())
             history = WorkflowHistory.from_json(str(document.get("task_id") or file.stem), document)
             history.run_id  # noqa: B018  # raises for a history without its first event
+            started = history.events[0].workflow_execution_started_event_attributes
         except OSError as error:
             raise Problem("no_file", f"The file {str(file)!r} cannot be read ({error.strerror})", "check it") from error
         except (ValueError, AttributeError, RuntimeError, ParseError) as error:
             reason = f"The file {str(file)!r} holds no history ({one_line(str(error))})"
             raise Problem("bad_history", reason, "name files that `export ID FILE` wrote") from error
-        yield history
+        yield dataclasses.replace(history, workflow_id=started.workflow_id or history.workflow_id)
 
 
 async def count(client: Client, query: str) -> int:
