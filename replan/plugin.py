@@ -27,10 +27,12 @@ from runtime.client import as_replan, namespace_id, register_search_attributes
 from runtime.payloads import PayloadConverter as OurPayloadConverter
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
+from workflows.agent import AgentWorkflow
 from workflows.attributes import TYPES
 from workflows.interceptor import CallInterceptor
 
-PASSED_THROUGH = ("replan", "workflows", "pydantic", "pydantic_core", "annotated_types", "typing_inspection")
+OURS = __name__.partition(".")[0], AgentWorkflow.__module__.partition(".")[0]
+PASSED_THROUGH = (*OURS, "pydantic", "pydantic_core", "annotated_types", "typing_inspection")
 """Modules that a sandbox does not import again for each workflow."""
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,12 +68,13 @@ async def each(histories: list[WorkflowHistory]) -> AsyncIterator[WorkflowHistor
 async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: TemporalClient, tmp_path: Path) -> None:
     """The workflows of both, and the call that was cut off is repeated with its key."""
     calls = tmp_path / "calls"
-    with running(own_server, tmp_path) as first:
+    words = [sys.executable, "-m", "tests.own_worker", str(tmp_path / "state")]
+    with running(words, own_server.address) as first:
         order = await theirs.start_workflow(OrderWorkflow.run, args=[400, str(calls)], id="order-2", task_queue=QUEUE)
         while not calls.exists() or not calls.read_text():
             await asyncio.sleep(0.05)
         first.kill()
-    with running(own_server, tmp_path):
+    with running(words, own_server.address):
         done = await order.result()
 
     keys = calls.read_text().split()
@@ -81,11 +82,10 @@ async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: Tem
 
 
 @contextmanager
-def running(server: DevServer, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A worker process that said `ready`."""
-    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
-    words = [sys.executable, "-m", "tests.own_worker", str(folder / "state")]
-    with subprocess.Popen(words, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+def running(words: Sequence[str], address: str, folder: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
+    """A worker process that said `ready`, in a folder."""
+    environment = {**os.environ, "TEMPORAL_ADDRESS": address, "PYTHONPATH": str(folder)}
+    with subprocess.Popen(words, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             yield process

@@ -1,18 +1,24 @@
 """The wheel in a fresh environment, beside packages of the user that have the names of Replan's rooms."""
 
+import asyncio
 import json
 import re
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from temporalio.client import Client
 
-from runtime.dev_server import free_port
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.installation import build, environment
+from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow
 from tests.processes import ROOT, Processes
 from tests.test_docs_client import check_service
+from tests.test_plugin import running
+from workflows import attributes
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
@@ -52,11 +58,42 @@ USER = {
     **{f"{name}.py": f"raise SystemExit('{name} is the user's')\n" for name in ("worker", "starter", "tests")},
 }
 """The user's folder, which comes first where Python looks for packages. Replan may import no module of it by itself."""
+TESTS = """
+import sys
+import pytest
+from my_tools import Order, Total, order_total
+from replan import TaskFailed
+from replan.testing.worker import CallTool
+
+def test_a_total(call_tool: CallTool) -> None:
+    assert call_tool(order_total, Order(number=7), break_="503:1") == Total(amount=42)
+
+def test_no_total(call_tool: CallTool) -> None:
+    with pytest.raises(TaskFailed) as failed:
+        call_tool("order_total", {"number": 8})
+    assert failed.value.fault is not None and failed.value.fault.code == "not_found"
+
+async def test_in_a_loop(call_tool: CallTool) -> None:
+    reveal_type(call_tool(order_total, Order(number=7)))
+"""
 REPLAY = """
 import asyncio, sys
 from pathlib import Path
-from replan.testing.replay import replay
-print(asyncio.run(replay(*map(Path, sys.argv[1:]))))
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+from own_worker import CONVERTER, OrderWorkflow, plugin
+
+async def main() -> None:
+    both = plugin(Path("state"))
+    replayer = Replayer(workflows=[OrderWorkflow], plugins=[both], data_converter=CONVERTER)
+    runner = replayer.config(active_config=True)["workflow_runner"]
+    assert "workflows" not in runner.restrictions.passthrough_modules, "it is the user's"
+    for file in sys.argv[1:]:
+        await replayer.replay_workflow(WorkflowHistory.from_json(Path(file).stem, Path(file).read_text()))
+        print("ok")
+
+if __name__ == "__main__":
+    asyncio.run(main())
 """
 TYPED = """
 import my_tools
@@ -83,7 +120,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def user(made: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Processes:
     """The commands of the wheel in the user's folder, without the checkout."""
-    bin = environment(tmp_path_factory.mktemp("installed") / "env", str(made[0]), "mypy")
+    bin = environment(tmp_path_factory.mktemp("installed") / "env", str(made[0]), "mypy", "pytest")
     folder = tmp_path_factory.mktemp("user")
     for name, text in USER.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -189,10 +226,10 @@ def test_the_users_tool_is_served(served: Processes) -> None:
 def test_every_saved_history_replays_with_the_code_of_the_wheel(user: Processes) -> None:
     """What the checkout began, the wheel continues."""
     files = sorted(map(str, (ROOT / "tests" / "histories").glob("*.json")))
-    done = python(user, "-c", REPLAY, *files)
+    done = user.starter("replay", *files)
 
     assert len(files) > 20
-    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+    assert (done.returncode, done.stdout.count(": ok, ")) == (0, len(files)), done.stdout + done.stderr
 
 
 def test_a_users_project_is_type_checked(user: Processes) -> None:
@@ -209,3 +246,41 @@ def test_a_service_uses_the_client(served: Processes) -> None:
     """With the wheel only; the user's own packages have the names of Replan's rooms."""
     assert served.installed is not None
     check_service(served, served.installed.with_name("python"))
+
+
+def test_a_user_tests_tools(user: Processes) -> None:
+    """The plugin for pytest is there, on a server of its own; types of results are those of the tools."""
+    (user.folder / "test_my_tools.py").write_text(TESTS)
+    done = python(user, "-m", "pytest", "-o", "replan_tools=my_tools", "-k", "total", "test_my_tools.py")
+    checked = python(user, "-m", "mypy", "--strict", "test_my_tools.py")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "replan-0.1.0" in done.stdout and "2 passed" in done.stdout
+    assert 'Revealed type is "my_tools.Total"' in checked.stdout, checked.stdout
+
+
+async def test_a_worker_of_the_user_serves_both(user: Processes, tmp_path: Path) -> None:
+    """With a codec, beside a package `workflows`: it goes on after kill -9, and both histories replay."""
+    assert user.installed is not None
+    shutil.copy(ROOT / "tests" / "own_worker.py", user.folder)
+    (user.folder / "replay_both.py").write_text(REPLAY)
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    words = [str(user.installed.with_name("python")), "-m", "own_worker", str(tmp_path / "state")]
+    calls, files = tmp_path / "calls", list[Path]()
+    async with DevServer(spec, await find_cli(lambda _: None)) as server:
+        theirs = await Client.connect(server.address, data_converter=CONVERTER)
+        with running(words, server.address, user.folder) as first:
+            order = await theirs.start_workflow(OrderWorkflow.run, args=[400, str(calls)], id="order", task_queue=QUEUE)
+            while not calls.exists() or not calls.read_text():
+                await asyncio.sleep(0.05)
+            first.kill()
+        with running(words, server.address, user.folder):
+            done = await order.result()
+        for id in ("order", "order-payment"):
+            files.append(tmp_path / f"{id}.json")
+            files[-1].write_text((await theirs.get_workflow_handle(id).fetch_history()).to_json())
+    replayed = python(user, "replay_both.py", *map(str, files))
+    keys = calls.read_text().split()
+
+    assert (done, len(keys), len({*keys})) == ("confirmed: completed 400", 2, 1)
+    assert (replayed.returncode, replayed.stdout) == (0, "ok\nok\n"), replayed.stderr
