@@ -20,6 +20,16 @@ WORKER = services()["worker"]
 SERVER_YAML = (ROOT / "deploy/temporal/server.yaml").read_text(encoding="utf-8")
 FOREIGN = {
     "postgres": {"POSTGRES_USER", "POSTGRES_PASSWORD"},
+    "grafana/grafana": {
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES",
+        "GF_ANALYTICS_REPORTING_ENABLED",
+        "GF_AUTH_ANONYMOUS_ENABLED",
+        "GF_AUTH_BASIC_ENABLED",
+        "GF_AUTH_DISABLE_LOGIN_FORM",
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH",
+        "GF_PLUGINS_PREINSTALL_DISABLED",
+    },
     "temporalio/ui": {"TEMPORAL_ADDRESS", "TEMPORAL_CORS_ORIGINS", "TEMPORAL_NOTIFY_ON_NEW_VERSION"},
 }
 """What the images read that run none of our files, of what they document."""
@@ -41,7 +51,7 @@ def test_it_conforms_to_the_compose_specification() -> None:
 @pytest.mark.parametrize("service", SERVICES, ids=named)
 def test_an_image_is_pinned(service: Service) -> None:
     """Each tag names one release, down to its last number."""
-    assert re.match(r"\d+\.\d+(\.\d+)?\b", service.image[1]), service.image
+    assert re.match(r"v?\d+\.\d+(\.\d+)?\b", service.image[1]), service.image
 
 
 def test_the_temporal_images_are_the_versions_of_the_development_server() -> None:

@@ -1,6 +1,7 @@
 """`worker.py --metrics`: where it can be served, and what it counts."""
 
 import asyncio
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
 from tests.scraping import Scraped, scrape
 from workflows.catalogue import Price as ModelPrice
+from workflows.measures import COUNTED, METRICS, OF_ACTIVITIES
 from workflows.task import Task
 
 BAD_ADDRESSES = {
@@ -78,6 +80,17 @@ def test_a_port_that_is_taken_stops_only_a_worker_that_serves(tmp_path: Path) ->
 
     assert (done.returncode, done.stdout, check.returncode) == (2, "", 0)
     assert done.stderr.startswith(f"Metrics cannot be served at {address} (Address already in use): give --metrics")
+
+
+def test_the_page_lists_every_metric() -> None:
+    """With the name that Prometheus shows, and with its labels."""
+    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(replan_\w+)` \| (.*?) ?\|", page, flags=re.MULTILINE)
+    counters = {one for one in (*COUNTED, *OF_ACTIVITIES) if not one.buckets}
+
+    assert [(name, tuple(re.findall(r"`(\w+)`", labels))) for name, labels in rows] == [
+        (f"{one.name}_total" if one in counters else one.name, one.labels) for one in METRICS
+    ]
 
 
 @tool.read(breaker=CircuitBreaker(failures=2, calls=1, recovery=0.05))
@@ -156,9 +169,10 @@ async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: 
         async with staged(client, tmp_path, [get_price, get_rare], planner, jitter=lambda: 0.1) as stage:
             handle = await stage.start(Task(text="What does it cost?"))
             outcome = await handle.result()
-            breakers = Breakers(await open_store(sqlite_url(tmp_path)))
-            async with metrics.sampled(client, stage.queue, breakers.states, True):
+            store = await open_store(sqlite_url(tmp_path))
+            async with metrics.sampled(client, stage.queue, Breakers(store).states, True):
                 found = await _until_sampled(address)
+            await store.dispose()
     history = await handle.fetch_history()
     before, model = scrape(address), f"some-model@{api.url.removeprefix('http://')}"
     config: dict[str, Any] = {**replayer().config(), "runtime": own}

@@ -60,6 +60,8 @@ class Places:
         here["0.0.0.0"] = "127.0.0.1"  # noqa: S104  # a container's network is its own, this one is not
         said = {name: here.get(value, image.placed(value, self.root)) for name, value in service.environment.items()}
         ports = {name: str(port) for name, port in self.ports.items()} if service.name == SERVER else {}
+        if "REPLAN_METRICS" in said:  # each container has this port
+            ports["REPLAN_METRICS"] = str(free_port())
         return {**self._of_image(service), **said, **ports}
 
     def _of_image(self, service: Service) -> dict[str, str]:

@@ -50,6 +50,7 @@ ENTRIES = {
     "maintenance.pictures",
     "maintenance.audit",
     "maintenance.build_hook",
+    "maintenance.dashboards",
     "maintenance.exceptions",
     "activities.toolbox.documents.pdf_child",
 }

@@ -1,0 +1,281 @@
+"""`python -m maintenance.dashboards` writes the dashboards of deploy/grafana, from the tables in this module."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workflows import measures
+from workflows.faults import QUADRANT, Quadrant
+from workflows.measures import MICRO, UNREPORTED, Metric
+from workflows.routing import RETRIES_PER_KIND
+
+FOLDER = Path(__file__).parents[1] / "deploy" / "grafana" / "dashboards"
+WINDOW = "$window"
+"""The variable of a dashboard with the time that each point of a panel looks back."""
+WINDOWS = ("5m", "15m", "1h", "6h", "1d")
+DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
+"""That of deploy/grafana/provisioning."""
+WIDTH, HEIGHT = 24, 8
+"""Columns of a dashboard, and lines of a panel."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    about: str
+    queries: Mapping[str, str]
+    """Legend, with labels as in `{{tool}}`, to an expression of PromQL."""
+    unit: str = "short"
+    kind: str = "timeseries"
+    is_stacked: bool = False
+    mappings: Sequence[tuple[int, str, str]] = ()
+    """Values that are shown as a text in a colour."""
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    uid: str
+    title: str
+    about: str
+    rows: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
+
+
+def increase(metric: Metric, *by: str, having: str = "", part: str = "") -> str:
+    """How much a counter, or a `part` of a histogram, grew in the window: the sum over workers, by labels."""
+    series = f"{metric.name}{part or '_total'}{having and '{' + having + '}'}"
+    # `increase` does not see the first count of a series, so one that was not there before counts as a whole.
+    grown = f"({series} unless {series} offset {WINDOW}) or increase({series}[{WINDOW}])"
+    return f"sum by ({', '.join(by)}) ({grown})" if by else f"sum({grown})"
+
+
+def quantile(share: float, metric: Metric, *by: str) -> str:
+    """What so many of the values of a histogram in the window do not exceed."""
+    return f"histogram_quantile({share:g}, {increase(metric, 'le', *by, part='_bucket')})"
+
+
+def quantiles(metric: Metric) -> Mapping[str, str]:
+    return {"median": quantile(0.5, metric), "p99": quantile(0.99, metric)}
+
+
+def per_task(counter: str) -> str:
+    """A counter of `increase` for each task that ended in the window."""
+    return f"{counter} / scalar({increase(measures.TASKS)})"
+
+
+def recovered(quadrant: Quadrant) -> str:
+    """The part of the faults of a quadrant after which a task went on by itself, with a retry or with a new plan."""
+    codes = [code.value for code, cell in QUADRANT.items() if cell is quadrant]
+    codes += [UNREPORTED] if quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL else []
+    having = f'code=~"{"|".join(codes)}"'
+    counters = (measures.RETRIES, measures.REPLANS, measures.ESCALATIONS)
+    retries, replans, escalations = (f"({increase(one, having=having)} or vector(0))" for one in counters)
+    return f"({retries} + {replans}) / ({retries} + {replans} + {escalations})"
+
+
+def dollars(metric: Metric, *by: str) -> str:
+    return f"{increase(metric, *by)} / {MICRO}"
+
+
+OVERVIEW = Dashboard(
+    "replan-overview",
+    "Replan: overview",
+    "What tasks need, how they end, and what becomes of faults.",
+    {
+        "Tool calls per task": [
+            Panel("Tool calls of a task", "Of tasks that ended.", quantiles(measures.TASK_TOOL_CALLS)),
+            Panel("Steps of a task", "Of tasks that ended.", quantiles(measures.TASK_STEPS)),
+        ],
+        "Recovery from faults": [
+            Panel(
+                "Faults that needed no person, by quadrant",
+                "After these a task went on with a retry or a new plan. A persistent infrastructural fault always needs"
+                " a person, so its part is 0.",
+                {quadrant.value.replace("_", " "): recovered(quadrant) for quadrant in Quadrant},
+                "percentunit",
+            )
+        ],
+        "Replayed calls": [
+            Panel(
+                "Tool calls whose recorded result was returned again",
+                "Each is a second effect that was prevented: by the ledger, or by a read that found the first one.",
+                {"{{how}}": f"{increase(measures.REPLAYED_RESULTS, 'how')} / scalar({increase(measures.TOOL_CALLS)})"},
+                "percentunit",
+            )
+        ],
+        "Exit reasons": [
+            Panel(
+                "How tasks ended",
+                f"Tasks in the last {WINDOW}, by status and code.",
+                {"{{status}} {{code}}": increase(measures.TASKS, "status", "code")},
+                is_stacked=True,
+            )
+        ],
+    },
+)
+
+FAULTS = Dashboard(
+    "replan-faults",
+    "Replan: faults",
+    "What goes wrong, what it costs, and who waits.",
+    {
+        "New plans": [
+            Panel(
+                "Replans per task, by code",
+                "The code is that of the fault.",
+                {"{{code}}": per_task(increase(measures.REPLANS, "code"))},
+                is_stacked=True,
+            ),
+            Panel(
+                "Time to replan",
+                "From a fault to the first step of the new plan.",
+                quantiles(measures.TIME_TO_REPLAN),
+                "s",
+            ),
+        ],
+        "Retries": [
+            Panel(
+                "Retries that 99% of the tasks stay below, by tool",
+                f"A task may use {RETRIES_PER_KIND} retries of one tool.",
+                {"{{tool}}": quantile(0.99, measures.RETRY_BUDGET_USED, "tool")},
+            ),
+            Panel(
+                "Wasted attempts",
+                "Attempts after a fault that no retry can help. The promise is 0.",
+                {"wasted": f"sum({measures.WASTED_ATTEMPTS.name}_total)"},
+                kind="stat",
+            ),
+        ],
+        "People": [
+            Panel(
+                "Escalations, by code",
+                f"Faults that needed a person in the last {WINDOW}.",
+                {"{{code}}": increase(measures.ESCALATIONS, "code")},
+                is_stacked=True,
+            ),
+            Panel(
+                "Waiting tasks",
+                "Tasks that wait for a person, and the causes that several of them share.",
+                {
+                    "waiting tasks": f"sum(max by (namespace, task_queue) ({measures.WAITING_TASKS.name}))",
+                    "incidents": f"sum(max by (namespace, task_queue) ({measures.INCIDENTS.name}))",
+                },
+            ),
+            Panel(
+                "Age of the oldest request",
+                "0 if none is open.",
+                {"oldest": f"max({measures.OLDEST_REQUEST.name})"},
+                "s",
+            ),
+        ],
+        "Services": [
+            Panel(
+                "Circuit breakers",
+                "The state of each tool that ever failed. An open one is left alone.",
+                {"{{tool}}": f"max by (tool) ({measures.BREAKER_STATE.name})"},
+                kind="state-timeline",
+                mappings=((0, "closed", "green"), (1, "half-open", "yellow"), (2, "open", "red")),
+            ),
+            Panel(
+                "Unknown outcomes, by verdict",
+                "Calls of which nobody knew whether they were applied, and what was found out.",
+                {"{{tool}} {{verdict}}": increase(measures.UNKNOWN_OUTCOMES, "tool", "verdict")},
+            ),
+        ],
+        "Money": [
+            Panel(
+                "US dollars, by model",
+                f"What requests of the last {WINDOW} cost, where the price is known.",
+                {"{{provider}} {{model}}": dollars(measures.MODEL_COST, "provider", "model")},
+                "currencyUSD",
+                is_stacked=True,
+            ),
+            Panel(
+                "US dollars, by purpose",
+                "What tasks paid; a lost reply counts as the most that it may cost.",
+                {"{{purpose}}": dollars(measures.COST, "purpose")},
+                "currencyUSD",
+                is_stacked=True,
+            ),
+            Panel(
+                "Tokens, by purpose",
+                f"Tokens that tasks paid for in the last {WINDOW}.",
+                {"{{purpose}}": increase(measures.TOKENS, "purpose")},
+                is_stacked=True,
+            ),
+        ],
+    },
+)
+DASHBOARDS = (OVERVIEW, FAULTS)
+
+
+def document(dashboard: Dashboard) -> Mapping[str, Any]:
+    """A dashboard as Grafana reads it."""
+    panels = list[Mapping[str, Any]]()
+    for number, (title, row) in enumerate(dashboard.rows.items()):
+        top = number * (HEIGHT + 1)
+        place = {"h": 1, "w": WIDTH, "x": 0, "y": top}
+        panels.append({"id": len(panels) + 1, "type": "row", "title": title, "gridPos": place, "panels": []})
+        for column, panel in enumerate(row):
+            width = WIDTH // len(row)
+            place = {"h": HEIGHT, "w": width, "x": column * width, "y": top + 1}
+            panels.append({"id": len(panels) + 1, **_panel(panel), "gridPos": place})
+    window = {
+        "name": WINDOW.removeprefix("$"),
+        "label": "Look back",
+        "type": "custom",
+        "query": ",".join(WINDOWS),
+        "current": {"text": "1h", "value": "1h"},
+    }
+    return {
+        "uid": dashboard.uid,
+        "title": dashboard.title,
+        "description": dashboard.about,
+        "tags": ["replan"],
+        "schemaVersion": 39,
+        "editable": False,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [window]},
+        "links": [{"type": "dashboards", "tags": ["replan"], "title": "Replan", "keepTime": True}],
+        "panels": panels,
+    }
+
+
+def _panel(panel: Panel) -> Mapping[str, Any]:
+    custom: dict[str, Any] = {}
+    if panel.kind == "timeseries":
+        stacking = {"mode": "normal" if panel.is_stacked else "none"}
+        custom = {"fillOpacity": 20 if panel.is_stacked else 0, "stacking": stacking, "showPoints": "auto"}
+    shown = {str(value): {"text": text, "color": color} for value, text, color in panel.mappings}
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0, "custom": custom}
+    if shown:
+        defaults["mappings"] = [{"type": "value", "options": shown}]
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.about,
+        "datasource": DATASOURCE,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + number), "datasource": DATASOURCE, "expr": query, "legendFormat": legend}
+            for number, (legend, query) in enumerate(panel.queries.items())
+        ],
+    }
+
+
+def files() -> Mapping[Path, str]:
+    """The text of each file of FOLDER."""
+    return {FOLDER / f"{one.uid}.json": json.dumps(document(one), indent=1) + "\n" for one in DASHBOARDS}
+
+
+def main() -> None:
+    """Write the files."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for file, text in files().items():
+        file.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
