@@ -60,8 +60,12 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
 
         Raises:
             ToolMistakes, UnknownPlanner: a tool or a planner cannot be used; the message says what to do.
-            TypeError: there is no such setting.
+            TypeError: there is no such setting, or it is not for a worker of your own.
         """
+        if "metrics" in settings:
+            raise TypeError(
+                "metrics= is not for a plugin: give the SDK's Runtime of your program metrics=, and Replan uses it."
+            )
         given = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
         self._settings = of_program(os.environ, **given, **folders, **settings)

@@ -103,13 +103,17 @@ async def sampled(client: Client, queue: str, breakers: BreakerStates, is_search
 
 
 async def _sample(meter: MetricMeter, client: Client, queue: str, breakers: BreakerStates, is_searchable: bool) -> None:
+    is_known = True
     while True:
         try:
             add(meter, [Sample(BREAKER_STATE, (kind,), state) for kind, state in (await breakers()).items()])
             if is_searchable:
                 add(meter, await _waiting(client, queue))
+            is_known = True
         except Exception as error:  # whatever is wrong with the server or the store, the worker goes on
-            log.warning("gauges_unknown", error=type(error).__name__, remedy="check the server and the store")
+            if is_known:  # once for an outage
+                log.warning("gauges_unknown", error=type(error).__name__, remedy="check the server and the store")
+            is_known = False
         await asyncio.sleep(SAMPLE_SECONDS)
 
 

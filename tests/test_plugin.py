@@ -99,3 +99,5 @@ def test_what_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
         Replan([charge, charge.__class__(charge, None, charge.options)], state=tmp_path)
     with pytest.raises(TypeError, match="no_such"):
         Replan([charge], state=tmp_path, no_such=1)
+    with pytest.raises(TypeError, match="give the SDK's Runtime of your program metrics="):
+        Replan([charge], state=tmp_path, metrics="9464")
