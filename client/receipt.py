@@ -1,7 +1,7 @@
 """Counts what a task did in its history, as its workflow counted it for the metrics of its workers."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from client.history.records import Call, CallEnd, History
 from workflows import measures
@@ -25,16 +25,22 @@ def counts(history: History) -> Counts:
 
 def samples(history: History) -> Iterator[Sample]:
     """All samples of a task, of its calls in the order of the events, then of its faults, requests and end."""
+    for _, of_one in by_call(history):
+        yield from of_one
+    if history.outcome is not None:
+        yield from _of_outcome(history.outcome)
+        yield from _lost(history, history.outcome)
+
+
+def by_call(history: History) -> Iterator[tuple[Call, Sequence[Sample]]]:
+    """The calls of a task in the order of the events, each with its samples."""
     before = dict[tuple[str, str], tuple[Call, Fault | None]]()
     for call in history.calls:
         last, failed = before.get((call.id, call.kind), (None, None))
         repeated = failed if last and _is_repeated(history, last, call) else None
-        yield from of_call(call, repeated)
+        yield call, list(of_call(call, repeated))
         fault = call.failing.fault if call.failing else None
         before[call.id, call.kind] = call, measures.last_fault(fault, call.earlier, repeated)
-    if history.outcome is not None:
-        yield from _of_outcome(history.outcome)
-        yield from _lost(history, history.outcome)
 
 
 def of_call(call: Call, repeated: Fault | None) -> Iterator[Sample]:

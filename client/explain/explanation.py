@@ -5,8 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from client.explain import endings, faults, people, planning, words, world
+from client.explain import endings, faults, people, planning, waste, words, world
 from client.explain.remedies import remedies
+from client.explain.waste import Receipt
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
@@ -51,6 +52,7 @@ class Explanation(BaseModel):
     notes: tuple[Sentence, ...]
     """Sentences about the events of the history that could not be read."""
     cost: Cost
+    receipt: Receipt
 
     @property
     def is_plain(self) -> bool:
@@ -80,6 +82,7 @@ def explain_task(history: History) -> Explanation:
         todo=tuple(remedies(story)),
         notes=tuple(unreadable(history)),
         cost=sum((item.cost for item in items), Cost(held=held, unattended=seconds_without_worker(history))),
+        receipt=waste.receipt_of(story),
     )
 
 
@@ -177,6 +180,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
             )
         ],
         "result": outcome.result if outcome else None,
+        "receipt": explanation.receipt.document(),
     }
 
 

@@ -44,7 +44,7 @@ async def call_command(
     view = CallView(common, handle.id, None, sys.stdout) if is_drawn else StderrView(common)
     outcome = await show.to_the_end(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
-        print(document.of_task(outcome, handle.result_run_id, None))
+        print(document.of_task(outcome, await show.receipt(client, handle), handle.result_run_id, None))
         return exit_code(outcome)
     told = sys.stdout if sys.stdout.isatty() else sys.stderr
     for step in outcome.steps:

@@ -18,6 +18,7 @@ from client import people, tasks
 from client.connection import ui_url
 from client.effects import with_reset_point
 from client.explain import words, world
+from client.explain.waste import Receipt, receipt_of
 from client.follow import Follower, Snapshot, View, fetch_state
 from client.history import fetch
 from client.history.local import local_activity
@@ -227,7 +228,13 @@ async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Out
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
-    return document.of_task(outcome, (await handle.describe()).run_id, ui_place(client, handle.id))
+    place = (await handle.describe()).run_id, ui_place(client, handle.id)
+    return document.of_task(outcome, await receipt(client, handle), *place)
+
+
+async def receipt(client: Client, handle: Handle) -> Receipt:
+    """The waste receipt of a task, for its document."""
+    return receipt_of(Story(await fetch.fetch_history(client, handle)))
 
 
 def ui_place(client: Client, id: str) -> str | None:

@@ -8,6 +8,7 @@ from unicodedata import category
 from client.problem import Problem
 
 if TYPE_CHECKING:  # it imports the SDK, half a second that a usage mistake does not need
+    from client.explain.waste import Receipt
     from workflows.outcome import Outcome
 
 SCHEMA = 1
@@ -26,9 +27,10 @@ def _escaped(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1].replace("\x7f", r"\u007f") if category(found[0]) in UNSAFE else found[0]
 
 
-def of_task(outcome: "Outcome", run_id: str | None, ui_url: str | None) -> str:
+def of_task(outcome: "Outcome", receipt: "Receipt", run_id: str | None, ui_url: str | None) -> str:
     fields = outcome.model_dump(mode="json")
-    return of_anything({"task_id": fields.pop("task_id"), "run_id": run_id, **fields, "ui_url": ui_url})
+    place = {"ui_url": ui_url, "receipt": receipt.document()}
+    return of_anything({"task_id": fields.pop("task_id"), "run_id": run_id, **fields, **place})
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:

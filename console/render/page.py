@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from client.explain import explanation, words, world
+from client.explain import explanation, waste, words, world
 from client.explain.explanation import Explanation
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
@@ -61,7 +61,9 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
     yield from _course(explained)
     yield from (("Now  ", one) for one in explained.now)
     yield from _closing(explained)
-    yield from (("", one) for one in (*_costs(explained.cost), *world.left(explained.story)))
+    has_faults = any(item.steps and item.cost.failed_attempts for item in explained.items)
+    receipt = waste.sentences(explained.receipt, has_faults=has_faults)
+    yield from (("", one) for one in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
     yield from (("To do  ", one) for one in explained.todo)
     yield from (("Note  ", one) for one in explained.notes)
 

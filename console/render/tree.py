@@ -19,7 +19,7 @@ from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_o
 from console.render.terminal import Line, pad, signed
 from workflows import ids
 from workflows.details import SIGNS
-from workflows.faults import Applied, Code
+from workflows.faults import UNCOUNTED, Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import BY_HAND, canonical
 from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
@@ -465,26 +465,35 @@ def status_line(status: TaskStatus, text: str) -> Line:
 def _retry_count(outcome: Outcome) -> list[str]:
     """The number of retries and, if there are any, how many helped and how many were wasted.
 
-    A retry helped if its step was completed, and was wasted if the step failed, was skipped or was cancelled.
+    A retry helped if its tool completed the step. It was wasted if it followed a persistent fault: that cannot help.
     """
     steps = {(step.id, step.revision): step for step in outcome.steps}
-    retried = [fault for fault in outcome.faults if fault.decision == "retry"]
-    of = [_became(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
-    of += [_became(step) for step in outcome.steps for _ in range(silent_attempts(outcome, step))]
-    counted = count(len(of), "retry", "retries")
-    if not of:
+    retried = [fault for place, fault in enumerate(outcome.faults) if _was_retried(outcome, place, steps)]
+    helped = [_has_helped(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
+    helped += [_has_helped(step) for step in outcome.steps for _ in range(silent_attempts(outcome, step))]
+    counted = count(len(helped), "retry", "retries")
+    if not helped:
         return [counted]
-    helped = sum(one in (StepStatus.COMPLETED, StepStatus.UNDONE) for one in of)
-    wasted = sum(one in (StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED) for one in of)
-    return [f"{counted} ({_helped(helped, len(of))})", f"{wasted} wasted"]
+    wasted = sum(not fault.quadrant.is_transient for fault in retried)
+    return [f"{counted} ({_helped(sum(helped), len(helped))})", f"{wasted} wasted"]
 
 
-def _became(step: OutcomeStep | None, fault: FaultRecord | None = None) -> StepStatus | None:
-    """The status of a step after its retries: FAILED if a fallback took over after them, None if `step` is None."""
-    if step is None:
-        return None
-    by_own = not step.is_fallback or (fault is not None and fault.source == step.kind)
-    return step.status if by_own else StepStatus.FAILED
+def _was_retried(outcome: Outcome, place: int, steps: Mapping[tuple[str, int], OutcomeStep]) -> bool:
+    """Whether the task itself made another attempt after the fault at this place in the outcome."""
+    fault = outcome.faults[place]
+    if fault.decision == "retry":
+        return True
+    step = steps.get((fault.step_id, fault.revision))
+    is_followed = any(one.step_id == fault.step_id for one in outcome.faults[place + 1 :])
+    is_counted = not fault.uncounted and fault.code not in UNCOUNTED
+    return fault.decision == "wait" and is_counted and (is_followed or _has_helped(step, fault))
+
+
+def _has_helped(step: OutcomeStep | None, fault: FaultRecord | None = None) -> bool:
+    """Whether the retries of a step helped: its own tool, not a fallback that took over after them, completed it."""
+    if step is None or step.status not in (StepStatus.COMPLETED, StepStatus.UNDONE):
+        return False
+    return not step.is_fallback or (fault is not None and fault.source == step.kind)
 
 
 def _helped(helped: int, number: int) -> str:

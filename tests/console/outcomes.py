@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from client.explain.waste import Paid, Receipt, Tally
 from console.render import tree
 from workflows.budget import Spent
 from workflows.catalogue import Effect
@@ -11,6 +12,11 @@ from workflows.outcome import Outcome, OutcomeStep
 from workflows.record import FaultRecord, Revision, StepStatus
 from workflows.task import TaskStatus
 
+RECEIPT = Receipt(
+    **dict.fromkeys(("wasted", "helped", "not_helped", "replayed", "reconciled", "not_made"), Tally()),
+    paid={"planning": Paid(tokens=130)},
+)
+"""That nothing was wasted, and a model was paid for a plan."""
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 

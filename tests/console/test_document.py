@@ -8,6 +8,7 @@ import pytest
 from client.problem import Problem
 from console.exits import Exit, exit_code
 from console.render import document
+from tests.console.outcomes import RECEIPT as NOTHING
 from tests.console.outcomes import fault, outcome, step
 from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
 from workflows.task import TaskStatus
@@ -26,7 +27,7 @@ TASK = [
         "rejections",
         "requests",
     ),
-    *("is_tainted", "spent", "started_at", "ended_at", "ui_url"),
+    *("is_tainted", "spent", "started_at", "ended_at", "ui_url", "receipt"),
 ]
 STEP = [
     *("id", "title", "kind", "args", "revision", "needs", "status", "attempts", "effect", "is_fallback", "replayed"),
@@ -59,6 +60,8 @@ COMPACTION = ["turn", "turns", "planner", "tokens"]
 FAILOVER = ["planner", "code", "reason", "turn"]
 REJECTION = ["turn", "reasons"]
 UNDO = ["step_id", "kind", "done", "reason"]
+RECEIPT = ["wasted", "helped", "not_helped", "replayed", "reconciled", "not_made", "paid"]
+TALLY, PAID = ["number", "events"], ["tokens", "usd", "events"]
 SPENT = ["tool_calls", "model_calls", "tokens", "usd", "seconds", "estimated", "unpriced"]
 
 
@@ -71,7 +74,7 @@ def told() -> dict[str, Any]:
     more: dict[str, Any] = {"revisions": (Revision(number=1),), "compactions": (compaction,), "failovers": (failover,)}
     more |= {"rejections": (Rejection(turn=2, reasons=("No.",)),)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), undo=(undo,), **more)
-    read: dict[str, Any] = json.loads(document.of_task(whole, "a-run", "http://localhost:8233/x"))
+    read: dict[str, Any] = json.loads(document.of_task(whole, NOTHING, "a-run", "http://localhost:8233/x"))
     return read
 
 
@@ -88,6 +91,9 @@ def told() -> dict[str, Any]:
         (("failovers", 0), FAILOVER),
         (("rejections", 0), REJECTION),
         (("spent",), SPENT),
+        (("receipt",), RECEIPT),
+        (("receipt", "wasted"), TALLY),
+        (("receipt", "paid", "planning"), PAID),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,
 )
@@ -136,7 +142,7 @@ def test_what_draws_is_escaped(char: str) -> None:
 
 def test_foreign_letters_stay_readable() -> None:
     """No escapes where none are needed, and line breaks inside a string never break the document."""
-    text = document.of_task(outcome(result="Größe 😀\n\x1b[31m"), None, None)
+    text = document.of_task(outcome(result="Größe 😀\n\x1b[31m"), NOTHING, None, None)
 
     assert "Größe 😀" in text and "\x1b" not in text
 

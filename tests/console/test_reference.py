@@ -22,7 +22,7 @@ from console.app import app
 from console.entry import BROKEN_PIPE
 from console.exits import OF_PROBLEM, Exit, exit_code
 from console.render import document
-from tests.console.outcomes import fault, outcome, step
+from tests.console.outcomes import RECEIPT, fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT
 from workflows import routing, spending
@@ -406,9 +406,9 @@ def parts() -> dict[str, dict[str, Any]]:
     parts_of["paused"] = (pause,)
     also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), **also, **parts_of)
-    told = json.loads(document.of_task(whole, None, None))
+    told = json.loads(document.of_task(whole, RECEIPT, None, None))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
-    return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"]}
+    return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"], "receipt": told["receipt"]}
 
 
 DOCUMENT = tables(CONSOLE["The JSON document"])
