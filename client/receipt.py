@@ -61,6 +61,10 @@ def of_call(call: Call, repeated: Fault | None) -> Iterator[Sample]:
         yield from _spent(measures.STEPS, call.returned)
     elif fault or call.closed is CallEnd.CANCELLED:
         yield from measures.of_call(call.kind, fault, call.earlier if fault else (), repeated)
+    elif call.closed is CallEnd.COMPLETED:  # its result cannot be read here: it is in a store, or encrypted
+        last = call.last.fault if call.last else None
+        unread = StepReturn(result=None, attempt=max(1, call.attempt))
+        yield from measures.of_call(call.kind, unread, (last,) if last else (), repeated)
 
 
 def _is_repeated(history: History, before: Call, call: Call) -> bool:
