@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
 from pydantic import JsonValue
@@ -18,6 +19,8 @@ from client.follow import Follower, View
 from client.history.fetch import fetch_history, final_outcome
 from client.incidents import Incident
 from client.listing import Listed, list_tasks, status_named
+from client.report.cache import default_file
+from client.report.report import DAY, MAX_TASKS, Period, Progress, Report, make_report
 from client.reset import Fate, ResetResult, reset
 from client.text import QUEUE
 from client.undo import Rollback
@@ -285,6 +288,28 @@ class Client:
         """
         wanted = status_named(status)
         return (await list_tasks(self.temporal, status=wanted, query=query, limit=limit)).tasks
+
+    async def report(
+        self,
+        *,
+        since: timedelta | datetime | None = DAY,
+        query: str | None = None,
+        limit: int = MAX_TASKS,
+        cached: bool = True,
+        progress: Progress | None = None,
+    ) -> Report:
+        """What tasks did, added up: those that ran at or after `since` (a time, or so long ago), else all.
+
+        `query` is a list filter of Temporal. With more than `limit` tasks, those that ended last are read. `progress`
+        is called with the number of tasks that were read, and of all. Without `cached`, ended tasks are read again.
+
+        Raises:
+            Problem: the server rejects the query.
+        """
+        from_when = datetime.now(UTC) - since if isinstance(since, timedelta) else since
+        file = default_file() if cached else None
+        period = Period(from_when, query)
+        return await make_report(self.temporal, period, limit=limit, cache=file, progress=progress)
 
     async def incidents(self) -> Sequence[Incident]:
         """The causes for which tasks wait for a person, that of the most tasks first.

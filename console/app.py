@@ -84,6 +84,11 @@ COMMANDS = {
         "List the tools that failed, and say which are left alone because their service is down.",
         "breakers --reset get_price",
     ),
+    "report": Entry(
+        "Operate",
+        "Add up what tasks did: how they ended, faults, retries, new plans, tokens. With charts as one HTML page.",
+        "report --since 7d --html report.html",
+    ),
     "doctor": Entry(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

@@ -1,4 +1,4 @@
-"""Reads JSON that a user types as an argument of a command or of an answer, or in a file that `@FILE` names."""
+"""Reads what a user types as an argument: JSON, also in a file that `@FILE` names, and durations."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from client.problem import Problem
+from runtime.settings_file import seconds
 from workflows.plan import Step
 
 AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
@@ -41,6 +42,15 @@ def read_json(text: str, name: str, example: str) -> JsonValue:
     except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
         raise _too_deep(name) from error
     return read
+
+
+def read_duration(option: str, text: str | None) -> float | None:
+    """The seconds of a duration such as `90`, `5m` or `1h30m`; None for None; raise Problem for anything else."""
+    try:
+        return None if text is None else seconds(text)
+    except ValueError as error:
+        reason, _, remedy = str(error).partition(": ")
+        raise Problem("usage", f"{option} {reason}", remedy) from error
 
 
 def _too_deep(name: str) -> Problem:

@@ -35,11 +35,7 @@ WAITING = (
 async def fetch_history(client: Client, handle: Handle) -> History:
     """The whole history of a task, and the server's state of its open calls. No worker is asked."""
     seen = await handle.describe()
-    reading = Reading(handle.id, client.data_converter)
-    for run in await _chain(client, handle.id, seen.run_id):
-        reading.history.run_ids.append(run)
-        async for event in _run(client, handle.id, run):
-            await reading.add(event)
+    reading = await _read_runs(client, handle.id, seen.run_id)
     for one in seen.raw_description.pending_activities:
         failure = one.last_failure if one.HasField("last_failure") else None
         number = await number_of_attempt(client.data_converter, one)
@@ -75,6 +71,20 @@ async def final_outcome(client: Client, handle: Handle) -> Outcome:
         return outcome
     events = handle.fetch_history_events()
     return with_values(outcome, Story(await read_history(handle.id, events, client.data_converter)))
+
+
+async def fetch_runs(client: Client, id: str, run_id: str) -> History:
+    """The events of a run and of the runs that continued as new into it, without what only a description has."""
+    return (await _read_runs(client, id, run_id)).history
+
+
+async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
+    reading = Reading(id, client.data_converter)
+    for run in await _chain(client, id, run_id):
+        reading.history.run_ids.append(run)
+        async for event in _run(client, id, run):
+            await reading.add(event)
+    return reading
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
@@ -141,7 +151,7 @@ async def _chain(client: Client, id: str, newest: str) -> list[str]:
     chain = [newest]
     while True:
         try:
-            first = await anext(_run(client, id, chain[0]))
+            first = await anext(client.get_workflow_handle(id, run_id=chain[0]).fetch_history_events(page_size=1))
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND or len(chain) == 1:
                 raise

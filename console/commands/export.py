@@ -56,7 +56,10 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
     fields["explain"] = explanation.document(explanation.explain_task(done.history))
     fields |= WorkflowHistory(done.task_id, done.events).to_json_dict()
-    _write(document.of_anything(fields), file, force=force)
+    if file == STDOUT:
+        print(document.of_anything(fields))
+    else:
+        write_file(document.of_anything(fields), file, force=force)
     _print_notes(done)
     if file != STDOUT:
         count = len(done.events)
@@ -75,10 +78,8 @@ def _print_notes(done: Export) -> None:
         print(f"note: the task began in earlier runs, the last {done.continues}", file=sys.stderr)
 
 
-def _write(text: str, file: str, *, force: bool) -> None:
-    if file == STDOUT:
-        print(text)
-        return
+def write_file(text: str, file: str, *, force: bool) -> None:
+    """Write a file as a whole or not at all; Problem if it exists (unless `force`) or cannot be written."""
     path = Path(file).resolve()  # a symbolic link is written through, not replaced
     # Written beside the file and renamed, so that no half-written file is left.
     try:

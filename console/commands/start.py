@@ -16,11 +16,12 @@ from client.history.fetch import final_outcome
 from client.problem import Problem
 from client.start import TaskOptions
 from client.text import cut, one_line, starter
+from console.arguments import read_duration
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
 from console.render.tree import CLOSED, is_undo
-from runtime.settings_file import BadSettings, Profile, SettingsFile, seconds
+from runtime.settings_file import BadSettings, Profile, SettingsFile
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import Step, canonical
 from workflows.record import StepRecord, StepStatus
@@ -117,7 +118,7 @@ async def start_command(
 ) -> int:
     show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
     starting.check(id, detach=detach, dry_run=dry_run)
-    until = _time("--deadline", deadline)
+    until = read_duration("--deadline", deadline)
     given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
     profile = profile_name(common, detach=detach, jsonl=jsonl)
     options = TaskOptions(
@@ -129,7 +130,7 @@ async def start_command(
         result_schema=read_schema(result_schema) if result_schema is not None else None,
         on_escalation=on_escalation or ("wait" if profile == "interactive" else "end"),
         approve=approve,
-        answer_within=_time("--answer-within", answer_within),
+        answer_within=read_duration("--answer-within", answer_within),
         allow=starting.kinds(allow),
         limits=limits_for(settings, profile, given),
     )
@@ -153,14 +154,6 @@ def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) ->
         return SettingsFile.read(path).limits(profile, given)
     except BadSettings as wrong:
         raise Problem("bad_settings", wrong.reason, wrong.remedy) from wrong
-
-
-def _time(option: str, text: str | None) -> float | None:
-    try:
-        return None if text is None else seconds(text)
-    except ValueError as error:
-        reason, _, remedy = str(error).partition(": ")
-        raise Problem("usage", f"{option} {reason}", remedy) from error
 
 
 def profile_name(common: Common, *, detach: bool, jsonl: bool) -> Profile:

@@ -1,0 +1,486 @@
+"""The report over many tasks: the tables of the dashboards, from Temporal's visibility and histories.
+
+The tasks are read a few at a time, each is reduced to a row, and the rows are added up, so that memory does not grow
+with the length of histories. Rows of ended tasks are cached.
+"""
+
+import asyncio
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.history.fetch import fetch_runs
+from client.report.cache import Cache
+from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
+from client.tasks import TASKS, bad_query, existing
+from runtime.process import version
+from workflows import measures
+from workflows.measures import Metric
+from workflows.plan import digest
+
+AT_ONCE = 8
+"""How many histories are read at once."""
+K = TypeVar("K")
+
+MAX_TASKS = 10_000
+"""The most tasks of a report if it is not told otherwise."""
+MAX_NAMED = 20
+"""How many tasks that could not be read are named."""
+DAY = timedelta(days=1)
+SHORT = timedelta(days=2)
+"""Up to this period, the timeline of a report counts by the hour, else by the day."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Spread(_Table):
+    """How values are spread; the quantiles are values that occur (nearest rank)."""
+
+    number: int
+    least: float
+    median: float
+    p99: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread | None":
+        found = sorted(values)
+        if not found:
+            return None
+        median, p99 = (found[math.ceil(part * len(found)) - 1] for part in (0.5, 0.99))
+        return cls(number=len(found), least=found[0], median=median, p99=p99, most=found[-1])
+
+
+class ExitCount(_Table):
+    status: str
+    code: str
+    """Why tasks ended so, as in the Outcome; empty for completed ones."""
+    tasks: int
+
+
+class FaultCount(_Table):
+    """Faults of one code, and how many were followed by what."""
+
+    quadrant: str
+    code: str
+    faults: int
+    followed: dict[Recovery, int]
+
+
+class RetryCount(_Table):
+    tool: str
+    code: str
+    """The code of the fault before the retry; `unreported` if the attempt ended without a report."""
+    retries: int
+    helped: int
+    wasted: int
+
+
+class ReplanCount(_Table):
+    code: str
+    replans: int
+    revisions: dict[str, int]
+    """By the number of the plan that failed."""
+
+
+class ToolCount(_Table):
+    """What became of the calls of a tool."""
+
+    tool: str
+    calls: int
+    retries: int
+    most_retries: int
+    """The most retries that one task used of its retry budget for the tool."""
+    replayed: int
+    reconciled: int
+    unknown: dict[str, int]
+    """Calls with an unknown outcome, by what reconciliation found."""
+    not_made: int
+    """Calls that were not made while the circuit breaker was open."""
+    fallbacks: int
+
+
+class WaitCount(_Table):
+    kind: str
+    requests: int
+    oldest: datetime
+    example: str
+    """The id of the task that waits longest."""
+
+
+class PaidCount(_Table):
+    purpose: str
+    tokens: int
+    usd: float
+
+
+class MetricSum(_Table):
+    name: str
+    labels: dict[str, str]
+    value: int
+
+
+class Unread(_Table):
+    task_id: str
+    why: str
+
+
+class Moment(_Table):
+    """The tasks that ended within an hour or a day, by status."""
+
+    at: datetime
+    tasks: dict[str, int]
+
+
+class Report(_Table):
+    """What many tasks did: sums of their counts, and the spread of their values."""
+
+    since: datetime | None
+    """Tasks are left out that ended before; None if none are."""
+    until: datetime
+    query: str | None
+    tasks: int
+    running: int
+    """How many of them have not ended; they are counted as far as they are."""
+    more: int
+    """How many tasks were left out because of the limit."""
+    cached: int
+    """How many were found in the cache."""
+    in_part: int
+    """How many could be read only in part, for example because a payload is in a store or encrypted."""
+    unread: tuple[Unread, ...]
+    """The first of those that could be read only in part."""
+    exits: tuple[ExitCount, ...]
+    timeline: tuple[Moment, ...]
+    tool_calls: Spread | None
+    steps: Spread | None
+    seconds: Spread | None
+    """The first three are per task that ended."""
+    time_to_replan: Spread | None
+    retry_delay: Spread | None
+    calls_per_task: dict[int, int]
+    """How many ended tasks made so many tool calls."""
+    faults: tuple[FaultCount, ...]
+    retries: tuple[RetryCount, ...]
+    wasted: int
+    replans: tuple[ReplanCount, ...]
+    tools: tuple[ToolCount, ...]
+    requests: dict[str, int]
+    """Requests to people, by kind."""
+    answers: dict[str, int]
+    escalations: dict[str, int]
+    """What needed a person, by code."""
+    waiting: tuple[WaitCount, ...]
+    """Requests that are open, by what they are about."""
+    paid: tuple[PaidCount, ...]
+    budget_left: dict[str, Spread]
+    """The part of each limit that was left at the end."""
+    counters: tuple[MetricSum, ...]
+    """All sums, with the names and labels of the metrics of workers."""
+
+
+class Totals:
+    """Adds rows up."""
+
+    def __init__(self) -> None:
+        self.counters = Counter[tuple[str, Labels]]()
+        self.values = defaultdict[str, list[tuple[Labels, float]]](list)
+        self.helped = Counter[Labels]()
+        self.recoveries = Counter[tuple[str, str, Recovery]]()
+        self.exits = Counter[tuple[str, str]]()
+        self.ended = list[tuple[datetime, str]]()
+        self.waiting = list[OpenRequest]()
+        self.unread = list[Unread]()
+        self.tasks = self.in_part = 0
+
+    def add(self, row: TaskRow) -> None:
+        self.tasks += 1
+        for name, labels, number in row.counters:
+            self.counters[name, labels] += number
+        for name, labels, value in row.values:
+            self.values[name].append((labels, value))
+        self.helped.update(dict(row.helped))
+        for quadrant, code, recovery, number in row.recoveries:
+            self.recoveries[quadrant, code, recovery] += number
+        self.exits[row.status, row.code] += 1
+        if row.ended_at:
+            self.ended.append((row.ended_at, row.status))
+        self.waiting += row.waiting
+        if row.unreadable:
+            self.in_part += 1
+            if len(self.unread) < MAX_NAMED:
+                self.unread.append(Unread(task_id=row.task_id, why=", ".join(row.unreadable)))
+
+    def by(self, metric: Metric, label: str) -> Counter[str]:
+        """The sums of a counter, by one of its labels."""
+        place, found = metric.labels.index(label), Counter[str]()
+        for (name, labels), number in self.counters.items():
+            if name == metric.name:
+                found[labels[place]] += number
+        return found
+
+    def of(self, metric: Metric) -> dict[Labels, int]:
+        return {labels: number for (name, labels), number in self.counters.items() if name == metric.name}
+
+    def spread(self, metric: Metric) -> Spread | None:
+        return Spread.of(value for _, value in self.values[metric.name])
+
+    def spreads(self, metric: Metric) -> dict[str, Spread]:
+        """The spread of a histogram for each value of its first label."""
+        found = defaultdict[str, list[float]](list)
+        for labels, value in self.values[metric.name]:
+            found[labels[0]].append(value)
+        return {label: spread for label, values in sorted(found.items()) if (spread := Spread.of(values))}
+
+    def report(self, period: "Period", until: datetime, *, more: int = 0, cached: int = 0) -> Report:
+        """The report over all rows that were added."""
+        running = sum(
+            number for (status, _), number in self.exits.items() if status in ("running", "waiting", "paused")
+        )
+        return Report(
+            since=period.since,
+            until=until,
+            query=period.query,
+            tasks=self.tasks,
+            running=running,
+            more=more,
+            cached=cached,
+            in_part=self.in_part,
+            unread=tuple(self.unread),
+            exits=tuple(
+                ExitCount(status=status, code=code, tasks=number) for (status, code), number in _most_first(self.exits)
+            ),
+            timeline=self._timeline(period, until),
+            tool_calls=self.spread(measures.TASK_TOOL_CALLS),
+            steps=self.spread(measures.TASK_STEPS),
+            seconds=self.spread(measures.TASK_DURATION),
+            time_to_replan=self.spread(measures.TIME_TO_REPLAN),
+            retry_delay=self.spread(measures.RETRY_DELAY),
+            calls_per_task=dict(sorted(Counter(int(n) for _, n in self.values[measures.TASK_TOOL_CALLS.name]).items())),
+            faults=tuple(self._faults()),
+            retries=tuple(self._retries()),
+            wasted=sum(self.of(measures.WASTED_ATTEMPTS).values()),
+            replans=tuple(self._replans()),
+            tools=tuple(self._tools()),
+            requests=dict(_most_first(self.by(measures.REQUESTS, "kind"))),
+            answers=dict(_most_first(self.by(measures.ANSWERS, "choice"))),
+            escalations=dict(_most_first(self.by(measures.ESCALATIONS, "code"))),
+            waiting=tuple(self._waits()),
+            paid=tuple(self._paid()),
+            budget_left=self.spreads(measures.BUDGET_LEFT),
+            counters=tuple(self._sums()),
+        )
+
+    def _timeline(self, period: "Period", until: datetime) -> tuple[Moment, ...]:
+        if not self.ended:
+            return ()
+        begin = period.since or min(at for at, _ in self.ended)
+        size = timedelta(hours=1) if until - begin <= SHORT else DAY
+        found = defaultdict[int, Counter[str]](Counter)
+        for at, status in self.ended:
+            found[int(at.timestamp() // size.total_seconds())][status] += 1
+        seconds = size.total_seconds()
+        first = min(found) if period.since is None else int(period.since.timestamp() // seconds)
+        last = int(until.timestamp() // seconds)
+        return tuple(
+            Moment(at=datetime.fromtimestamp(place * seconds, UTC), tasks=dict(found[place]))
+            for place in range(first, last + 1)
+        )
+
+    def _faults(self) -> Iterator[FaultCount]:
+        codes = Counter[tuple[str, str]]()
+        for (quadrant, code, _), number in self.recoveries.items():
+            codes[quadrant, code] += number
+        for (quadrant, code), faults in sorted(codes.items(), key=lambda one: (one[0][0], -one[1], one[0][1])):
+            followed = {
+                recovery: number for recovery in Recovery if (number := self.recoveries[quadrant, code, recovery])
+            }
+            yield FaultCount(quadrant=quadrant, code=code, faults=faults, followed=followed)
+
+    def _retries(self) -> Iterator[RetryCount]:
+        wasted = self.of(measures.WASTED_ATTEMPTS)
+        for labels, number in _most_first(self.of(measures.RETRIES)):
+            tool, code = labels
+            more = {"helped": self.helped[labels], "wasted": wasted.get(labels, 0)}
+            yield RetryCount(tool=tool, code=code, retries=number, **more)
+
+    def _replans(self) -> Iterator[ReplanCount]:
+        of = self.of(measures.REPLANS)
+        for code, number in _most_first(self.by(measures.REPLANS, "code")):
+            revisions = {revision: many for (one, revision), many in sorted(of.items()) if one == code}
+            yield ReplanCount(code=code, replans=number, revisions=revisions)
+
+    def _tools(self) -> Iterator[ToolCount]:
+        retries, most = self.by(measures.RETRIES, "tool"), self.spreads(measures.RETRY_BUDGET_USED)
+        results, unknown = self.of(measures.REPLAYED_RESULTS), self.of(measures.UNKNOWN_OUTCOMES)
+        not_made, fallbacks = self.by(measures.CIRCUIT_OPEN, "tool"), self.by(measures.FALLBACKS, "tool")
+        for tool, calls in _most_first(self.by(measures.TOOL_CALLS, "tool")):
+            yield ToolCount(
+                tool=tool,
+                calls=calls,
+                retries=retries[tool],
+                most_retries=int(most[tool].most) if tool in most else 0,
+                replayed=results.get((tool, "ledger"), 0),
+                reconciled=results.get((tool, "reconciled"), 0),
+                unknown={verdict: number for (one, verdict), number in sorted(unknown.items()) if one == tool},
+                not_made=not_made[tool],
+                fallbacks=fallbacks[tool],
+            )
+
+    def _waits(self) -> Iterator[WaitCount]:
+        by_kind = defaultdict[str, list[OpenRequest]](list)
+        for one in self.waiting:
+            by_kind[one.kind].append(one)
+        for kind, requests in sorted(by_kind.items(), key=lambda one: (-len(one[1]), one[0])):
+            oldest = min(requests, key=lambda one: one.since)
+            yield WaitCount(kind=kind, requests=len(requests), oldest=oldest.since, example=oldest.task_id)
+
+    def _paid(self) -> Iterator[PaidCount]:
+        cost = self.by(measures.COST, "purpose")
+        for purpose, tokens in _most_first(self.by(measures.TOKENS, "purpose")):
+            yield PaidCount(purpose=purpose, tokens=tokens, usd=cost[purpose] / measures.MICRO)
+
+    def _sums(self) -> Iterator[MetricSum]:
+        metrics = {one.name: one for one in measures.COUNTED}
+        for (name, labels), number in sorted(self.counters.items()):
+            yield MetricSum(name=name, labels=dict(zip(metrics[name].labels, labels, strict=True)), value=number)
+
+
+def _most_first(of: Mapping[K, int]) -> list[tuple[K, int]]:
+    return sorted(of.items(), key=lambda one: (-one[1], str(one[0])))
+
+
+class Period(NamedTuple):
+    """Which tasks a report is about: those that ran at or after `since`, and that a list filter finds."""
+
+    since: datetime | None = None
+    query: str | None = None
+
+    @property
+    def filter(self) -> str:
+        """The list filter of Temporal for them. A run that was continued as new is read with the run after it."""
+        ran = f" AND (CloseTime IS NULL OR CloseTime >= '{self.since.isoformat()}')" if self.since else ""
+        own = f" AND ({self.query})" if self.query else ""
+        return f"{TASKS} AND ExecutionStatus != 'ContinuedAsNew'{ran}{own}"
+
+
+class _Run(NamedTuple):
+    id: str
+    run_id: str
+    started_at: datetime
+    is_closed: bool
+
+
+Progress = Callable[[int, int], None]
+"""Called with the number of tasks that were read, and of all."""
+
+
+async def make_report(
+    client: Client, period: Period, *, limit: int = MAX_TASKS, cache: Path | None, progress: Progress | None = None
+) -> Report:
+    """Read the tasks of a period, at most the `limit` that ended last, and report on them.
+
+    Rows of ended tasks are kept in the file `cache`; None for no cache.
+
+    Raises:
+        Problem: the server rejects the query.
+    """
+    until = datetime.now(UTC)
+    runs, more = await _listed(client, period, limit)
+    totals, reading = Totals(), _Reading(client, runs, progress or (lambda *_: None))
+    with Cache(cache, _version()) as kept:
+        reading.take_cached(kept, totals)
+        await reading.read(kept, totals)
+    return totals.report(period, until, more=more, cached=reading.cached)
+
+
+def report_on(rows: Iterable[TaskRow], period: Period | None = None) -> Report:
+    """The report over rows, such as those of saved histories."""
+    totals = Totals()
+    for row in rows:
+        totals.add(row)
+    return totals.report(period or Period(), datetime.now(UTC))
+
+
+async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run], int]:
+    """The runs of a period, those that are open first, then those that were closed last; and how many are left out."""
+    try:
+        all = (await client.count_workflows(period.filter)).count
+        listing = client.list_workflows(period.filter, limit=limit, page_size=min(limit, 1000))
+        runs = [_Run(row.id, row.run_id, row.start_time, row.close_time is not None) async for row in listing]
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        raise bad_query(error) from error
+    return runs, max(0, all - len(runs))
+
+
+class _Reading:
+    """Turns runs into rows, from a cache and from their histories, and adds them to totals."""
+
+    def __init__(self, client: Client, runs: Sequence[_Run], progress: Progress) -> None:
+        self.cached = self._done = 0
+        self._client, self._progress, self._all = client, progress, len(runs)
+        self._runs = {run.run_id: run for run in runs}
+        times = Counter(run.id for run in runs)
+        self._shared = {id for id, number in times.items() if number > 1}
+        """The ids with several runs: of a task that was reset, or of several tasks."""
+        self._newest = dict[tuple[str, str], tuple[datetime, TaskRow]]()
+        progress(0, self._all)
+
+    def take_cached(self, cache: Cache, totals: Totals) -> None:
+        for run_id, text in cache.read([run.run_id for run in self._runs.values() if run.is_closed]):
+            try:
+                row = TaskRow.model_validate_json(text)
+            except ValidationError:
+                continue  # it is read again
+            self.cached += 1
+            self._add(self._runs.pop(run_id), row, totals)
+
+    async def read(self, cache: Cache, totals: Totals) -> None:
+        """Read the histories of all other runs, AT_ONCE at a time."""
+        waiting = iter(list(self._runs.values()))
+
+        async def work() -> None:
+            for run in waiting:
+                history = await existing(fetch_runs(self._client, run.id, run.run_id))
+                if history is None:  # it was deleted since the list was made
+                    continue
+                row = row_of(history)
+                if run.is_closed and not row.unreadable:  # another client may have the codec
+                    cache.write(run.run_id, row.model_dump_json())
+                self._add(run, row, totals)
+
+        workers = [asyncio.create_task(work()) for _ in range(AT_ONCE)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for one in workers:
+                one.cancel()
+        for _, row in self._newest.values():
+            totals.add(row)
+
+    def _add(self, run: _Run, row: TaskRow, totals: Totals) -> None:
+        self._done += 1
+        self._progress(self._done, self._all)
+        if run.id not in self._shared:
+            totals.add(row)
+            return
+        # A run that a reset replaced has the same first run as the run that replaced it.
+        task = run.id, row.first_run
+        if task not in self._newest or self._newest[task][0] < run.started_at:
+            self._newest[task] = run.started_at, row
+
+
+def _version() -> str:
+    """The version of rows: those of another Replan, or with other fields, are not taken from a cache."""
+    return f"{version()} {digest('row', TaskRow.model_json_schema(), [one.name for one in measures.COUNTED])}"

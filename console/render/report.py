@@ -1,0 +1,194 @@
+"""The tables of a report, as data for the terminal and for the HTML page, and how a terminal shows them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from io import StringIO
+from itertools import groupby
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from client.explain.words import listed, moment, seconds
+from client.report.report import Report, Spread
+from client.report.row import Recovery
+from client.text import one_line, printable
+from client.wording import count
+
+NOTHING = "-"
+
+
+class Column(NamedTuple):
+    name: str
+    is_number: bool = True
+
+
+class Section(NamedTuple):
+    """A table with its heading; `key` names it for charts."""
+
+    key: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+RECOVERIES = {
+    Recovery.RETRY: "retry",
+    Recovery.FALLBACK: "fallback",
+    Recovery.RECONCILE: "found",
+    Recovery.REPLAN: "replan",
+    Recovery.PERSON: "person",
+    Recovery.NONE: "none",
+    Recovery.OPEN: "open",
+}
+"""What followed a fault, in words."""
+
+
+def heading(report: Report) -> list[str]:
+    """What the report is about, in sentences."""
+    since = f" that ran since {moment(report.since)}" if report.since else ""
+    found = " and match the query" if report.query and report.since else " that match the query" if report.query else ""
+    running = f", {report.running} of them still running" if report.running else ""
+    said = [f"{count(report.tasks, 'task')}{since}{found}{running}."]
+    if report.more:
+        said.append(f"{report.more} more were left out: the {report.tasks} that ended last are counted (--limit).")
+    if report.in_part:
+        named = listed((f"{one.task_id} ({one.why})" for one in report.unread), 3)
+        more = f" and {report.in_part - 3} more" if report.in_part > 3 and len(report.unread) <= 3 else ""
+        said.append(f"{count(report.in_part, 'task')} could be read only in part: {named}{more}.")
+    said.append(f"Wasted attempts: {report.wasted}.")
+    return said
+
+
+def sections(report: Report) -> Iterator[Section]:
+    """The tables that have rows."""
+    return (one for one in _all(report) if one.rows)
+
+
+def _all(report: Report) -> Iterator[Section]:
+    exits = [(one.status.replace("_", " "), one.code or NOTHING, f"{one.tasks}") for one in report.exits]
+    yield Section("exits", "How tasks ended", (Column("status", False), Column("code", False), Column("tasks")), exits)
+    yield Section("spreads", "Per task", _columns("", "median", "p99", "least", "most"), list(_spreads(report)))
+    columns = (
+        Column("", False),
+        Column("faults"),
+        *(Column(RECOVERIES[recovery]) for recovery in Recovery),
+        Column("recovered"),
+    )
+    yield _without_empty(Section("faults", "Faults, and what followed", columns, list(_faults(report))))
+    retries = [(one.tool, one.code, f"{one.retries}", f"{one.helped}", f"{one.wasted}") for one in report.retries]
+    columns = (Column("tool", False), Column("after", False), *map(Column, ("retries", "helped", "wasted")))
+    yield Section("retries", "Retries", columns, retries)
+    replans = [
+        (one.code, f"{one.replans}", ", ".join(f"{of}: {number}" for of, number in one.revisions.items()))
+        for one in report.replans
+    ]
+    yield Section(
+        "replans", "New plans", (Column("after", False), Column("replans"), Column("by plan", False)), replans
+    )
+    yield _without_empty(_tools(report))
+    people = [
+        (what, name, f"{number}")
+        for what, of in (("asked", report.requests), ("answered", report.answers), ("needed for", report.escalations))
+        for name, number in of.items()
+    ]
+    yield Section("people", "People", (Column("", False), Column("what", False), Column("times")), people)
+    waits = [(one.kind, f"{one.requests}", _age(report.until - one.oldest), one.example) for one in report.waiting]
+    columns = (Column("about", False), Column("open"), Column("oldest"), Column("task", False))
+    yield Section("waiting", "Open requests", columns, waits)
+    tokens = sum(one.tokens for one in report.paid)
+    paid = [
+        (one.purpose, f"{one.tokens:,}", f"{one.tokens / tokens:.0%}" if tokens else NOTHING, f"{one.usd:.4f}")
+        for one in report.paid
+    ]
+    yield Section("paid", "Models", _columns("for", "tokens", "share", "USD"), paid)
+
+
+def _columns(*names: str) -> list[Column]:
+    return [Column(names[0], False), *map(Column, names[1:])]
+
+
+def _spreads(report: Report) -> Iterator[tuple[str, ...]]:
+    numbers = {"tool calls": report.tool_calls, "steps": report.steps}
+    times = {"time": report.seconds, "time to a new plan": report.time_to_replan, "wait of a retry": report.retry_delay}
+    for name, spread in numbers.items():
+        if spread:
+            yield name, *(f"{value:g}" for value in _of(spread))
+    for name, spread in times.items():
+        if spread:
+            yield name, *map(seconds, _of(spread))
+    for name, left in report.budget_left.items():
+        limit = name.replace("_", " ")
+        yield f"left of its {limit}", *(f"{value:.0%}" for value in _of(left))
+
+
+def _of(spread: Spread) -> tuple[float, ...]:
+    return spread.median, spread.p99, spread.least, spread.most
+
+
+def _faults(report: Report) -> Iterator[tuple[str, ...]]:
+    """A row for each quadrant, and below it a row for each of its codes."""
+    for quadrant, of in groupby(report.faults, key=lambda one: one.quadrant):
+        codes = list(of)
+        followed = Counter[Recovery]()
+        for one in codes:
+            followed.update(one.followed)
+        yield quadrant.replace("_", " "), *_recoveries(sum(one.faults for one in codes), followed)
+        for one in codes:
+            yield f"  {one.code}", *_recoveries(one.faults, one.followed)
+
+
+def _recoveries(faults: int, followed: Mapping[Recovery, int]) -> tuple[str, ...]:
+    decided = faults - followed.get(Recovery.OPEN, 0)
+    recovered = f"{(decided - followed.get(Recovery.NONE, 0)) / decided:.0%}" if decided else NOTHING
+    return f"{faults}", *_numbers(followed, Recovery), recovered
+
+
+def _without_empty(section: Section) -> Section:
+    """The section without columns that are empty in all rows."""
+    used = [place for place in range(len(section.columns)) if any(row[place] for row in section.rows)]
+    rows = [[row[place] for place in used] for row in section.rows]
+    return section._replace(columns=[section.columns[place] for place in used], rows=rows)
+
+
+def _numbers(of: Mapping[Recovery, int], names: Iterable[Recovery]) -> Iterator[str]:
+    return (f"{of[name]}" if of.get(name) else "" for name in names)
+
+
+def _tools(report: Report) -> Section:
+    rows = [
+        (
+            one.tool,
+            *(f"{number}" if number else "" for number in (one.calls, one.retries, one.most_retries, one.replayed)),
+            *(f"{number}" if number else "" for number in (one.reconciled, sum(one.unknown.values()), one.not_made)),
+        )
+        for one in report.tools
+    ]
+    names = ("calls", "retries", "most a task", "replayed", "found", "unknown", "not made")
+    return Section("tools", "Tools", (Column("tool", False), *map(Column, names)), rows)
+
+
+def _age(time: timedelta) -> str:
+    return seconds(max(0.0, time.total_seconds()))
+
+
+def printed(report: Report, width: int) -> str:
+    """The report for a terminal of this width."""
+    to = StringIO()
+    console = Console(file=to, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    for line in heading(report):
+        console.print(Text(one_line(line)))
+    for one in sections(report):
+        console.print()
+        console.print(Text(one.title))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
+        for column in one.columns:
+            table.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
+        for row in one.rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(Padding(table, (0, 0, 0, 2)))
+    return "\n".join(line.rstrip() for line in to.getvalue().splitlines())

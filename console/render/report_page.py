@@ -1,0 +1,218 @@
+"""The HTML page of a report: one file with its charts as SVG, without scripts and without a network."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from client.problem import Problem
+from client.report.report import Report
+from client.report.row import Recovery
+from client.text import printable
+from console.render.report import RECOVERIES, heading, sections
+
+EXTRA = ("pygal", "jinja2")
+"""The packages of the extra `report`."""
+TEMPLATE = Path(__file__).with_name("report.html")
+GOOD, MIDDLING, BAD, CALM = "var(--good)", "var(--middling)", "var(--bad)", "var(--calm)"
+COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)", "var(--e)", "var(--f)", "var(--g)", "var(--h)", "var(--i)")
+"""Colours are variables of the page, which has values for light and for dark."""
+STATUS_COLOURS = {"completed": GOOD, "escalated": MIDDLING, "over_budget": "var(--d)", "failed": BAD, "cancelled": CALM}
+RECOVERY_COLOURS = {
+    Recovery.RETRY: "var(--a)",
+    Recovery.FALLBACK: "var(--d)",
+    Recovery.RECONCILE: "var(--c)",
+    Recovery.REPLAN: GOOD,
+}
+RECOVERY_COLOURS |= {Recovery.PERSON: MIDDLING, Recovery.NONE: BAD, Recovery.OPEN: CALM}
+MAX_BARS = 20
+"""Of more tools, codes or numbers than this, a chart shows the first; the table has all."""
+WIDTH, BAR = 480, 22
+"""Pixels of a chart that is not scaled, and of each of its horizontal bars."""
+MAJOR_ONLY = {"show_minor_y_labels": False}
+
+
+class Series(NamedTuple):
+    name: str
+    values: Sequence[float]
+    colour: str
+
+
+class Chart(NamedTuple):
+    title: str
+    svg: str
+    legend: Sequence[Series]
+    """The series, if there are several."""
+
+
+def require_extra() -> None:
+    """Raise Problem if a package of the extra `report` is not installed; call it before reading thousands of tasks."""
+    absent = [package for package in EXTRA if find_spec(package) is None]
+    if absent:
+        reason = f"--html needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
+        remedy = "run `pip install 'replan[report]'`, in a checkout `pip install --editable '.[report]'`"
+        raise Problem("not_installed", reason, remedy)
+
+
+def page(report: Report) -> str:
+    """The whole page; every text of the world in it is escaped."""
+    from jinja2 import Environment, StrictUndefined  # of the extra, like pygal below
+
+    environment = Environment(autoescape=True, finalize=_without_controls, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(
+        report=report,
+        heading=heading(report),
+        tiles=list(_tiles(report)),
+        charts=list(_charts(report)),
+        sections=list(sections(report)),
+    )
+
+
+def _without_controls(value: object) -> object:
+    return printable(value) if type(value) is str else value  # and not of Markup, which is the charts
+
+
+def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
+    """The figures at the top: name, value, and a class for its colour."""
+    ended = report.tasks - report.running
+    completed = sum(one.tasks for one in report.exits if one.status == "completed")
+    yield "tasks", f"{report.tasks:,}", ""
+    yield "completed", f"{completed / ended:.0%}" if ended else "-", ""
+    if report.tool_calls:
+        yield "tool calls per task, median / p99", f"{report.tool_calls.median:g} / {report.tool_calls.p99:g}", ""
+    yield "new plans", f"{sum(one.replans for one in report.replans):,}", ""
+    yield "wasted attempts", f"{report.wasted:,}", "bad" if report.wasted else "good"
+    waiting = sum(one.requests for one in report.waiting)
+    yield "open requests", f"{waiting:,}", "middling" if waiting else ""
+    if report.paid:
+        usd = sum(one.usd for one in report.paid)
+        yield "tokens", f"{sum(one.tokens for one in report.paid):,}", ""
+        yield "US dollars", f"{usd:,.2f}" if usd >= 0.01 or not usd else f"{usd:.4f}", ""
+
+
+def _charts(report: Report) -> Iterator[Chart]:
+    if report.timeline:
+        names = dict.fromkeys(status for one in report.timeline for status in one.tasks)
+        is_hourly = len(report.timeline) < 2 or report.timeline[1].at - report.timeline[0].at < timedelta(days=1)
+        at = [f"{one.at:%H:%M}" if is_hourly else f"{one.at:%m-%d}" for one in report.timeline]
+        series = [
+            Series(
+                name.replace("_", " "),
+                [one.tasks.get(name, 0) for one in report.timeline],
+                STATUS_COLOURS.get(name, CALM),
+            )
+            for name in [*STATUS_COLOURS, *names]
+            if name in names
+        ]
+        yield _chart(f"Tasks that ended, by {'hour' if is_hourly else 'day'} (UTC)", at, _once(series))
+    if report.calls_per_task:
+        buckets = _buckets(report.calls_per_task)
+        yield _chart("Tool calls per task", list(buckets), [Series("tasks", list(buckets.values()), "var(--a)")])
+    if report.faults:
+        shown = sorted(report.faults, key=lambda one: -one.faults)[:MAX_BARS]
+        followed = [
+            Series(RECOVERIES[recovery], [one.followed.get(recovery, 0) for one in shown], RECOVERY_COLOURS[recovery])
+            for recovery in Recovery
+            if any(recovery in one.followed for one in shown)
+        ]
+        yield _bars("Faults by code, and what followed", [one.code for one in shown], followed)
+    if report.replans:
+        plans = sorted({revision for one in report.replans for revision in one.revisions})
+        series = [
+            Series(f"of plan {plan}", [one.revisions.get(plan, 0) for one in report.replans[:MAX_BARS]], colour)
+            for plan, colour in zip(plans, COLOURS, strict=False)
+        ]
+        yield _bars("New plans by code of the fault", [one.code for one in report.replans[:MAX_BARS]], series)
+    if report.retries:
+        retries = report.retries[:MAX_BARS]
+        useless = [one.retries - one.helped - one.wasted for one in retries]
+        series = [
+            Series("helped", [one.helped for one in retries], GOOD),
+            Series("did not help", useless, MIDDLING),
+            Series("wasted", [one.wasted for one in retries], BAD),
+        ]
+        yield _bars("Retries by tool and fault", [f"{one.tool}: {one.code}" for one in retries], series)
+    if report.paid:
+        tokens = Series("tokens", [one.tokens for one in report.paid], "var(--a)")
+        yield _bars("Tokens by purpose", [one.purpose for one in report.paid], [tokens])
+
+
+def _once(series: Sequence[Series]) -> list[Series]:
+    return list({one.name: one for one in series}.values())
+
+
+def _buckets(numbers: Mapping[int, int]) -> dict[str, int]:
+    """Tasks by their number of calls; if there are many numbers, ranges of them, so that at most MAX_BARS are left."""
+    size = max(1, -(-(max(numbers) + 1) // MAX_BARS))
+    found = dict.fromkeys(range(max(numbers) // size + 1), 0)
+    for number, tasks in numbers.items():
+        found[number // size] += tasks
+    return {f"{at * size}" if size == 1 else f"{at * size}-{at * size + size - 1}": one for at, one in found.items()}
+
+
+def _pygal() -> Any:
+    import pygal
+
+    # It leaves a finder for its maps, in a form that Python warns of at each later import.
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "pygal"]
+    return pygal
+
+
+def _chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
+    more = {"x_labels_major_every": max(1, -(-len(labels) // 8)), "show_minor_x_labels": False, "height": 200}
+    return _drawn(_pygal().StackedBar, title, labels, series, {**more, "y_labels_major_count": 4, **MAJOR_ONLY})
+
+
+def _bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
+    rows = [Series(one.name, one.values[::-1], one.colour) for one in series]  # the first is at the top
+    return _drawn(_pygal().HorizontalStackedBar, title, labels[::-1], rows, {"height": 44 + BAR * len(labels)})
+
+
+def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series], more: Mapping[str, Any]) -> Chart:
+    from pygal.etree import etree
+    from pygal.style import Style
+
+    colours = tuple(one.colour for one in series)
+    style = Style(
+        background="transparent",
+        plot_background="transparent",
+        value_background="transparent",
+        foreground="var(--text)",
+        foreground_strong="var(--text)",
+        foreground_subtle="var(--quiet)",
+        guide_stroke_color="var(--line)",
+        major_guide_stroke_color="var(--line)",
+        font_family="inherit",
+        label_font_size=12,
+        major_label_font_size=12,
+        value_font_size=11,
+        opacity="1",
+        opacity_hover="1",
+        stroke_opacity="1",
+        transition="0s",
+        colors=colours,
+        value_colors=("var(--text)",) * len(colours),
+    )
+    chart = kind(
+        style=style,
+        js=[],
+        width=WIDTH,
+        margin=4,
+        show_legend=False,  # the page has one, in which lines break
+        truncate_label=-1,
+        disable_xml_declaration=True,
+        show_x_guides=False,
+        value_formatter=lambda value: f"{value:,.0f}",
+        **more,
+    )
+    chart.x_labels = [printable(label) for label in labels]  # XML has no control characters
+    for one in series:
+        chart.add(one.name, list(one.values))
+    root = chart.render_tree()
+    for element in list(root.iter()):
+        for script in [child for child in element if str(child.tag).endswith("script")]:
+            element.remove(script)  # its settings, which no script of the page reads
+    return Chart(title, etree.tostring(root, encoding="unicode"), series if len(series) > 1 else ())

@@ -1,0 +1,173 @@
+"""`report`: its tables fit a terminal, its page is one file that is safe to open, and its mistakes are sentences."""
+
+import json
+import re
+import subprocess
+import sysconfig
+import venv
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from client.problem import Problem
+from client.report.report import Report, report_on
+from client.report.row import OpenRequest, TaskRow, row_of
+from console.commands.report import read_since
+from console.exits import Exit
+from console.render import report_page
+from console.render.report import printed
+from runtime.dev_server import DevServer
+from tests.console.histories import NAMES, explained
+from tests.processes import ROOT, Processes
+
+EVIL = '<script>alert("1")</script>\x1b[31m'
+"""A text of the world that may not reach a page or a terminal as it is."""
+
+
+@pytest.fixture(scope="module")
+async def rows() -> list[TaskRow]:
+    """A row for each saved history."""
+    return [row_of((await explained(name)).story.history) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def report(rows: list[TaskRow]) -> Report:
+    """The report on all saved histories, one of which has a tool and waits in a task with evil names."""
+    evil = rows[0].model_copy(
+        update={
+            "counters": (("replan_tool_calls", (EVIL,), 1), ("replan_retries", (EVIL, "busy"), 1)),
+            "waiting": (OpenRequest(task_id=EVIL, kind=EVIL, since=datetime(2026, 11, 22, tzinfo=UTC)),),
+            "unreadable": (EVIL,),
+        }
+    )
+    return report_on([*rows, evil])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_fit_a_terminal(report: Report, width: int) -> None:
+    """No line is longer, and nothing of the world moves the cursor."""
+    lines = printed(report, width).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in "".join(lines)
+    assert "Faults, and what followed" in lines and "Wasted attempts: 0." in lines
+
+
+class Tags(HTMLParser):
+    """Collects the tags and the addresses of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags = set[str]()
+        self.addresses = set[str]()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses |= {value or "" for name, value in attrs if name in ("href", "src", "xlink:href", "action")}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    """The page of the report."""
+    return report_page.page(report)
+
+
+def test_the_page_is_one_file_that_loads_and_runs_nothing(page: str) -> None:
+    """No script, no address, no form; the browser is told so, too."""
+    read = Tags()
+    read.feed(page)
+
+    assert not read.tags & {"script", "link", "img", "iframe", "form", "object", "embed"}
+    assert read.addresses == set()
+    assert "default-src 'none'" in page and "@import" not in page and "url(" not in page
+
+
+def test_what_the_world_named_is_text_on_the_page(page: str) -> None:
+    """Also in the labels of charts."""
+    read = Tags()
+    read.feed(page)
+
+    assert '<script>alert("1")</script>' in read.text
+    assert "<script" not in page.lower()
+
+
+def test_the_page_has_the_tables_of_the_terminal_and_charts(page: str, report: Report) -> None:
+    """Each figure of a chart is in a table, too."""
+    assert page.count("<svg") == 6
+    assert all(
+        f"<h2>{title}</h2>" in page for title in ("How tasks ended", "Per task", "Retries", "New plans", "Models")
+    )
+    assert all(f">{one.code}<" in page for one in report.replans)
+
+
+def test_the_page_has_colours_for_light_and_dark(page: str) -> None:
+    """The charts use the variables of the page, and no colour of their own."""
+    charts = "".join(part.partition("</svg>")[0] for part in page.split("<svg")[1:])
+    colours = {word.removesuffix(" !important") for word in re.findall(r"(?:fill|stroke): ?([^;}]+)", charts)}
+
+    assert {one for one in colours if not one.startswith("var(--")} <= {"none", "transparent"}
+    assert "prefers-color-scheme: dark" in page and "var(--good)" in colours
+
+
+def test_an_empty_report_has_a_page() -> None:
+    """Nothing ran: no chart, no table."""
+    page = report_page.page(report_on([]))
+
+    assert "0 tasks." in page and "<svg" not in page and "<table" not in page
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "1e30", "yesterday", ""])
+def test_a_time_that_is_none_is_bad_usage(text: str) -> None:
+    """One sentence with what to write."""
+    with pytest.raises(Problem) as wrong:
+        read_since(text)
+
+    assert (wrong.value.code, "24h" in str(wrong.value) or "1h30m" in str(wrong.value)) == ("usage", True)
+
+
+def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+    """With the exit code of every command."""
+    done = Processes("127.0.0.1:1", tmp_path).starter("report")
+
+    assert (done.returncode, done.stdout) == (Exit.UNREACHABLE, "")
+
+
+def test_a_bad_query_and_an_empty_list_are_sentences(server: DevServer, tmp_path: Path) -> None:
+    """The one is a mistake, the other none; JSON is a document in both cases."""
+    processes = Processes(server.address, tmp_path)
+    bad = processes.starter("report", "--query", "Nonsense = 1", "--json")
+    empty = processes.starter("report", "--query", "TaskQueue = 'nobody'", "--html", str(tmp_path / "a.html"))
+
+    assert (bad.returncode, json.loads(bad.stdout)["error"]["code"]) == (Exit.BAD_USAGE, "bad_query")
+    assert empty.stdout.startswith("No task that the query finds ran in this time: `--since all`")
+    assert empty.returncode == 0 and (tmp_path / "a.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_file_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
+    """Before thousands of tasks are read."""
+    done = Processes("127.0.0.1:1", tmp_path).starter("report", "--html", str(tmp_path / "no" / "a.html"))
+
+    assert done.returncode == Exit.BAD_USAGE and "there is no folder" in done.stderr
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    """In an environment that has all packages of this one but those of the extra; the tables need none."""
+    venv.create(tmp_path, symlinks=True, with_pip=False)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path), "platbase": str(tmp_path)}))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if entry.name not in report_page.EXTRA:
+            (packages / entry.name).symlink_to(entry)
+    command = [str(tmp_path / "bin" / "python"), "starter.py", "report", "--address", "127.0.0.1:1", "--html", "a.html"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == Exit.BAD_USAGE
+    assert done.stderr == (
+        "--html needs pygal and jinja2, which are not installed: run `pip install 'replan[report]'`, in a checkout "
+        "`pip install --editable '.[report]'`.\n"
+    )
