@@ -4,6 +4,8 @@ import pytest
 
 from client.explain import explanation
 from client.receipt import counts
+from client.wording import count
+from console.render import tree
 from tests.console.histories import NAMES, explained, text
 from workflows import measures
 
@@ -43,6 +45,19 @@ async def test_the_receipt_agrees_with_the_counts_of_the_metrics() -> None:
         told = [*lines, prevented, receipt.not_made.number]
         if told != counted or {purpose: one.tokens for purpose, one in receipt.paid.items()} != paid:
             differ.append((name, told, counted))
+
+    assert differ == []
+
+
+async def test_show_counts_retries_as_the_receipt_does() -> None:
+    """Its last line has only the Outcome to go by."""
+    differ = []
+    for name in NAMES:
+        whole = await explained(name)
+        receipt, outcome = whole.receipt, whole.story.history.outcome
+        number = receipt.helped.number + receipt.not_helped.number
+        if outcome and f", {count(number, 'retry', 'retries')}" not in tree.headline(outcome):
+            differ.append((name, number, tree.headline(outcome)))
 
     assert differ == []
 
