@@ -17,7 +17,7 @@ from client.receipt import Counts, counts
 from client.report.report import Period, Report, make_report
 from client.report.row import Recovery
 from client.tasks import TASKS
-from runtime.payloads import as_replan
+from runtime.client import as_replan
 from tests.harness import Stage, staged
 from tests.own_worker import Reversing
 from tests.reporting import TOOLS, ByText, text
