@@ -32,7 +32,7 @@ def _attempt(args: Wanted, kind: str) -> int:
     return ATTEMPTS[f"{kind} {args.name}"]
 
 
-@tool.read
+@tool.read(breaker=None)
 async def look(args: Wanted) -> Found:
     """Look something up."""
     attempt = _attempt(args, "look")
@@ -53,7 +53,7 @@ async def elsewhere(args: Wanted) -> Found:
     return Found(name=args.name)
 
 
-@tool.read(fallback=elsewhere)
+@tool.read(fallback=elsewhere, breaker=None)
 async def nearby(args: Wanted) -> Found:
     """Look it up where nobody answers."""
     raise Unreachable("Nobody answers.")
@@ -76,7 +76,7 @@ async def find_payment(args: Wanted) -> Found:
     return Found(name=args.name)
 
 
-@tool.keyed(reconcile=find_payment.using(name="args.name"), retry="standard")
+@tool.keyed(reconcile=find_payment.using(name="args.name"), retry="standard", breaker=None)
 async def pay(args: Wanted, key: Key) -> Found:
     """Pay; the answer of the first attempt is lost, and the second is told that it is paid."""
     if args.name in PAID:
