@@ -25,7 +25,7 @@ demo: ## run one task whose first plan fails, on its own server
 test: checked ## the gate: format, lint, types, and the tests of all that a change can break; under 10 minutes
 	$(PYTEST) -m "not full"
 
-test-all: checked ## every test, also the long ones and those of `make test-stack`; needs Go and PostgreSQL
+test-all: checked ## every test, also the long ones and those of `make test-stack`; needs Go, PostgreSQL and Prometheus
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[libraries]"
 	$(PYTEST) --hypothesis-profile=full
 	@$(MAKE) --no-print-directory test-stack

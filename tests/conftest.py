@@ -11,6 +11,7 @@ from replan.testing.postgresql import FAST, MISSING, PASSWORD, USER, Cluster, fi
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
+from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
 from workflows import attributes
 
 pytest_plugins = ["tests.gate"]
@@ -31,10 +32,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line that there was no PostgreSQL, since a skipped test says nothing."""
-    skipped = [one for one in terminalreporter.stats.get("skipped", []) if MISSING in str(one.longrepr)]
-    if skipped:
-        terminalreporter.write_line(f"{len(skipped)} tests of the store on PostgreSQL were skipped. {MISSING}")
+    """Say in one line for each program that there was none, since a skipped test says nothing."""
+    for what, missing in {"the store on PostgreSQL": MISSING, "metrics with Prometheus": NO_PROMETHEUS}.items():
+        skipped = [one for one in terminalreporter.stats.get("skipped", []) if missing in str(one.longrepr)]
+        if skipped:
+            terminalreporter.write_line(f"{len(skipped)} tests of {what} were skipped. {missing}")
 
 
 @pytest.fixture(scope="session")
