@@ -31,7 +31,6 @@ MAX_BARS = 20
 """Of more tools, codes or numbers than this, a chart shows the first; the table has all."""
 WIDTH, BAR = 480, 22
 """Pixels of a chart that is not scaled, and of each of its horizontal bars."""
-MAJOR_ONLY = {"show_minor_y_labels": False}
 
 
 class Series(NamedTuple):
@@ -163,7 +162,7 @@ def _pygal() -> Any:
 
 def _chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
     more = {"x_labels_major_every": max(1, -(-len(labels) // 8)), "show_minor_x_labels": False, "height": 200}
-    return _drawn(_pygal().StackedBar, title, labels, series, {**more, "y_labels_major_count": 4, **MAJOR_ONLY})
+    return _drawn(_pygal().StackedBar, title, labels, series, more)
 
 
 def _bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
@@ -205,6 +204,7 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
         truncate_label=-1,
         disable_xml_declaration=True,
         show_x_guides=False,
+        max_scale=6,
         value_formatter=lambda value: f"{value:,.0f}",
         **more,
     )
