@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gc
 import json
+import shutil
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -119,6 +120,13 @@ async def test_the_histories_of_a_server_are_replayed(client: Client, commands: 
     assert (wrong.returncode, none.returncode) == (2, 0)
     assert "The server rejects this --query" in wrong.stderr
     assert none.stdout == "There is no history to replay.\n"
+
+
+async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    """The id of a workflow is in the ids of others that it starts, so its history is replayed under it."""
+    shutil.copy(STRAIGHT, file := tmp_path / "any.json")
+
+    assert [one.task_id async for one in replayed(saved([file]))] == ["test-50ac77607112"]
 
 
 async def test_no_history_is_kept_in_memory() -> None:
