@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from activities.boundary.attempt import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
-from runtime import metrics, serve, telemetry
+from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.payloads import s3, with_storage
@@ -78,12 +78,12 @@ async def equipped(
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
-        client, activities = with_storage(server.client, parts.storage), parts.activities()
-        given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "activities": activities, "slots": settings.slots}
-        interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values)]
-        states = parts.boundary.breakers.states
+        client, states = with_storage(server.client, parts.storage), parts.boundary.breakers.states
         await stack.enter_async_context(metrics.sampled(client, settings.queue, states, server.is_searchable))
-        yield parts, serve.build(client, settings.queue, interceptors=interceptors, **given)
+        spans = stack.enter_context(tracing.recorded(parts.step_spans))
+        interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), *spans]
+        given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "slots": settings.slots, "interceptors": interceptors}
+        yield parts, serve.build(client, settings.queue, activities=parts.activities(), **given)
 
 
 if __name__ == "__main__":

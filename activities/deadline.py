@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 
+from activities import tracing
 from activities.errors import Unreachable
 from workflows import routing
 from workflows.faults import Code
@@ -145,4 +146,13 @@ def client(**options: Any) -> httpx2.AsyncClient:
     A request waits for its answer until the attempt ends, as the tool's `timeout=` says.
     """
     waits = httpx2.Timeout(None, connect=routing.HTTP_CONNECT_TIMEOUT, pool=routing.HTTP_CONNECT_TIMEOUT)
-    return httpx2.AsyncClient(**{"event_hooks": {"request": [before_request]}, "timeout": waits, **options})
+    return _Client(**{"event_hooks": {"request": [before_request]}, "timeout": waits, **options})
+
+
+class _Client(httpx2.AsyncClient):
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        with tracing.http_span(request.method, request.url) as span:
+            span.inject(request.headers)
+            response = await super().send(request, **options)
+            span.answered(response.status_code)
+            return response

@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from temporalio.converter import StorageDriver
 
-from activities import deadline
+from activities import deadline, tracing
 from activities.borders.described import UnknownClass, describe
 from activities.boundary.boundary import Boundary
 from activities.boundary.breakers import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import BadBreak, FaultInjection
+from activities.boundary.step_spans import StepSpans
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
@@ -37,6 +38,9 @@ from activities.toolbox.http.services import Services
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
 from workflows.catalogue import Price
+
+if TYPE_CHECKING:  # at run time only where a trace is recorded
+    from opentelemetry.trace import Tracer
 
 log = structlog.get_logger("replan.worker")
 BAD_OPTIONS = (BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner)
@@ -176,6 +180,13 @@ class WorkerParts:
     def storage(self) -> list[StorageDriver]:
         """The drivers for large payloads; the first driver stores new payloads, the others only read."""
         return [*self.buckets, self.vault]
+
+    def step_spans(self, tracer: "Tracer", captures_content: bool) -> StepSpans:
+        """The interceptor that records attempts; the SQL statements of the tools and of their ledgers, too."""
+        datasources = [kind.datasource for kind in self.abilities.registry.values()]
+        for engine in {self.resources.engine, *filter(None, datasources)}:
+            tracing.watch(engine)
+        return StepSpans(tracer, captures_content)
 
     def activities(self) -> list[Callable[..., Any]]:
         """All activities: Replan's own, one for each kind, and one for all unknown kinds."""

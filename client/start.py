@@ -15,6 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from client.problem import Problem
 from client.tasks import TASK_MEMO, Handle, memo_field
 from client.text import starter
+from runtime import tracing
 from runtime.validation import expected
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
@@ -195,7 +196,8 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
     """Start a task, or join the task that runs under this id with the same text.
 
     Raises:
-        Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else.
+        Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else;
+            or the environment asks for traces, and they cannot be exported.
     """
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
@@ -203,7 +205,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     chosen = new_id(task.text) if id is None else id
     try:
-        return await client.start_workflow(
+        return await _traced(client).start_workflow(
             AgentWorkflow.run,
             task,
             id=chosen,
@@ -215,6 +217,13 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
         )
     except WorkflowAlreadyStartedError:
         return await _join(client, chosen, mark)
+
+
+def _traced(client: Client) -> Client:
+    try:
+        return tracing.traced(client)
+    except tracing.CannotTrace as wrong:
+        raise Problem("misconfigured", wrong.reason, wrong.remedy) from wrong
 
 
 async def _join(client: Client, id: str, mark: str) -> Handle:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import io
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from client.problem import Problem, ProblemKind
 from client.text import starter
 from console.exits import OF_PROBLEM, Exit
 from console.render import document
+from runtime import tracing
 from runtime.validation import EXPECTED, expected
 from workflows.commands import STARTER
 
@@ -35,6 +37,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def main(app: typer.Typer, arguments: list[str]) -> int:
     """Run a command line and return its exit code; 141 without a message if the reader of the output is gone."""
     _open_closed()
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it would warn of each try to export
     try:
         code = _run(app, arguments)
         sys.stdout.flush()  # here, so that a full disk or a closed pipe is reported below
@@ -51,6 +54,9 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
             return Exit.FAILED
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
+    finally:
+        if not tracing.flush():
+            _print_error("The spans of this command were not exported in time: check OTEL_EXPORTER_OTLP_ENDPOINT.")
     _discard(sys.__stdout__, sys.__stderr__)
     return BROKEN_PIPE
 

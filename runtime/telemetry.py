@@ -10,7 +10,7 @@ from structlog.types import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryFilter
 
-from runtime import metrics
+from runtime import metrics, tracing
 from runtime.log_lines import COMMON, EVENTS, IDS
 from runtime.settings import LogStyle
 
@@ -27,8 +27,9 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     With an address, metrics are served there.
 
     Raises:
-        BadSetting: nothing can be served at the address.
+        BadSetting: nothing can be served at the address, or traces are asked for and cannot be exported.
     """
+    tracing.install()
     chosen = style or (LogStyle.TEXT if sys.stderr.isatty() else LogStyle.JSON)
     first: list[Processor] = [
         structlog.contextvars.merge_contextvars,

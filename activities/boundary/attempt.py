@@ -23,7 +23,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities import deadline, metrics
+from activities import deadline, metrics, tracing
 from activities.borders import judge
 from activities.borders.table import Entry, Proof, Verdict, attribute, class_name, is_pythons_own, traceback_of
 from activities.errors import ToolError
@@ -344,6 +344,17 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
     """Write the log line of an attempt, and count it."""
     seconds = time.monotonic() - began
     metrics.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
+    tracing.describe_attempt(
+        {
+            "replan.effect": attempt.spec.effect.value,
+            "replan.revision": attempt.call.revision,
+            "replan.attempt": attempt.number,
+            "replan.outcome": outcome,
+            "replan.replayed": attempt.replayed,
+            **({"replan.quadrant": fault.quadrant.value, "replan.fault_effect": fault.applied.value} if fault else {}),
+        },
+        fault.code.value if fault else None,
+    )
     about = {"shape": attempt.shape, "outcome": outcome, "ms": round(seconds * 1000, 1)}
     if fault is not None:
         about |= {"code": fault.code.value, "quadrant": fault.quadrant.value, "effect": fault.applied.value}

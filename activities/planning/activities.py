@@ -9,8 +9,10 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import activity
 
+from activities import tracing
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
 from activities.boundary.failpoints import Failpoint, FaultInjection
+from activities.boundary.step_spans import turn_span
 from activities.errors import NeedsPerson
 from activities.offline.planner import OfflinePlanner
 from activities.planning.checks import check_proposal, check_written, why_task_is_refused
@@ -119,7 +121,8 @@ class Planning:
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
         situation = opening.model_copy(update={"converses": converses})
-        proposed = await self._propose(planner, situation, routing.PLAN, this)
+        with tracing.span(*turn_span(routing.PLAN.kind, {})):
+            proposed = await self._propose(planner, situation, routing.PLAN, this)
         if opening.plan is None or proposed.rejected:
             return proposed
         return proposed.model_copy(update={"proposal": NewSteps(steps=())})

@@ -14,6 +14,7 @@ import httpx2
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import server_name
 from activities.providers import streaming
@@ -128,6 +129,9 @@ class ModelAdapter(ABC):
     needs_limit: ClassVar[bool] = False
     """Whether each request must say how long the reply may be."""
 
+    without_spans: ClassVar[Mapping[str, Any]] = {}
+    """The options of the SDK's client that turn its own spans off, since Replan records the call."""
+
     def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None) -> None:
         """`effort` is the reasoning effort to ask for, None for the model's usual effort."""
         self.name = endpoint.model_name(self.sdk, model)
@@ -145,7 +149,9 @@ class ModelAdapter(ABC):
         """
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
-        async with getattr(sdk, self.client)(**self._endpoint.client_options(routing.PLAN.timeout)) as client:
+        own_spans = {} if tracing.RECORDER.get() is None else self.without_spans
+        options = {**self._endpoint.client_options(routing.PLAN.timeout), **own_spans}
+        async with getattr(sdk, self.client)(**options) as client:
             stream = await self._begun(client, request)
             try:
                 response = await self._received(stream, request)

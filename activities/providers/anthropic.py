@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
@@ -68,6 +68,7 @@ class AnthropicModel(ModelAdapter):
     client = "AsyncAnthropic"
     api = "Anthropic's API"
     needs_limit = True
+    without_spans: ClassVar[Mapping[str, Any]] = {"open_telemetry": {"traces": False, "propagation": False}}
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[RawMessageStreamEvent]":
         stream: AsyncStream[RawMessageStreamEvent] = await client.messages.create(

@@ -12,6 +12,7 @@ import structlog
 from activities import deadline, metrics
 from activities.borders import classify
 from activities.errors import NeedsPerson
+from activities.providers.chat_span import chat_span
 from activities.providers.messages import (
     LanguageModel,
     NoReply,
@@ -189,7 +190,9 @@ class MeteredModel:
         meter.arriving.append(arriving := Arriving())
         before = _ARRIVING.set(arriving)
         try:
-            reply = await self._model.reply(request)
+            with chat_span(self.name, request) as told:
+                reply = await self._model.reply(request)
+                told(reply)
         except UnusableResponse as error:
             meter.lost.remove(lost)
             used = error.usage or arriving.usage

@@ -15,8 +15,10 @@ from tests.processes import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+IN_IMAGE = ("documents", "otel", "postgresql")
 ASKED = {
-    "runtime": [*PROJECT["project"]["dependencies"], *EXTRAS["documents"], *EXTRAS["postgresql"]],  # those of the image
+    # Those of the image, in which nobody can install an extra later.
+    "runtime": [*PROJECT["project"]["dependencies"], *(one for extra in IN_IMAGE for one in EXTRAS[extra])],
     "dev": [one for extra in EXTRAS.values() for one in extra],
     "build": PROJECT["build-system"]["requires"],
 }

@@ -13,6 +13,7 @@ from workflows.faults import Code
 ORDER: Mapping[str, Sequence[str]] = {
     "activities": (
         "errors",
+        "tracing",
         "deadline",
         "metrics",
         "borders",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import httpcore2
 import httpx2
 
-from activities import deadline
+from activities import deadline, tracing
 from activities.errors import Refused, Unreachable, unsent
 from workflows import routing
 
@@ -214,14 +214,16 @@ class Web:
         extensions = {"timeout": limits, "trace": deadline.Guard()}
         said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
         tls = self._tls if url.scheme == "https" else None
-        async with (
-            httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=self._network) as connections,
-            connections.stream(method, target, headers=said, content=content, extensions=extensions) as answer,
-        ):
-            if is_page:  # one that stops in the middle is not waited for
-                limits["read"] = silence
-            request = httpx2.Request(method, url)
-            yield httpx2.Response(answer.status, headers=answer.headers, stream=_Stream(answer), request=request)
+        with tracing.http_span(method, url) as span:  # whose headers are not sent: a planner chose the address
+            async with (
+                httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=self._network) as connections,
+                connections.stream(method, target, headers=said, content=content, extensions=extensions) as answer,
+            ):
+                span.answered(answer.status)
+                if is_page:  # one that stops in the middle is not waited for
+                    limits["read"] = silence
+                request = httpx2.Request(method, url)
+                yield httpx2.Response(answer.status, headers=answer.headers, stream=_Stream(answer), request=request)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

@@ -1,0 +1,83 @@
+"""A span for each attempt of an activity of a traced task: `execute_tool` for a step, `plan` for a planner turn."""
+
+from typing import TYPE_CHECKING, Any
+
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from activities import tracing
+from workflows import routing
+from workflows.plan import StepReturn, canonical
+
+if TYPE_CHECKING:  # at run time only where a trace is recorded
+    from opentelemetry.trace import Tracer
+
+TURNS = (routing.PLAN.kind, routing.REPLAN.kind)
+
+
+class StepSpans(Interceptor):
+    """A worker interceptor: it makes the span of an attempt, and the recorder for what the attempt does."""
+
+    def __init__(self, tracer: "Tracer", captures_content: bool) -> None:
+        """With `captures_content`, spans have arguments, results and prompts."""
+        self._tracer = tracer
+        self._captures_content = captures_content
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Spanned(next, self._tracer, self._captures_content)
+
+
+class _Spanned(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, tracer: "Tracer", captures_content: bool) -> None:
+        super().__init__(next)
+        self._tracer = tracer
+        self._captures_content = captures_content
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        from opentelemetry import trace
+
+        if not trace.get_current_span().get_span_context().is_valid:  # of a workflow that answers the console
+            return await super().execute_activity(input)
+        name, attributes = _described(activity.info())
+        with self._tracer.start_as_current_span(
+            name, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            if not span.is_recording():  # the sampler left the task out
+                return await super().execute_activity(input)
+            recorder = tracing.Recorder(self._tracer, self._captures_content, span)
+            tracing.RECORDER.set(recorder)  # each attempt has a context of its own
+            if self._captures_content:
+                span.set_attributes(recorder.content(gen_ai__tool__call__arguments=_arguments(input)))
+            result = await super().execute_activity(input)
+            if self._captures_content and isinstance(result, StepReturn):
+                span.set_attributes(recorder.content(gen_ai__tool__call__result=canonical(result.result)))
+            return result
+
+
+def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
+    kind, task = info.activity_type, {"gen_ai.conversation.id": info.workflow_id or ""}
+    if kind in TURNS:
+        return turn_span(kind, task)
+    if kind in routing.INTERNAL_KINDS:
+        return kind, task
+    tool = {"gen_ai.tool.name": kind, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": info.activity_id}
+    return f"execute_tool {kind}", {"gen_ai.operation.name": "execute_tool", **tool, **task}
+
+
+def turn_span(kind: str, more: tracing.Attributes) -> tuple[str, tracing.Attributes]:
+    """The name and the attributes of the span of a planner turn; `kind` is `plan` or `replan`."""
+    return "plan replan", {
+        "gen_ai.operation.name": "plan",
+        "gen_ai.agent.name": "replan",
+        "replan.turn": kind,
+        **more,
+    }
+
+
+def _arguments(input: ExecuteActivityInput) -> str:
+    """The arguments of a tool as JSON; empty for Replan's own activities, whose model calls have the content."""
+    match input.args:
+        case [RawValue() as raw] if raw.payload.metadata.get("encoding", b"").startswith(b"json/"):
+            return raw.payload.data.decode(errors="replace")
+    return ""
