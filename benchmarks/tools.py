@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel
+from sqlalchemy import Column, Integer, String, Table, insert
 from temporalio import activity
 
 from benchmarks.work import FAILURES, Words
-from replan import NeedsPerson, Unreachable, tool
+from replan import NeedsPerson, Transaction, Unreachable, metadata, tool
+
+ENTRIES = Table("entries", metadata, Column("id", Integer, primary_key=True), Column("text", String(2000)))
 
 
 class Entry(BaseModel):
@@ -31,6 +34,13 @@ async def echo(args: Words) -> Words:
 @tool.read(breaker=None)
 async def echo_unguarded(args: Words) -> Words:
     """Return the argument, without a circuit breaker."""
+    return args
+
+
+@tool.transactional
+async def enter(args: Words, tx: Transaction) -> Words:
+    """Write the argument into a table."""
+    await tx.execute(insert(ENTRIES).values(args.model_dump()))
     return args
 
 
