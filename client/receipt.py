@@ -18,7 +18,7 @@ def counts(history: History) -> Counts:
     """The counters of `measures.COUNTED` for one task; what only an Outcome tells is missing until the task ends."""
     found = Counts()
     for metric, labels, value in samples(history):
-        if metric in measures.COUNTED and value:
+        if metric in measures.COUNTED and value > 0:
             found[metric, labels] += round(value)
     return found
 

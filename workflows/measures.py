@@ -171,7 +171,7 @@ def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
             meter.create_gauge_float(metric.name, metric.description).set(value, attributes)
         elif metric.buckets:
             meter.create_histogram_float(metric.name, metric.description).record(value, attributes)
-        elif value:
+        elif value > 0:  # the SDK refuses a negative number, and sums of dollars have small errors
             meter.create_counter(metric.name, metric.description).add(round(value), attributes)
 
 
@@ -262,7 +262,7 @@ def of_closed(request: HumanRequest) -> Iterator[Sample]:
         yield Sample(ANSWERS, (request.kind, choice))
 
 
-def of_payment(purpose: str, returned: Proposed | StepReturn | object, before: Spent, after: Spent) -> Iterator[Sample]:
+def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> Iterator[Sample]:
     """The samples of what one execution used of models: its result for `purpose`, and the rest for nothing."""
     used = returned if isinstance(returned, Proposed | StepReturn) else None
     tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
