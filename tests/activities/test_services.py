@@ -1,5 +1,7 @@
 """`--allow-request` and `--http-header`: what they may say, and the sentence for what they may not."""
 
+from pathlib import Path
+
 import pytest
 
 from activities.toolbox.http.network import BadReach
@@ -58,6 +60,18 @@ def test_a_header_that_cannot_be_sent_is_refused_when_the_worker_starts(text: st
         Services.of(["api.example"], [text], ENVIRONMENT)
 
     assert words in str(wrong.value) and "hunter2" not in str(wrong.value)
+
+
+def test_a_header_is_read_from_a_file(tmp_path: Path) -> None:
+    """As a container gets its secrets; the line's end belongs to the file."""
+    (tmp_path / "secret").write_text("hunter2\n")
+    named = {"SHOP_FILE": str(tmp_path / "secret")}
+
+    given = Services.of(["api.example"], ["api.example=Authorization:SHOP"], named)
+
+    assert given.headers == {"api.example": {"authorization": "hunter2"}}
+    with pytest.raises(BadReach, match="'/no/such/file' cannot be read"):
+        Services.of(["api.example"], ["api.example=Authorization:SHOP"], {"SHOP_FILE": "/no/such/file"})
 
 
 def test_a_header_is_read_from_the_environment() -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
@@ -145,12 +146,23 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
     if not (has_host and has_name and variable) or read is None or not re.fullmatch(HEADER_NAME, name):
         example = "api.example=Authorization:SHOP_AUTHORIZATION"
         raise BadReach(f"--http-header: {text!r} is not HOST=NAME:VARIABLE, such as {example}.")
-    value = environment.get(variable, "")
+    value = environment.get(variable, "") or _in_file(text, environment.get(f"{variable}_FILE"))
     if not value:
-        raise BadReach(f"--http-header {text}: the environment has no {variable}: set it to the value of the header.")
+        raise BadReach(
+            f"--http-header {text}: the environment has no {variable}: set it to the value of the header, or"
+            f" {variable}_FILE to a file with the value."
+        )
     if not re.fullmatch(HEADER_VALUE, value) or value != value.strip():
         raise BadReach(f"--http-header {text}: {variable} is no header value: it must be one line of ASCII.")
     return read, name.lower(), value
+
+
+def _in_file(text: str, file: str | None) -> str:
+    """The value in a file, such as a container's secret; empty without a file."""
+    try:
+        return Path(file).read_text(encoding="utf-8").strip() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadReach(f"--http-header {text}: {file!r} cannot be read ({error}): correct its variable.") from error
 
 
 def _host(url: httpx2.URL) -> str:
