@@ -1,16 +1,18 @@
-"""Two hundred tasks with every quadrant of faults: metrics, histories, outcomes and the provider's bill agree."""
+"""Two hundred tasks with every quadrant of faults: metrics, histories, report, receipts and bill agree."""
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client as TemporalClient
 
+from client.explain.waste import Receipt, receipt_of
 from client.history.fetch import fetch_history
+from client.history.story import Story
 from client.receipt import counts
 from replan import Client, TaskHandle, TaskNotCompleted
 from replan.testing.script import ModelError, ReceivedRequest, Response, finishes, proposes, step
@@ -59,6 +61,7 @@ PLANS: Mapping[str, Plan] = {
 }
 """By the first words of a task, what its model proposes first."""
 TASKS = 200
+TASKS_CLOSED = "WorkflowType = 'AgentWorkflow' AND ExecutionStatus != 'Running'"
 PRICE = """
 [models.prices."anthropic:{model}@{host}"]
 input = 3
@@ -146,8 +149,23 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
         for (metric, labels), value in counts(history).items():
             summed[metric.name, tuple(map(str, labels))] += value
 
+    query = f"TaskQueue = '{queue}'"
+    async with asyncio.timeout(20):  # the list of the server lags behind
+        while (await client.count_workflows(f"{TASKS_CLOSED} AND {query}")).count < TASKS:
+            await asyncio.sleep(0.1)
+    report = await mine.report(since=None, query=query, cached=False)
+    reported = {(one.name, tuple(one.labels.values())): one.value for one in report.counters}
+    receipts = [receipt_of(Story(history)) for history in histories]
+
     assert len(outcomes) == TASKS and api.violations == []
-    assert metrics == summed
+    assert metrics == summed == reported
+    assert totals(receipts) == {
+        "retries": total(metrics, measures.RETRIES),
+        "wasted": 0,
+        "replayed": total(metrics, measures.REPLAYED_RESULTS),
+        "not made": total(metrics, measures.CIRCUIT_OPEN),
+        "tokens": total(metrics, measures.TOKENS),
+    }
     assert {name for name, _ in metrics} == {metric.name for metric in measures.COUNTED} - {"replan_wasted_attempts"}
     assert found["replan_wasted_attempts_total", ()] == 0
     assert total(metrics, measures.TOOL_CALLS) == sum(one.spent.tool_calls for one in outcomes)
@@ -162,6 +180,17 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
 def total(counted: Counter[tuple[str, tuple[str, ...]]], metric: measures.Metric) -> int:
     """The sum over all labels."""
     return sum(value for (name, _), value in counted.items() if name == metric.name)
+
+
+def totals(receipts: Sequence[Receipt]) -> dict[str, int]:
+    """What the waste receipts add up to."""
+    return {
+        "retries": sum(one.helped.number + one.not_helped.number for one in receipts),
+        "wasted": sum(one.wasted.number for one in receipts),
+        "replayed": sum(one.replayed.number + one.reconciled.number for one in receipts),
+        "not made": sum(one.not_made.number for one in receipts),
+        "tokens": sum(paid.tokens for one in receipts for paid in one.paid.values()),
+    }
 
 
 def retries(outcome: Outcome) -> int:
