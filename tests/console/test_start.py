@@ -123,8 +123,7 @@ def test_what_nobody_said_is_left_to_the_task() -> None:
     """Strategy, planner and schema are the task's own where the command line names none."""
     options = TaskOptions(text="x", strategy="react", result_schema={"type": "string"})
 
-    usual = Limits(replans=20)
-    assert build_task(options) == Task(text="x", strategy="react", result_schema={"type": "string"}, limits=usual)
+    assert build_task(options) == Task(text="x", strategy="react", result_schema={"type": "string"})
 
 
 @pytest.mark.parametrize(
