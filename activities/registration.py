@@ -15,7 +15,7 @@ from activities.boundary.boundary import Boundary
 from activities.boundary.breakers import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import BadBreak, FaultInjection
-from activities.boundary.step_spans import StepSpans
+from activities.boundary.step_spans import ContextOf, StepSpans
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
@@ -181,12 +181,12 @@ class WorkerParts:
         """The drivers for large payloads; the first driver stores new payloads, the others only read."""
         return [*self.buckets, self.vault]
 
-    def step_spans(self, tracer: "Tracer", captures_content: bool) -> StepSpans:
+    def step_spans(self, tracer: "Tracer", context_of: ContextOf, captures_content: bool) -> StepSpans:
         """The interceptor that records attempts; the SQL statements of the tools and of their ledgers, too."""
         datasources = [kind.datasource for kind in self.abilities.registry.values()]
         for engine in {self.resources.engine, *filter(None, datasources)}:
             tracing.watch(engine)
-        return StepSpans(tracer, captures_content)
+        return StepSpans(tracer, context_of, captures_content)
 
     def activities(self) -> list[Callable[..., Any]]:
         """All activities: Replan's own, one for each kind, and one for all unknown kinds."""

@@ -1,9 +1,10 @@
 """One trace for each task: the interceptors that carry it from the client over the workflow to the activities.
 
-Header and propagation are those of the SDK's `OpenTelemetryInterceptor`; only its part for workflows is not used. There
-a span ends with its run, so that a task that continues as new would have many. Its spans need a global tracer provider
-of the SDK's own class, which the worker of a user may not have. And activities that a handler of an Update schedules
-would belong to the trace of that Update.
+The header and what writes it at the client are those of the SDK's `OpenTelemetryInterceptor`. Its part for workflows is
+not used. There a span ends with its run, so that a task that continues as new would have many. It needs a global tracer
+provider of the SDK's own class, which the worker of a user may not have. And activities that a handler of an Update
+schedules would belong to the trace of that Update. Its part for activities makes a tracer for each attempt, which costs
+as much as a span.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NoReturn
 
 from opentelemetry import trace
@@ -29,7 +30,6 @@ from temporalio.contrib.opentelemetry import OpenTelemetryInterceptor
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import (
-    ActivityInboundInterceptor,
     ContinueAsNewInput,
     ExecuteWorkflowInput,
     Interceptor,
@@ -107,9 +107,6 @@ class TaskTrace(client.Interceptor, Interceptor):
     def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
         return _Starting(self._propagation.intercept_client(next), self._tracer)
 
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return self._propagation.intercept_activity(next)
-
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
         class Inbound(_Inbound):
             tracer = self._tracer
@@ -180,7 +177,7 @@ class _Inbound(WorkflowInboundInterceptor):
         with _ids_of(info.first_execution_run_id):
             return self.tracer.start_span(
                 f"{operation} {name}",
-                context=_context(info.headers),
+                context=context_of(info.headers) or Context(),
                 start_time=self.started,
                 attributes={
                     "gen_ai.operation.name": operation,
@@ -193,7 +190,9 @@ class _Inbound(WorkflowInboundInterceptor):
     def carried(self) -> Mapping[str, Payload]:
         """The header of activities, with the task's span as their parent."""
         carrier = dict[str, str]()
-        PROPAGATOR.inject(carrier, trace.set_span_in_context(self.span, _context(workflow.info().headers)))
+        PROPAGATOR.inject(
+            carrier, trace.set_span_in_context(self.span, context_of(workflow.info().headers) or Context())
+        )
         return {HEADER: PayloadConverter.default.to_payload(carrier)}
 
     def _end(self, outcome: Any) -> None:
@@ -235,12 +234,15 @@ class _Outbound(WorkflowOutboundInterceptor):
         super().continue_as_new(input)
 
 
-def _context(headers: Mapping[str, Payload]) -> Context:
-    """The context that whoever started the workflow sent; empty if it was started without a trace."""
-    carrier = headers.get(HEADER)
-    if carrier is None:
-        return Context()
-    return PROPAGATOR.extract(PayloadConverter.default.from_payload(carrier), Context())
+def context_of(headers: Mapping[str, Payload]) -> Context | None:
+    """The context that whoever started the workflow or scheduled the activity sent; None if none was sent."""
+    sent = headers.get(HEADER)
+    return None if sent is None else _context_in(sent.SerializeToString())
+
+
+@lru_cache(maxsize=1000)  # all attempts of a task have the same
+def _context_in(sent: bytes) -> Context:
+    return PROPAGATOR.extract(PayloadConverter.default.from_payload(Payload.FromString(sent)), Context())
 
 
 def _summary(outcome: Outcome) -> dict[str, str | int | float]:

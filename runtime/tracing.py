@@ -15,8 +15,10 @@ from runtime import process
 from runtime.settings import BadSetting
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
+    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Tracer
+    from temporalio.api.common.v1 import Payload
     from temporalio.client import Client
     from temporalio.worker import Interceptor
 
@@ -93,11 +95,13 @@ def tracer() -> "Tracer | None":
 
 
 @contextmanager
-def recorded(steps: "Callable[[Tracer, bool], Interceptor]") -> "Iterator[list[Interceptor]]":
+def recorded(
+    steps: "Callable[[Tracer, Callable[[Mapping[str, Payload]], Context | None], bool], Interceptor]",
+) -> "Iterator[list[Interceptor]]":
     """The interceptors of a worker that records traces, none where the environment does not ask for them.
 
-    `steps` makes the one for attempts, from what records and whether content is asked for. When the block ends, the
-    last spans are exported.
+    `steps` makes the one for attempts, from what records, what reads the context of a trace from headers, and whether
+    content is asked for. When the block ends, the last spans are exported.
 
     Raises:
         CannotTrace: the environment asks for traces, and they cannot be exported.
@@ -105,11 +109,11 @@ def recorded(steps: "Callable[[Tracer, bool], Interceptor]") -> "Iterator[list[I
     if (recording := tracer()) is None:
         yield []
         return
-    from runtime.task_trace import TaskTrace
+    from runtime.task_trace import TaskTrace, context_of
 
     content = captures_content(os.environ)
     try:
-        yield [TaskTrace(recording, content), steps(recording, content)]
+        yield [TaskTrace(recording, content), steps(recording, context_of, content)]
     finally:
         flush()
 

@@ -1,8 +1,10 @@
 """A span for each attempt of an activity of a traced task: `execute_tool` for a step, `plan` for a planner turn."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
@@ -11,38 +13,46 @@ from workflows import routing
 from workflows.plan import StepReturn, canonical
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
+    from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
 TURNS = (routing.PLAN.kind, routing.REPLAN.kind)
 
 
+ContextOf = Callable[[Mapping[str, Payload]], "Context | None"]
+"""Reads the context of the trace from the headers of an activity; None for an activity that belongs to no trace."""
+
+
 class StepSpans(Interceptor):
     """A worker interceptor: it makes the span of an attempt, and the recorder for what the attempt does."""
 
-    def __init__(self, tracer: "Tracer", captures_content: bool) -> None:
+    def __init__(self, tracer: "Tracer", context_of: ContextOf, captures_content: bool) -> None:
         """With `captures_content`, spans have arguments, results and prompts."""
-        self._tracer = tracer
-        self._captures_content = captures_content
+        self._made_with = (tracer, context_of, captures_content)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Spanned(next, self._tracer, self._captures_content)
+        return _Spanned(next, *self._made_with)
 
 
 class _Spanned(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, tracer: "Tracer", captures_content: bool) -> None:
+    def __init__(
+        self, next: ActivityInboundInterceptor, tracer: "Tracer", context_of: ContextOf, captures_content: bool
+    ) -> None:
         super().__init__(next)
         self._tracer = tracer
+        self._context_of = context_of
         self._captures_content = captures_content
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        from opentelemetry import trace
-
-        if not trace.get_current_span().get_span_context().is_valid:  # of a workflow that answers the console
+        parent = self._context_of(input.headers)
+        if parent is None:  # of a workflow that answers the console
             return await super().execute_activity(input)
+        from opentelemetry import context, trace
+
         name, attributes = _described(activity.info())
-        with self._tracer.start_as_current_span(
-            name, attributes=attributes, record_exception=False, set_status_on_exception=False
-        ) as span:
+        span = self._tracer.start_span(name, parent, attributes=attributes)
+        token = context.attach(trace.set_span_in_context(span, parent))
+        try:
             if not span.is_recording():  # the sampler left the task out
                 return await super().execute_activity(input)
             recorder = tracing.Recorder(self._tracer, self._captures_content, span)
@@ -53,6 +63,9 @@ class _Spanned(ActivityInboundInterceptor):
             if self._captures_content and isinstance(result, StepReturn):
                 span.set_attributes(recorder.content(gen_ai__tool__call__result=canonical(result.result)))
             return result
+        finally:
+            context.detach(token)
+            span.end()
 
 
 def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
