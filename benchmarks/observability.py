@@ -1,4 +1,4 @@
-"""`python -m benchmarks.observability`: what traces add to the CPU of a worker per step, in pairs of runs."""
+"""`python -m benchmarks.observability`: what metrics and traces add to the CPU of a worker per step, in pairs."""
 
 import asyncio
 import math
@@ -24,6 +24,7 @@ from benchmarks.report import Machine, Report, Verdict
 from benchmarks.rounds import Replan
 from benchmarks.work import Work
 from runtime.client import connect
+from runtime.dev_server import free_port
 from runtime.process import leave
 
 PAIRS, TASKS, STEPS = 12, 5, 40
@@ -43,15 +44,21 @@ class Setup:
     """The most CPU a step that it may add, as a share of a step without it."""
     environment: Callable[[str], Mapping[str, str]] = lambda receiver: {}
     """The worker's variables, from the URL of the receiver."""
-    options: tuple[str, ...] = ()
-    """More options of `worker.py`."""
 
 
 def _traces(receiver: str) -> Mapping[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver, "OTEL_BSP_SCHEDULE_DELAY": f"{EXPORT_SECONDS * 1000:.0f}"}
 
 
-ARMS: Mapping[str, Setup] = {OFF: Setup("off", 0.0), "traces": Setup("traces", 0.10, _traces)}
+def _metrics(receiver: str) -> Mapping[str, str]:
+    return {"REPLAN_METRICS": str(free_port())}
+
+
+ARMS: Mapping[str, Setup] = {
+    OFF: Setup("off", 0.0),
+    "metrics": Setup("metrics", 0.03, _metrics),
+    "traces": Setup("traces", 0.10, _traces),
+}
 """The arms by the key in the JSON document; each is compared with the first one."""
 
 
@@ -120,7 +127,7 @@ def main(
     pairs: Annotated[int, typer.Option(min=1, help="How often each arm is compared.")] = PAIRS,
     address: Annotated[str | None, typer.Option(help="A server to use in place of one with our settings.")] = None,
 ) -> None:
-    """Measure what traces add to the CPU of a worker per step, and say whether the goal is met."""
+    """Measure what metrics and traces add to the CPU of a worker per step, and say whether the goals are met."""
     found = processes.finish(run(pairs, STEPS, address))
     where = f"{found.pairs} pairs of {TASKS} tasks of {found.steps} steps on {found.machine}"
     report.show(found.table(), [f"{where}; load {found.load_before:g} -> {found.load_after:g}"], found.goals)
@@ -188,7 +195,7 @@ async def _arms(folder: Path, address: str | None) -> AsyncIterator[Sequence[Rep
 
 async def _arm(stack: AsyncExitStack, name: str, setup: Setup, server: Server, folder: Path, receiver: str) -> Replan:
     queue = f"benchmark-{name}"
-    words = processes.replan_worker(queue, *setup.options)
+    words = processes.replan_worker(queue)
     environment = setup.environment(receiver)
     running = processes.worker(words, server.address, folder / name, folder / f"{name}.log", environment)
     process = await stack.enter_async_context(running)
