@@ -22,7 +22,7 @@ from workflows.header import made_by_reset
 from workflows.notifying import Notifications
 from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal, unasked
-from workflows.people import ENDED, Choice, RequestKind, Word
+from workflows.people import Choice, RequestKind, Word
 from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import describe_opening, last_answer, propose
@@ -355,7 +355,7 @@ class AgentWorkflow(Answers):
 
     def _log_end(self, outcome: Outcome) -> None:
         for request in outcome.requests:
-            if request.closed == ENDED:
+            if request.is_ended:
                 log_closed(request)
         repeated = [one for one in outcome.faults if one.decision in ("retry", "wait") and one.code not in UNCOUNTED]
         wasted = sum(not one.quadrant.is_transient for one in repeated)

@@ -118,7 +118,7 @@ class People:
             raise
         request.close(ENDED if self.abort else UNANSWERED)
         measures.record(measures.of_closed(request))
-        if request.closed != ENDED:
+        if not request.is_ended:
             log_closed(request)
         self._published()
         if request.answer and request.answer.choice is Choice.ABORT:

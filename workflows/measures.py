@@ -14,7 +14,7 @@ from workflows import routing
 from workflows.budget import Budget, Spent
 from workflows.faults import UNCOUNTED, Applied, Code, Fault, number_of
 from workflows.outcome import Outcome
-from workflows.people import ENDED, UNANSWERED, HumanRequest, RequestKind
+from workflows.people import UNANSWERED, HumanRequest, RequestKind
 from workflows.plan import Proposed, StepReturn
 from workflows.record import FaultRecord
 from workflows.task import TaskStatus
@@ -258,7 +258,7 @@ def of_opened(request: HumanRequest) -> Iterator[Sample]:
 def of_closed(request: HumanRequest) -> Iterator[Sample]:
     """The samples of a request that was closed; it has none if it was closed because its task ended."""
     choice = request.answer.choice if request.answer else request.closed
-    if choice and choice != ENDED:
+    if choice and not request.is_ended:
         yield Sample(ANSWERS, (request.kind, choice))
 
 

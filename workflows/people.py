@@ -227,6 +227,11 @@ class HumanRequest(BaseModel):
     def is_open(self) -> bool:
         return self.answer is None and not self.closed
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether its task ended before anybody answered."""
+        return self.closed == ENDED
+
     def close(self, why: str = "") -> None:
         """Note why the request got no answer, if it has none, and drop the arguments that were only to be shown."""
         self.closed = "" if self.answer else self.closed or why

@@ -49,8 +49,21 @@ def raising(make: Callable[[], BaseException]) -> Tool[..., Any]:
 @tool.read(timeout=30)
 async def waiting(args: Word) -> Word:
     """Wait until somebody stops it."""
+    CALLED.append(args.word)
     await asyncio.sleep(30)
     return args
+
+
+CALLED: list[str] = []
+"""The calls of `waiting`."""
+
+
+async def cancel_when_called(environment: ActivityEnvironment, details: ActivityCancellationDetails) -> None:
+    """Cancel the activity as soon as its tool runs; before, a connection to the store may be half open."""
+    CALLED.clear()
+    while not CALLED:
+        await asyncio.sleep(0.01)
+    environment.cancel(details)
 
 
 @tool.read(timeout=0.05)
@@ -393,15 +406,18 @@ async def test_a_cancelled_attempt_is_one_line(
 ) -> None:
     """A cancel is no fault; a worker's shutdown, or an operator's pause or reset, is one that time cures."""
     environment = ActivityEnvironment()
-    asyncio.get_running_loop().call_later(0.05, environment.cancel, details)
+    cancelling = asyncio.create_task(cancel_when_called(environment, details))
 
     assert [line["outcome"] for line in await lines_of(calls, waiting, environment=environment)] == outcomes
+    await cancelling
 
 
 async def test_a_cancel_comes_out_as_a_cancel(calls: Bench) -> None:
     """Temporal has to see it as one."""
     environment = ActivityEnvironment()
-    asyncio.get_running_loop().call_later(0.05, environment.cancel)
+    asked = ActivityCancellationDetails(cancel_requested=True)
+    cancelling = asyncio.create_task(cancel_when_called(environment, asked))
 
     with pytest.raises(asyncio.CancelledError):
         await calls.call(waiting, environment=environment)
+    await cancelling
