@@ -205,6 +205,7 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
         disable_xml_declaration=True,
         show_x_guides=False,
         max_scale=6,
+        order_min=0,  # no steps below 1, which would show as the same number
         value_formatter=lambda value: f"{value:,.0f}",
         **more,
     )

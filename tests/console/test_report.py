@@ -115,6 +115,17 @@ def test_the_page_has_colours_for_light_and_dark(page: str) -> None:
     assert "prefers-color-scheme: dark" in page and "var(--good)" in colours
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_the_scale_of_a_chart_names_each_number_once(rows: list[TaskRow], most: int) -> None:
+    """Also where the numbers are small."""
+    counted = (("replan_replans", ("conflict", "1"), most),)
+    page = report_page.page(report_on([rows[0].model_copy(update={"counters": counted})]))
+    chart = page.partition("<h2>New plans by code of the fault</h2>")[2].partition("</svg>")[0]
+    scale = [label for label in re.findall(r"<text[^>]*>([^<]+)</text>", chart) if label.isdecimal()]
+
+    assert scale == [f"{number}" for number in range(most + 1)]
+
+
 def test_an_empty_report_has_a_page() -> None:
     """Nothing ran: no chart, no table."""
     page = report_page.page(report_on([]))
