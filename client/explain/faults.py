@@ -151,9 +151,17 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
         case "ask" if _checks_edit(story, call):
             return "A person had given these arguments, so a person is asked again"
         case "escalate" | "ask":
-            return words.why_escalated(failing, is_own=call.is_own)
+            return words.why_escalated(failing, losses=_losses(story, call), is_own=call.is_own)
         case _:
             return "What follows is not decided yet"
+
+
+def _losses(story: Story, call: Call) -> int:
+    """How many workers died or froze during this call and the same calls before it; 0 if this one ended otherwise."""
+    same = [one for one in story.history.calls if (one.id, one.kind) == (call.id, call.kind)]
+    lost = [bool(one.failing and one.failing.fault and one.failing.fault.uncounted) for one in same]
+    place = same.index(call)
+    return sum(lost[: place + 1]) if lost[place] else 0
 
 
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:

@@ -168,12 +168,16 @@ def observed(failing: AttemptFailure) -> str:
     return "" if seen is None else f" Observed: {stop(value(seen))}"
 
 
-def why_escalated(failing: AttemptFailure, *, is_own: bool = False) -> str:
-    """Why a person has to act after this failure; `is_own` means that an activity of Replan, as planning, failed."""
+def why_escalated(failing: AttemptFailure, *, losses: int = 0, is_own: bool = False) -> str:
+    """Why a person has to act after this failure.
+
+    `losses` is how many workers died or froze during the call; `is_own` means that an activity of Replan, as planning,
+    failed.
+    """
     # The first reason that applies: what is known of the effect weighs more than the kind of the fault.
     if failing.fault and failing.fault.applied is Applied.APPLIED:
         return "The call was applied, but its result is wrong: a new plan would apply it again"
-    if failing.fault and failing.fault.uncounted:
+    if losses > routing.MAX_LOSSES:
         return f"More than {routing.MAX_LOSSES} workers died or froze during the call: the call may be the cause"
     if failing.fault and failing.fault.applied is Applied.UNKNOWN:
         return "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType, RetryState, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 
 from client.explain import explanation
@@ -72,6 +72,30 @@ async def test_lost_attempts_are_no_waiting() -> None:
     cost = (await told(killed(TimeoutType.TIMEOUT_TYPE_HEARTBEAT))).cost
 
     assert (cost.waited, round(cost.lost)) == (0.0, 20)
+
+
+async def test_a_lost_call_with_an_unknown_outcome_is_not_blamed_for_its_worker() -> None:
+    """One worker died: that says nothing of the call, whose effect may have been applied."""
+    events = histories.events("escalated")
+    for event in events:
+        for payloads in event.marker_recorded_event_attributes.details.values():
+            for payload in payloads.payloads:
+                payload.data = payload.data.replace(
+                    b'"kind":"broken","effect":"read"', b'"kind":"broken","effect":"unkeyed"'
+                )
+        if event_type(event) == "ACTIVITY_TASK_FAILED":
+            failed = event.activity_task_failed_event_attributes
+            lost = event.activity_task_timed_out_event_attributes
+            lost.scheduled_event_id, lost.started_event_id = failed.scheduled_event_id, failed.started_event_id
+            lost.retry_state = RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE
+            lost.failure.timeout_failure_info.timeout_type = TimeoutType.TIMEOUT_TYPE_HEARTBEAT
+            event.event_type = EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT
+    [item] = (await told(events)).items
+
+    assert item.why is not None
+    assert item.why.text == (
+        "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan."
+    )
 
 
 def later(events: Sequence[HistoryEvent], first: int, minutes: float) -> list[HistoryEvent]:
