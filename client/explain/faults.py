@@ -59,6 +59,7 @@ def call_item(
     after = call.ended or call.scheduled
     then, cost = what_followed(story, call.id, call, after, decision)
     found = reconciliation_of(story, call, record)
+    failed = failing.fault.taken if failing.fault else call.attempt
     why = (
         words.why_doubted(failing, is_over=found.verdict is not None)
         if found
@@ -70,7 +71,7 @@ def call_item(
         why=Sentence(text=why + "."),
         decision=decision,
         then=(*reconciliation_sentences(found, decision), *then) if found else then,
-        cost=cost_of_attempts(call, max(1, call.attempt)) + cost + (_cost_of(found) if found else Cost()),
+        cost=cost_of_attempts(call, failed) + cost + (_cost_of(found) if found else Cost()),
     )
 
 
@@ -201,8 +202,6 @@ def retry_waits(call: Call) -> list[float]:
 
 
 def cost_of_attempts(call: Call, failed: int) -> Cost:
-    if call.failing and call.failing.code is Code.NEEDS_APPROVAL:
-        return Cost()
     lost = _lost_before(call) + _lost_last(call)  # seconds of attempts that ended without a response
     return Cost(failed_attempts=failed, waited=sum(retry_waits(call)), lost=lost)
 

@@ -61,7 +61,7 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
     yield from _course(explained)
     yield from (("Now  ", one) for one in explained.now)
     yield from _closing(explained)
-    has_faults = any(item.steps and item.cost.failed_attempts for item in explained.items)
+    has_faults = any(item.steps and (item.cost.failed_attempts or item.cost.lost) for item in explained.items)
     receipt = waste.sentences(explained.receipt, has_faults=has_faults)
     yield from (("", one) for one in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
     yield from (("To do  ", one) for one in explained.todo)

@@ -90,12 +90,30 @@ async def test_a_lost_call_with_an_unknown_outcome_is_not_blamed_for_its_worker(
             lost.retry_state = RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE
             lost.failure.timeout_failure_info.timeout_type = TimeoutType.TIMEOUT_TYPE_HEARTBEAT
             event.event_type = EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT
-    [item] = (await told(events)).items
+    explained = await told(events)
+    [item] = explained.items
 
     assert item.why is not None
     assert item.why.text == (
         "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan."
     )
+    assert item.cost.failed_attempts == 0 and item.cost.lost > 0
+    assert "Retries of tools: 0; wasted attempts: 0." in lines(explained)
+
+
+async def test_a_call_that_was_not_made_is_no_failed_attempt() -> None:
+    """So the failed attempts of a task are among its tool calls."""
+    events = histories.events("escalated")
+    for event in events:
+        if event_type(event) == "ACTIVITY_TASK_FAILED":
+            failed = event.activity_task_failed_event_attributes.failure.application_failure_info
+            failed.type = "transient_infrastructural"
+            for payload in failed.details.payloads:
+                payload.data = payload.data.replace(b'"code":"bug"', b'"code":"circuit_open"')
+    [item] = (await told(events)).items
+
+    assert item.what.text.startswith("a (broken) failed (circuit_open)")
+    assert item.cost.failed_attempts == 0
 
 
 def later(events: Sequence[HistoryEvent], first: int, minutes: float) -> list[HistoryEvent]:
