@@ -103,7 +103,7 @@ def _follows(story: Story, asked: Asked) -> Sentence | None:
         calls = calls[1:]  # the first only checked the arguments
     call = calls[0] if calls else None
     if choice is Choice.PROVIDE:
-        text = "The tool was not called: the result that the person gave was taken."
+        text = "Instead of another call, the result that the person gave was taken."
         return Sentence(text=text, events=_events(call))
     which = "The same call" if choice is Choice.RETRY else "This call"
     which += " with these arguments" if choice is Choice.EDIT else ""
