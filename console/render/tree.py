@@ -51,8 +51,8 @@ FOUND = {
 }
 """Like FOLLOWS, for a call with an unknown outcome, after Replan found out whether it was applied."""
 TO_A_PERSON = {
-    Applied.APPLIED: "it was applied, so it is not repeated -> a person",
-    Applied.UNKNOWN: "nobody knows whether it was applied -> a person, no second call",
+    Applied.APPLIED: "it was applied, so it is not repeated",
+    Applied.UNKNOWN: "nobody knows whether it was applied",
 }
 """By what is known of the effect, why a person has to act."""
 WIDTH = 80
@@ -362,7 +362,7 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     if answered := _answered(outcome, fault):
         return answered
     if fault.decision in ("escalate", "ask") and fault.applied in TO_A_PERSON:
-        return TO_A_PERSON[fault.applied]
+        return f"{_why_asked(fault)} -> a person"
     known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
         return known["end"]
@@ -383,8 +383,9 @@ def _answered(outcome: Outcome, fault: FaultRecord) -> str:
 
 
 def _why_asked(fault: FaultRecord) -> str:
-    is_approval = fault.code is Code.NEEDS_APPROVAL
-    return "not called yet" if is_approval else "neither a retry nor a new plan can help"
+    if fault.code is Code.NEEDS_APPROVAL:
+        return "not called yet"
+    return TO_A_PERSON.get(fault.applied, "neither a retry nor a new plan can help")
 
 
 def _state(step: OutcomeStep, attempt: Attempt | None) -> str:

@@ -9,9 +9,10 @@ from client.follow import Snapshot
 from console.options import Common
 from console.render import tree
 from console.render.views import LinesView
-from tests.console.outcomes import fault, outcome, step
+from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.faults import DEFERRED, Applied, Code
 from workflows.outcome import Outcome
+from workflows.people import HumanRequest
 from workflows.record import FaultRecord, StepStatus, UndoRecord
 
 DECISIONS = {*get_args(FaultRecord.model_fields["decision"].annotation)} - {"retry"}
@@ -82,6 +83,18 @@ def test_what_was_found_out_stands_below_the_step(given: dict[str, Any], expecte
     told = tree.step_lines(whole, failed)
 
     assert told[-1].strip().startswith(expected)
+
+
+def test_why_a_person_was_asked_stands_beside_the_answer() -> None:
+    """As it stood there before the answer."""
+    met = fault(Code.WORKER_LOST, "ask", effect=Applied.UNKNOWN)
+    asked: dict[str, Any] = {"id": "r1", "kind": "fault", "step": "book", "code": "worker_lost", "reason": "Lost."}
+    asked |= {"since": BEGAN, "until": BEGAN, "choices": ("provide",)}
+    answer = {"choice": "provide", "by": "ann", "at": BEGAN}
+    request = HumanRequest.model_validate({**asked, "answer": answer})
+    told = tree.step_lines(outcome(faults=(met,), requests=(request,), steps=(step(),)), step())
+
+    assert told[-1].strip() == "nobody knows whether it was applied -> ann answered provide"
 
 
 def test_attempts_that_left_no_word_are_counted_where_the_call_was_found() -> None:
