@@ -190,5 +190,7 @@ def printed(report: Report, width: int) -> str:
             table.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
         for row in one.rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
+        if console.measure(table, options=console.options.update(width=10 * width)).maximum > width - 2:
+            table.padding = (0, 1, 0, 0)  # rather than folding words
         console.print(Padding(table, (0, 0, 0, 2)))
     return "\n".join(line.rstrip() for line in to.getvalue().splitlines())

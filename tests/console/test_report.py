@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from client.problem import Problem
-from client.report.report import Report, report_on
-from client.report.row import OpenRequest, TaskRow, row_of
+from client.report.report import FaultCount, Report, report_on
+from client.report.row import OpenRequest, Recovery, TaskRow, row_of
 from console.commands.report import read_since
 from console.exits import Exit
 from console.render import report_page
@@ -53,6 +53,18 @@ def test_the_tables_fit_a_terminal(report: Report, width: int) -> None:
     assert max(map(len, lines)) <= width
     assert "\x1b" not in "".join(lines)
     assert "Faults, and what followed" in lines and "Wasted attempts: 0." in lines
+
+
+def test_codes_are_whole_in_a_terminal_of_80_columns(report: Report) -> None:
+    """Also where a fault was followed by everything that can follow."""
+    codes = ("circuit_open", "server_error", "unauthorized", "rate_limited")
+    everything = dict.fromkeys(Recovery, 10)
+    faults = [
+        FaultCount(quadrant="transient_infrastructural", code=one, faults=70, followed=everything) for one in codes
+    ]
+    lines = printed(report.model_copy(update={"faults": tuple(faults)}), 80).splitlines()
+
+    assert all(any(line.startswith(f"    {code} ") for line in lines) for code in codes)
 
 
 class Tags(HTMLParser):
