@@ -55,13 +55,11 @@ async def report_command(
         write_file(report_page.page(found), html, force=True)
     if common.json:
         print(document.of_anything({**found.model_dump(mode="json"), "html": html}))
-    elif not found.tasks:
-        print(_nothing(within, query))
     else:
         width = terminal_size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH
-        print(printed(found, width))
+        print(printed(found, width) if found.tasks else _nothing(within, query))
         if html is not None:
-            print(printable(f"\nWith charts: {html}"))
+            print(f"\nWith charts: {printable(html)}")
     return Exit.COMPLETED
 
 

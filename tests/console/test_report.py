@@ -169,6 +169,7 @@ def test_a_bad_query_and_an_empty_list_are_sentences(server: DevServer, tmp_path
 
     assert (bad.returncode, json.loads(bad.stdout)["error"]["code"]) == (Exit.BAD_USAGE, "bad_query")
     assert empty.stdout.startswith("No task that the query finds ran in this time: `--since all`")
+    assert empty.stdout.endswith(f"\nWith charts: {tmp_path / 'a.html'}\n")
     assert empty.returncode == 0 and (tmp_path / "a.html").read_text().startswith("<!doctype html>")
 
 
