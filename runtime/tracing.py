@@ -61,7 +61,7 @@ def check(environment: Mapping[str, str]) -> None:
     """Do nothing if traces can be exported, or if the environment does not ask for them.
 
     Raises:
-        CannotTrace: a package is missing, or the environment asks for another protocol.
+        CannotTrace: a package is missing, or the environment asks for another protocol or names no URL.
     """
     if not is_on(environment):
         return
@@ -73,6 +73,9 @@ def check(environment: Mapping[str, str]) -> None:
     if environment.get(name, PROTOCOL) != PROTOCOL:
         remedy = f"set {name}={PROTOCOL}, and {asking} to that port of the receiver, which is mostly 4318"
         raise CannotTrace(f"{name} is {environment[name]!r}, and Replan exports by {PROTOCOL} only", remedy)
+    if not environment[asking].strip().startswith(("http://", "https://")):
+        remedy = "write it as in http://localhost:4318"
+        raise CannotTrace(f"{asking} is {environment[asking]!r}, which is no URL", remedy)
 
 
 def _has(module: str) -> bool:

@@ -299,5 +299,16 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("address", ["localhost:4318", "nonsense"])
+def test_an_address_that_is_no_url_is_refused(tmp_path: Path, address: str) -> None:
+    """Before the first spans are lost."""
+    refused = _checked(Path(sys.executable), tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": address})
+
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"OTEL_EXPORTER_OTLP_ENDPOINT is {address!r}, which is no URL: write it as in http://localhost:4318.\n"
+    )
+
+
 def _checked(python: Path, folder: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return Processes("", folder, dict(variables)).run([str(python), str(ROOT / "worker.py"), "--check"])
