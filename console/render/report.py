@@ -50,10 +50,11 @@ RECOVERIES = {
 
 def heading(report: Report) -> list[str]:
     """What the report is about, in sentences."""
-    since = f" that ran since {moment(report.since)}" if report.since else ""
-    found = " and match the query" if report.query and report.since else " that match the query" if report.query else ""
+    conditions = ["matched the query"] if report.query else []
+    conditions += [f"ran since {moment(report.since)}"] if report.since else []
+    that = f" that {' and '.join(conditions)}" if conditions else ""
     running = f", {report.running} of them still running" if report.running else ""
-    said = [f"{count(report.tasks, 'task')}{since}{found}{running}."]
+    said = [f"{count(report.tasks, 'task')}{that}{running}."]
     if report.more:
         said.append(f"{report.more} more were left out: the {report.tasks} that ended last are counted (--limit).")
     if report.in_part:

@@ -67,6 +67,15 @@ def test_codes_are_whole_in_a_terminal_of_80_columns(report: Report) -> None:
     assert all(any(line.startswith(f"    {code} ") for line in lines) for code in codes)
 
 
+@pytest.mark.parametrize(("tasks", "said"), [(1, "1 task that"), (2, "2 tasks that")])
+def test_the_heading_says_which_tasks_are_counted(report: Report, tasks: int, said: str) -> None:
+    """In one sentence, for one and for several."""
+    asked = {"tasks": tasks, "running": 0, "query": "a = 1", "since": datetime(2026, 11, 22, tzinfo=UTC)}
+    line, *_ = printed(report.model_copy(update=asked), 80).splitlines()
+
+    assert line == f"{said} matched the query and ran since 2026-11-22 00:00:00Z."
+
+
 class Tags(HTMLParser):
     """Collects the tags and the addresses of a page."""
 
