@@ -29,14 +29,16 @@ ELSEWHERE = {
     r"temporal workflow reset": "no command, but one that is warned of",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
-    r"python starter\.py answer book-a-slot retry": "its task has no fault that a person repairs",
-    r"python starter\.py resolve charge/unauthorized.*": "tests/crash/test_incidents.py resolves one",
+    r"python starter\.py answer (book-a-slot retry|ID provide .*)": "its task has no fault that a person repairs",
+    r"python starter\.py resolve (charge/unauthorized.*|CAUSE)": "tests/crash/test_incidents.py resolves one",
 }
 """Command lines that are not run here, and why."""
 TOLD = {
     ".venv/bin/python": "python",
     "localhost:7233": "{address}",
     "cancel book-a-slot": "cancel going-on",
+    "cancel ID": "cancel going-on",
+    "--reset TOOL": "--reset get_price",
     "extend book-a-slot": "extend asks",
     ".replan/": "{folder}/state/",
     "postgresql+psycopg://replan@localhost/replan": "sqlite+aiosqlite:///{folder}/theirs.db",
