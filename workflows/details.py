@@ -172,8 +172,8 @@ def _planning(progress: Progress) -> list[str]:
 def _step_line(progress: Progress, record: StepRecord) -> str:
     fault = next((fault for fault in reversed(progress.faults) if fault.step_id == record.step.id), None)
     shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}** {escape(record.kind)}"]
-    if record.step.label:
-        shown.append(escape(shorten(record.step.label, 60)))
+    if record.label:
+        shown.append(escape(shorten(record.label, 60)))
     if record.status is StepStatus.COMPLETED:
         shown.append("→ " + escape(shorten(_text(record.result), 60)))
     if record.status is StepStatus.FAILED and fault is not None:

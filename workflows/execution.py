@@ -376,7 +376,7 @@ class Execution:
             self._spec(record),
             record.args,
             id=step.id,
-            title=f"{whose}: {step.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
+            title=f"{whose}: {record.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
             header=self._header(record).model_copy(update=told),
             used=record.used,
             repeated=repeated,

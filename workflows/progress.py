@@ -279,7 +279,7 @@ class Progress(BaseModel):
     def _step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
         in_history = record.step.id in self._in_history and not record.left_out
         values: dict[str, Any] = {
-            "title": record.step.label,
+            "title": record.label,
             "args": record.shown_args,
             "needs": tuple(sorted(record.step.dependencies)),
             "result": record.result,

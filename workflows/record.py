@@ -101,6 +101,11 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
         return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
 
     @property
+    def label(self) -> str:
+        """What the step does, in a few words; with the arguments that a person changed, not those that were planned."""
+        return self.step.model_copy(update={"args": self.shown_args}).label if self.edited else self.step.label
+
+    @property
     def is_fallback(self) -> bool:
         return self.kind != self.step.kind
 

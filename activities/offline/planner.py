@@ -92,11 +92,11 @@ def _answer(situation: Situation) -> Answer | GiveUp:
 def _sentence(record: StepRecord, today: date) -> str:
     phrase = PHRASES.get(record.kind)
     if record.left_out:
-        return f"{record.step.label or record.step.id}: {record.left_out} bytes, too much to be told here"
+        return f"{record.label or record.step.id}: {record.left_out} bytes, too much to be told here"
     if phrase is not None:
         with suppress(ValidationError):  # a user's kind of the same name may have another result
             return phrase(record.result, today)
-    label = record.step.title or (record.step.id if any(references(record.step.args)) else record.step.label)
+    label = record.step.title or (record.step.id if any(references(record.step.args)) else record.label)
     return f"{label or record.step.id}: {_brief(record.result)}"
 
 

@@ -129,6 +129,7 @@ async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     assert [one.task_id async for one in replayed(saved([file]))] == ["test-50ac77607112"]
 
 
+@pytest.mark.full
 async def test_no_history_is_kept_in_memory() -> None:
     """Ten thousand of them take no more than two."""
     seen = list[weakref.ref[WorkflowHistory]]()

@@ -155,6 +155,7 @@ async def test_undo_covers_the_runs_that_a_reset_left_behind(desk: Bookings, cli
     assert set(desk.effects(task).values()) == {"undone"}
 
 
+@pytest.mark.full
 async def test_what_a_deleted_history_hides_is_said(desk: Bookings, client: Client) -> None:
     """The ledger still has the booking, so it is undone; that all is undone is not claimed."""
     task = desk.book()

@@ -241,6 +241,7 @@ async def test_an_edited_call_is_made_as_it_was_edited(stage: Stage) -> None:
         {"item": "desk", "amount": 700},
         2,  # of which one was refused because of its arguments
     )
+    assert ended.steps[1].title == "desk, 700"
 
 
 async def test_an_approval_needs_the_code_of_what_was_seen(stage: Stage) -> None:
