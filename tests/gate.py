@@ -1,5 +1,6 @@
 """How the tests are run: those of the quick tier and of the full one, in how many processes, and in which order."""
 
+import gc
 import os
 import signal
 import time
@@ -82,6 +83,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if is_twin:
             item.add_marker(pytest.mark.full)
     items.sort(key=lambda item: rank(item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what exists now out of the collector's rounds: all tests, and the modules of Replan and its libraries."""
+    # A full round takes a second of a busy machine, in whatever thread it begins: in that of a workflow, the SDK takes
+    # it for a deadlock.
+    gc.collect()
+    gc.freeze()
 
 
 def rank(path: Path) -> int:

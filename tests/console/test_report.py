@@ -174,7 +174,7 @@ def test_a_bad_query_and_an_empty_list_are_sentences(server: DevServer, tmp_path
     """The one is a mistake, the other none; JSON is a document in both cases."""
     processes = Processes(server.address, tmp_path)
     bad = processes.starter("report", "--query", "Nonsense = 1", "--json")
-    empty = processes.starter("report", "--query", "TaskQueue = 'nobody'", "--html", str(tmp_path / "a.html"))
+    empty = processes.starter("report", "--query", "TaskQueue = 'never-served'", "--html", str(tmp_path / "a.html"))
 
     assert (bad.returncode, json.loads(bad.stdout)["error"]["code"]) == (Exit.BAD_USAGE, "bad_query")
     assert empty.stdout.startswith("No task that the query finds ran in this time: `--since all`")
