@@ -210,6 +210,7 @@ def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payme
     assert (charge["amount"], charge["key"].endswith("/call")) == (step["result"]["amount"], True)
 
 
+@pytest.mark.full
 def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Payments]) -> None:
     """Four answers that say nothing, and no charge under the key when `settle` is over: now it is known."""
     processes, service = paying

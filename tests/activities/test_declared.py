@@ -391,13 +391,13 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
     ("name", "said"),
     [
         ("httpx2.ReadTimeout", "becomes  timeout (transient, infrastructural)"),
-        ("FileNotFoundError", "proves   this attempt had no effect"),
-        ("httpx2.HTTPStatusError", "becomes  one of these, by its HTTP status"),
+        pytest.param("FileNotFoundError", "proves   this attempt had no effect", marks=pytest.mark.full),
+        pytest.param("httpx2.HTTPStatusError", "becomes  one of these, by its HTTP status", marks=pytest.mark.full),
         ("KeyError", "so it is a bug: no retry and no new plan: a person"),
-        ("replan.Refused", "says itself what it is"),
-        ("ExceptionGroup", "as bad as the worst of its members"),
-        ("asyncio.CancelledError", "cancels a call: it is no fault"),
-        ("SystemExit", "so it is a bug"),
+        pytest.param("replan.Refused", "says itself what it is", marks=pytest.mark.full),
+        pytest.param("ExceptionGroup", "as bad as the worst of its members", marks=pytest.mark.full),
+        pytest.param("asyncio.CancelledError", "cancels a call: it is no fault", marks=pytest.mark.full),
+        pytest.param("SystemExit", "so it is a bug", marks=pytest.mark.full),
     ],
 )
 def test_classify_says_what_follows(tmp_path: Path, name: str, said: str) -> None:

@@ -124,6 +124,7 @@ def test_any_text_is_summarised_with_its_own_words(text: str) -> None:
     assert all(word.encode(errors="replace") in text.encode(errors="replace") for word in words)
 
 
+@pytest.mark.full
 def test_it_is_the_same_everywhere() -> None:
     """Another process, another hash seed, no network, no home: the same summary."""
     command = [sys.executable, "-W", "error", "-c", ALONE, str(ROOT / "examples" / "documents" / "refund-policy.md")]

@@ -609,6 +609,7 @@ asyncio.run(twice(Word(word="four")))
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.full
 def test_mypy_sees_a_wrong_model(tmp_path: Path) -> None:
     """The decorators keep the function's types: a call with another model is one error, one with its own is none."""
     file = tmp_path / "typed.py"

@@ -94,6 +94,7 @@ def test_the_capacity_is_that_of_the_worker(well: Processes) -> None:
     assert "workers" not in checks
 
 
+@pytest.mark.full
 def test_two_workers_with_different_tools_are_noticed(well: Processes) -> None:
     """A step that one of them cannot run waits for the other one: the kinds are named."""
     tools = ("--tools", str(well.folder / "tools.py"))

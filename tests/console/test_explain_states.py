@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from client.explain import explanation
@@ -132,6 +133,7 @@ async def test_a_cancel_before_anything_began_is_told(client: Client) -> None:
     assert "The task was asked to stop." in [one.text for one in explained.now]
 
 
+@pytest.mark.full
 async def test_a_crash_is_told_as_a_lost_worker(server: DevServer, client: Client, tmp_path: Path) -> None:
     """A killed worker leaves no fault behind: the server's own record of the attempt says what happened, and that it is
     made again without being counted."""

@@ -425,6 +425,7 @@ async def test_another_size_is_drawn_anew(asking: Asking, follow: Follow) -> Non
     assert code == 0
 
 
+@pytest.mark.full
 async def test_without_a_worker_it_says_so(client: Client, tmp_path: Path, follow: Follow) -> None:
     """The answer is not lost in silence; the worker that starts next takes it."""
     queue = f"queue-{uuid.uuid4().hex[:8]}"

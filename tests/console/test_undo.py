@@ -97,6 +97,7 @@ def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: R
     assert "ponder  ponder (unkeyed)  outcome unknown" in listed.stdout
 
 
+@pytest.mark.full
 def test_a_worker_may_be_killed_in_the_middle(desk: Rollbacks) -> None:
     """Each effect is undone once all the same, and `undo` a second time follows the rollback that runs already."""
     with desk.one():

@@ -367,6 +367,7 @@ class Away(PayloadCodec):
         raise ApplicationError(fault.reason, fault, type=fault.quadrant.value)
 
 
+@pytest.mark.full
 async def test_a_payload_that_cannot_be_read_is_waited_for(deploys: Deploys, client: Client) -> None:
     """A store that is away needs no other code: the task goes on when it is back, and that is what is said."""
     config = client.config()
@@ -382,6 +383,7 @@ async def test_a_payload_that_cannot_be_read_is_waited_for(deploys: Deploys, cli
     assert result.status is TaskStatus.COMPLETED
 
 
+@pytest.mark.full
 async def test_a_document_is_not_waited_for_for_ever(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
     """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing."""
     handle = await deploys.begin()
@@ -400,6 +402,7 @@ def _starter(server: DevServer, folder: Path) -> Callable[..., subprocess.Comple
     return Processes(server.address, folder).starter
 
 
+@pytest.mark.full
 async def test_events_name_it_before_they_end(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
     """With --jsonl: an event with the cause, then the error."""
     handle = await deploys.begin()
@@ -437,6 +440,7 @@ async def test_at_a_terminal_it_is_said_and_followed_on(deploys: Deploys, server
     assert "its workflow task fails" not in " ".join(window.shown.text)
 
 
+@pytest.mark.full
 async def test_doctor_counts_such_tasks(deploys: Deploys, broken: Handle, server: DevServer, tmp_path: Path) -> None:
     """A failed check with how many of how many, which and why, and the way out."""
     async with asyncio.timeout(PATIENCE):

@@ -37,6 +37,7 @@ async def test_a_worker_that_is_killed_meanwhile_is_followed_by_another(server: 
     assert "of-the-team" not in (tmp_path / "worker.log").read_text()
 
 
+@pytest.mark.full
 async def test_a_worker_that_stops_takes_its_command_with_it(server: DevServer, tmp_path: Path) -> None:
     """And the children of the command."""
     (file := tmp_path / "sleeps.py").write_text(SLEEPS.format(folder=str(tmp_path)))

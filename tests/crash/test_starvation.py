@@ -145,6 +145,7 @@ async def test_a_call_that_blocks_beyond_its_timeout_is_a_timeout(place: Place) 
 
 @pytest.mark.parametrize("kind", ["ignore_cancel", pytest.param("block", marks=pytest.mark.full)])
 @pytest.mark.timeout(120)
+@pytest.mark.full
 async def test_a_worker_ends_although_a_tool_does_not(place: Place, kind: str) -> None:
     """After the time for running calls, in one line that names the call; a blocked event loop hears no cancel."""
     with place.serving() as worker:

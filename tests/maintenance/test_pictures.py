@@ -111,6 +111,7 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
     assert 'pip install --editable ".[pictures]"' in done.stderr
 
 
+@pytest.mark.full
 def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
     """A real run of the demo's task is drawn; then one sentence, exit code 2."""
     done = make_pictures(str(tmp_path), REPLAN_BROWSER="/no/such")

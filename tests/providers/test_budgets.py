@@ -206,6 +206,7 @@ cache_write = 2.5
 """
 
 
+@pytest.mark.full
 async def test_one_settings_file_holds_the_budget_and_the_price(server: DevServer, tmp_path: Path) -> None:
     """The worker knows what its own server's model costs, the task what it may cost; its last line says what it did.
 

@@ -72,6 +72,7 @@ def summarised(one: Acting) -> list[tuple[ReceivedRequest, ReceivedRequest]]:
     return [(asked[at - 1], asked[at + 1]) for at, heard in enumerate(asked) if not heard.tools]
 
 
+@pytest.mark.full
 async def test_a_summary_is_a_step_that_people_see(client: Client, tmp_path: Path, provider: str) -> None:
     """An activity of its own, and in the outcome; its tokens are counted."""
     async with acting(client, tmp_path, provider, visitor, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
@@ -86,6 +87,7 @@ async def test_a_summary_is_a_step_that_people_see(client: Client, tmp_path: Pat
 
 
 @pytest.mark.parametrize("whose", ["anthropic", "responses"])
+@pytest.mark.full
 async def test_thoughts_end_with_a_summary(client: Client, tmp_path: Path, whose: str) -> None:
     """Those of the turns before it are left out, those after it come back."""
 
@@ -112,6 +114,7 @@ async def test_one_result_that_no_summary_makes_shorter_is_a_person_s(
     assert len(one.api.bodies) < 10
 
 
+@pytest.mark.full
 async def test_a_summary_that_fails_for_a_moment_is_asked_for_again(
     client: Client, tmp_path: Path, provider: str
 ) -> None:

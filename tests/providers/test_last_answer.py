@@ -59,7 +59,7 @@ LIMITS: list[dict[str, Any]] = [{"tokens": number} for number in range(12_000, 9
 LIMITS += [{"usd": number / 100} for number in range(6, 40, 6)]
 
 
-@pytest.mark.parametrize("model", [wordy, unlucky])
+@pytest.mark.parametrize("model", [wordy, pytest.param(unlucky, marks=pytest.mark.full)])
 async def test_the_last_answer_always_fits(client: Client, tmp_path: Path, provider: str, model: Any) -> None:
     """Whatever the limit, long replies and long results before it leave room for it, and no limit is passed."""
     wrong = list[tuple[Any, ...]]()

@@ -30,6 +30,7 @@ async def early(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clien
         yield await connect(address=server.address, plain=True)
 
 
+@pytest.mark.full
 async def test_a_new_run_goes_on_in_the_conversation(early: Client, tmp_path: Path, provider: str) -> None:
     """With its summaries, and no turn is asked for twice; nor after a reset of the newest run."""
     async with acting(early, tmp_path, provider, visitor, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
@@ -44,6 +45,7 @@ async def test_a_new_run_goes_on_in_the_conversation(early: Client, tmp_path: Pa
 
 
 @pytest.mark.parametrize("before", ["compact", "after"])
+@pytest.mark.full
 async def test_a_reset_to_a_summary_asks_for_nothing(
     client: Client, tmp_path: Path, provider: str, before: str
 ) -> None:

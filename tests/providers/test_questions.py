@@ -129,6 +129,7 @@ async def test_what_the_user_says_in_other_words_is_no_data(client: Client, tmp_
     [("anthropic", "plan"), ("openai", "react"), pytest.param("responses", "plan", marks=pytest.mark.full)],
 )
 @pytest.mark.timeout(180)
+@pytest.mark.full
 async def test_a_reply_survives_the_worker_that_asked(
     client: Client, server: DevServer, tmp_path: Path, provider: str, strategy: str
 ) -> None:

@@ -72,6 +72,7 @@ async def test_a_plan_that_is_another_one_after_a_reset_repeats_no_call(
     assert (await lines(tmp_path), [fault.code for fault in second.faults]) == (2, ["conflict"])
 
 
+@pytest.mark.full
 async def test_a_model_is_told_what_a_reset_keeps(client: Client, tmp_path: Path, provider: str) -> None:
     """Once, in a turn of a new branch, with ids, arguments and results; it makes the call no second time."""
 

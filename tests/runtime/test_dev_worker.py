@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.processes import Processes
 
@@ -25,6 +27,7 @@ def server_of(commands: Processes) -> int:
     return next(int(line.split()[0]) for line in listing.stdout.splitlines() if database in line)
 
 
+@pytest.mark.full
 def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
     """Without an address each works with the server of its own state folder, and so do its commands."""
     one, other = checkout(tmp_path / "one"), checkout(tmp_path / "other")
@@ -36,6 +39,7 @@ def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
     assert (ended.returncode, shown.returncode, elsewhere.returncode) == (0, 0, 2), elsewhere.stdout
 
 
+@pytest.mark.full
 def test_a_second_worker_of_a_state_folder_joins_its_server(tmp_path: Path) -> None:
     """Two servers would write over each other, so the second worker uses the first one's."""
     first, here = checkout(tmp_path, f"localhost:{free_port()}"), checkout(tmp_path)

@@ -209,6 +209,7 @@ async def test_the_deadline_is_that_of_the_whole_task(early: Client, tmp_path: P
     assert 3 <= done.spent.seconds < 10
 
 
+@pytest.mark.full
 async def test_a_follower_does_not_notice(early: Client, tmp_path: Path) -> None:
     """The result comes from the last run, and the query shows the steps of all of them."""
 
@@ -230,6 +231,7 @@ async def test_a_follower_does_not_notice(early: Client, tmp_path: Path) -> None
     assert (done.status, len(done.steps)) == (TaskStatus.COMPLETED, 9)
 
 
+@pytest.mark.full
 async def test_a_cancelled_task_in_a_later_run_keeps_what_earlier_ones_did(early: Client, tmp_path: Path) -> None:
     """The outcome in the memo holds the steps of all runs."""
 

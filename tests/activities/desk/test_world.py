@@ -146,6 +146,7 @@ def script(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_script_says_what_it_made_and_makes_it_once(store_url: str) -> None:
     """Also a store that no worker serves can be given a world."""
     first, again = (script("--store", store_url, "--rows", "600") for _ in range(2))
