@@ -87,10 +87,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave what exists now out of the collector's rounds: all tests, and the modules of Replan and its libraries."""
-    # A full round takes a second of a busy machine, in whatever thread it begins: in that of a workflow, the SDK takes
-    # it for a deadlock.
+    # A full round takes a second or two of a busy machine, in whatever thread it begins: in that of a workflow, the SDK
+    # takes it for a deadlock.
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave out what the tests of a module have loaded, too."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect(1)
+        gc.freeze()
 
 
 def rank(path: Path) -> int:
