@@ -118,7 +118,7 @@ class HttpSpan:
 
 
 def watch(engine: AsyncEngine) -> None:
-    """Record the statements of an engine; a second call changes nothing."""
+    """Record the statements of an engine, without those of the ledger; a second call changes nothing."""
     sync = engine.sync_engine
     if not event.contains(sync, "before_cursor_execute", _begin):
         event.listen(sync, "before_cursor_execute", _begin)
@@ -158,6 +158,8 @@ def _fail(context: ExceptionContext) -> None:
         made.end()
 
 
+_LEDGER = "replan_ledger"
+"""Its statements are no spans: there are two in each step that writes a row, which would double what its trace costs."""
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _TABLE = re.compile(r'\b(?:FROM|INTO|UPDATE|JOIN)\s+"?([A-Za-z_][\w.]*)', re.IGNORECASE)
 _OPERATIONS = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "MERGE", "CREATE", "ALTER", "DROP"})
@@ -165,9 +167,11 @@ _OPERATIONS = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "MERGE"
 
 @lru_cache(maxsize=1000)
 def _summary(statement: str) -> str | None:
-    """The operation and the first table of a statement, without values; None for e.g. the begin of a transaction."""
+    """The operation and the first table of a statement, without values; None for one that is no span."""
     operation = statement.split(None, 1)[0].upper() if statement.strip() else ""
     if operation not in _OPERATIONS:
-        return None
+        return None  # e.g. the begin of a transaction
     table = _TABLE.search(_LITERAL.sub("''", statement))
+    if table and table[1] == _LEDGER:
+        return None
     return f"{operation} {table[1]}" if table else operation

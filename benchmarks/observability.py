@@ -27,7 +27,7 @@ from runtime.client import connect
 from runtime.dev_server import free_port
 from runtime.process import leave
 
-PAIRS, TASKS, STEPS = 12, 5, 40
+PAIRS, TASKS, STEPS = 12, 10, 40
 """In a run, so many tasks of so many steps at the same time; a longer plan than 50 steps is refused."""
 KINDS = {"echo": "a step that only returns its argument", "enter": "a step that writes a row in a transaction"}
 EXPORT_SECONDS = 2.0
@@ -63,29 +63,36 @@ ARMS: Mapping[str, Setup] = {
 
 
 class Added(BaseModel):
-    """What an arm adds to the CPU of a step: the median over all pairs, with its 95% confidence interval."""
+    """What an arm adds to the CPU of a step, as a share of a step without it."""
 
     model_config = ConfigDict(frozen=True)
 
     share: float
-    """Of a step without it."""
+    """Between the lower quartiles of both arms: neighbours on a shared machine only ever add CPU."""
+    median: float
+    """Over all pairs, with its 95% confidence interval."""
     low: float
     high: float
     step_ms: float
-    """The median CPU of a step with it."""
+    """The lower quartile of the CPU of a step with it."""
     off_ms: float
+    runs: tuple[tuple[float, float], ...]
+    """Milliseconds a step without it and with it, of each pair."""
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[float, float]]) -> "Added":
         """From the milliseconds a step without it and with it, of each pair."""
         shares = sorted(on / off - 1 for off, on in pairs)
         below = _rank(len(shares))
+        without, with_it = (sorted(values)[len(values) // 4] for values in zip(*pairs, strict=True))
         return cls(
-            share=round(statistics.median(shares), 4),
+            share=round(with_it / without - 1, 4),
+            median=round(statistics.median(shares), 4),
             low=round(shares[below], 4),
             high=round(shares[-1 - below], 4),
-            step_ms=round(statistics.median(on for _, on in pairs), 3),
-            off_ms=round(statistics.median(off for off, _ in pairs), 3),
+            step_ms=round(with_it, 3),
+            off_ms=round(without, 3),
+            runs=tuple((round(off, 3), round(on, 3)) for off, on in pairs),
         )
 
 
@@ -113,12 +120,12 @@ class ObservabilityReport(Report):
 
     def table(self) -> Table:
         """A row for each arm and kind."""
-        table = Table("", "step", "off, ms", "on, ms", "added", "95% interval")
+        table = Table("", "step", "off, ms", "on, ms", "added", "median of pairs", "95% interval")
         for arm, kinds in self.arms.items():
             for kind, added in kinds.items():
                 interval = f"{added.low:+.1%} to {added.high:+.1%}"
                 row = (ARMS[arm].title, KINDS[kind], f"{added.off_ms:.2f}", f"{added.step_ms:.2f}")
-                table.add_row(*row, f"{added.share:+.1%}", interval)
+                table.add_row(*row, f"{added.share:+.1%}", f"{added.median:+.1%}", interval)
         return table
 
 
@@ -140,18 +147,19 @@ async def run(pairs: int, steps: int, address: str | None) -> ObservabilityRepor
     before = report.load()
     with tempfile.TemporaryDirectory(prefix="replan-observability-") as name, Progress(console=_stderr()) as bar:
         task = bar.add_task("server and workers", total=None)
-        async with _arms(Path(name), address) as arms:
-            bar.update(task, total=(pairs + 1) * len(KINDS))
-            for kind in KINDS:  # the first tasks of a process pay for caches and connections
-                for arm in arms:
-                    await _cpu(arm, kind, steps)
-                bar.update(task, advance=1)
-            measured = dict[str, dict[str, list[float]]]()
-            for number in range(pairs):
-                for kind in KINDS:
-                    for arm in arms if number % 2 else reversed(arms):
-                        used = await _cpu(arm, kind, steps)
-                        measured.setdefault(arm.name, {}).setdefault(kind, []).append(used)
+        folder = Path(name)
+        measured = dict[str, dict[str, list[float]]]()
+        async with processes.our_server(folder / "server", address) as server:
+            with _receiver() as receiver:
+                bar.update(task, total=pairs)
+                for number in range(pairs):
+                    # New workers for each pair: two processes of the same arm may differ by a tenth.
+                    async with _arms(folder / str(number), server, receiver) as arms:
+                        for arm in arms if number % 2 else reversed(arms):
+                            for kind in KINDS:
+                                await _cpu(arm, kind, steps // 4 + 1)  # pays for caches and connections
+                                used = await _cpu(arm, kind, steps)
+                                measured.setdefault(arm.name, {}).setdefault(kind, []).append(used)
                     bar.update(task, description=f"pair {number + 1} of {pairs}", advance=1)
     off = measured.pop(OFF)
     added = {
@@ -186,10 +194,9 @@ async def _cpu(arm: Replan, kind: str, steps: int) -> float:
 
 
 @asynccontextmanager
-async def _arms(folder: Path, address: str | None) -> AsyncIterator[Sequence[Replan]]:
+async def _arms(folder: Path, server: Server, receiver: str) -> AsyncIterator[Sequence[Replan]]:
+    folder.mkdir()
     async with AsyncExitStack() as stack:
-        receiver = stack.enter_context(_receiver())
-        server = await stack.enter_async_context(processes.our_server(folder / "server", address))
         yield [await _arm(stack, name, setup, server, folder, receiver) for name, setup in ARMS.items()]
 
 

@@ -22,4 +22,5 @@ def test_the_interval_is_that_of_the_sign_test() -> None:
     """Of twelve pairs, the third from below and the third from above."""
     added = Added.of([(1.0, 1.0 + share / 100) for share in range(1, 13)])
 
-    assert (added.share, added.low, added.high) == (0.065, 0.03, 0.1)
+    assert (added.median, added.low, added.high) == (0.065, 0.03, 0.1)
+    assert added.share == 0.04  # the fourth of the twelve, with a neighbour's noise in those above
