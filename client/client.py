@@ -15,10 +15,10 @@ from client.connection import connected
 from client.effects import TaskEffect
 from client.events import Events, TaskEvent
 from client.explain.explanation import Explanation, explain_task
-from client.follow import Follower, View
+from client.follow import Follower, View, fetch_standing
 from client.history.fetch import fetch_history, final_outcome
 from client.incidents import Incident
-from client.listing import Listed, list_tasks, status_named
+from client.listing import MAX_WAITING, Listed, Waiting, list_tasks, list_waiting, status_named
 from client.report.cache import default_file
 from client.report.report import DAY, MAX_TASKS, Period, Progress, Report, make_report
 from client.reset import Fate, ResetResult, reset
@@ -105,6 +105,14 @@ class TaskHandle:
         finally:
             following.cancel()
 
+    async def outcome(self) -> Outcome:
+        """How the task stands now, or how it ended; nothing is waited for.
+
+        Raises:
+            Problem: no worker answers for the running task, or its workflow task fails.
+        """
+        return (await fetch_standing(self._temporal, self._handle))[0]
+
     async def result(self) -> Outcome:
         """Wait for the end of the task, and return its Outcome.
 
@@ -151,15 +159,25 @@ class TaskHandle:
         return await people.answer(self._handle, chosen, **{**named, **who, **given})
 
     async def extend(
-        self, *, tool_calls: int = 0, replans: int = 0, tokens: int = 0, usd: float = 0.0, by: str | None = None
+        self,
+        *,
+        tool_calls: int = 0,
+        replans: int = 0,
+        tokens: int = 0,
+        usd: float = 0.0,
+        by: str | None = None,
+        key: str | None = None,
     ) -> str | None:
         """Give the task more than its limits; returns the new limits in words.
+
+        With a `key`, the same extension that is sent again with this key counts once.
 
         Raises:
             Problem: the task has ended, or has no such limit.
         """
         given: dict[str, Any] = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "by": by}
-        return await people.answer(self._handle, Choice.EXTEND, **{name: one for name, one in given.items() if one})
+        chosen = {name: one for name, one in given.items() if one}
+        return await people.answer(self._handle, Choice.EXTEND, key, **chosen)
 
     async def cancel(self, *, undo: bool = False) -> None:
         """Ask the task to stop; finished steps stay, or with `undo` are undone before it ends.
@@ -234,6 +252,7 @@ class Client:
         task: str | Task,
         *,
         id: str | None = None,
+        key: str | None = None,
         again: bool = False,
         plan: Collection[Step] | None = None,
         limits: Limits | None = None,
@@ -242,7 +261,9 @@ class Client:
     ) -> TaskHandle:
         """Start a task; if it runs already under this id with the same content, return that one.
 
-        `options` are further fields of Task. With `again`, an id may be used again whose task has ended.
+        `options` are further fields of Task. With `again`, an id may be used again whose task has ended. With a `key`,
+        such as the number of an order, the same task that is started again with this key is one task, also after its
+        end, as long as the server knows it.
 
         Raises:
             Problem: the id belongs to a task that has ended, or to a running one that was asked something else.
@@ -256,7 +277,7 @@ class Client:
         chosen = {name: value for name, value in given.items() if value is not None}
         wanted = Task.model_validate({**dict(wanted), **chosen})
         start.check(id, detach=True, dry_run=False)
-        handle = await start.start(self.temporal, wanted, id=id, queue=self.queue, again=again)
+        handle = await start.start(self.temporal, wanted, id=id, queue=self.queue, again=again, key=key)
         return TaskHandle(self.temporal, handle.id)
 
     async def run(self, task: str | Task, **options: Any) -> Outcome:
@@ -288,6 +309,13 @@ class Client:
         """
         wanted = status_named(status)
         return (await list_tasks(self.temporal, status=wanted, query=query, limit=limit)).tasks
+
+    async def waiting(self, *, limit: int = MAX_WAITING) -> Sequence[Waiting]:
+        """The tasks that wait for a person, the longest wait first, without the calls to approve; no worker is asked.
+
+        One query of the server's list finds them: of more than 1,000, those that began last.
+        """
+        return (await list_waiting(self.temporal))[:limit]
 
     async def report(
         self,

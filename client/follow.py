@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from client.history.records import PLANNING
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
 from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
-from client.text import starter
+from client.text import starter, worker
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids, routing
@@ -132,6 +132,27 @@ async def fetch_state(client: Client, handle: Handle, before: Snapshot | None = 
             raise
         return None
     return TaskState(closed=False, snapshot=await _snapshot_of(client, known.outcome(datetime.now(UTC)), seen))
+
+
+async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snapshot | None]:
+    """The Outcome of a task so far, or of its end; of a running task also its Snapshot.
+
+    Raises:
+        Problem: the server or every worker is silent, or the workflow task of the task fails.
+    """
+    found = await fetch_state(client, handle)
+    if found is None:
+        remedy = f"see whether it runs (`{starter('doctor')}`), and try again"
+        raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
+    if found.closed:
+        return await final_outcome(client, handle), None
+    if found.failing is not None:
+        raise (await with_reset_point(client, found.failing)).problem()
+    if found.snapshot is None:
+        queue = (await handle.describe()).task_queue
+        reason = f"Task {handle.id!r} is running, but no worker answers for it"
+        raise Problem("no_worker", reason, f"start one with `{worker(queue)}`", ProblemKind.UNREACHABLE)
+    return found.snapshot.outcome, found.snapshot
 
 
 async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
@@ -278,8 +299,18 @@ class View:
 class Follower:
     """Polls one task, and calls the methods of its view."""
 
-    def __init__(self, client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> None:
+    def __init__(
+        self,
+        client: Client,
+        handle: Handle,
+        view: View,
+        *,
+        is_attended: bool = True,
+        least_pause: Callable[[], float] = lambda: POLL_SECONDS,
+    ) -> None:
+        """`least_pause`: seconds between two polls at least; asked each time, since many tasks may be followed."""
         self._client = client
+        self._least_pause = least_pause
         # Without a run id, so that it means the newest run: a reset starts another one.
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
         self._view = view
@@ -334,7 +365,7 @@ class Follower:
                 return found.snapshot.outcome
             # A worker that answers slowly is asked less often.
             took = time.monotonic() - began if found and (found.snapshot or found.failing) else 0
-            await self._pause(min(LONGEST_POLL, max(POLL_SECONDS, took)))
+            await self._pause(max(self._least_pause(), min(LONGEST_POLL, took)))
 
     async def _fetch_state(self) -> TaskState | None:
         try:

@@ -54,6 +54,18 @@ class Listed(BaseModel):
     """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
 
 
+class Waiting(BaseModel):
+    """A task that waits for a person."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: str
+    task: str
+    queue: str
+    request: HumanRequest
+    """The request that has been open longest, without the call that is to be approved."""
+
+
 STATUS = attributes.STATUS.name
 
 CLOSED = {
@@ -153,6 +165,30 @@ async def _found(
         f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
     )
     return await finding.newest_tasks(client, f"{asked} AND {PLAIN[status]}", limit), note
+
+
+async def list_waiting(client: Client) -> list[Waiting]:
+    """The tasks that wait for a person, the longest wait first: of more than MAX_WAITING, those that began last.
+
+    One query finds them, and nobody else is asked.
+    """
+    try:
+        rows = await _rows(client, EXACT[TaskStatus.WAITING])
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        rows = await _rows(client, PLAIN[TaskStatus.WAITING])  # a namespace without our search attributes
+    found = list[Waiting]()
+    for row in rows:
+        if request := await people.oldest_request(row):
+            text = await finding.memo_field(row, finding.TASK_MEMO, str) or ""
+            found.append(Waiting(task_id=row.id, task=text, queue=row.raw_info.task_queue, request=request))
+    return sorted(found, key=lambda one: one.request.since)
+
+
+async def _rows(client: Client, query: str) -> list[WorkflowExecution]:
+    listed = client.list_workflows(f"{finding.TASKS} AND {query}", limit=MAX_WAITING, page_size=MAX_WAITING)
+    return [row async for row in listed]
 
 
 async def _longest_waiting(client: Client, query: str, limit: int) -> list[WorkflowExecution]:

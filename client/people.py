@@ -122,10 +122,10 @@ async def open_incidents(seen: WorkflowExecution) -> list[HumanRequest]:
     return [one for one in [*([oldest] if oldest else []), *(others.root if others else [])] if one.cause]
 
 
-async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
+async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **given: Any) -> str | None:
     """Answer a request of a task, and return what the task said; None if a provided result is still being checked.
 
-    The same answer to the same request is one Update, however often it is sent.
+    The same answer to the same request is one Update, however often it is sent; and so is one with the same `key`.
 
     Raises:
         Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.
@@ -135,7 +135,7 @@ async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         raise _closed(handle.id)
     require_resumed(seen)
-    id = await _update_id(seen, choice, sent)
+    id = await _update_id(seen, choice, sent, key)
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:
         try:
@@ -150,11 +150,11 @@ async def answer(handle: Handle, choice: Choice, **given: Any) -> str | None:
             raise _not_taken(handle.id, seen.task_queue)
 
 
-async def _update_id(seen: WorkflowExecution, choice: Choice, sent: Given) -> str:
-    oldest = None if sent.request else await oldest_request(seen)
+async def _update_id(seen: WorkflowExecution, choice: Choice, sent: Given, key: str | None) -> str:
+    oldest = None if sent.request or key else await oldest_request(seen)
     request = sent.request or (oldest.id if oldest and choice in oldest.choices else "")
     # Without a request, a later answer in the same words is another answer.
-    about = request or secrets.token_hex(6)
+    about = digest(key)[:12] if key else request or secrets.token_hex(6)
     return f"{about}-{choice.value}-{digest(sent.model_dump(mode='json', exclude={'request'}))[:16]}"
 
 

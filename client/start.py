@@ -27,7 +27,8 @@ MAX_ID = 200
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
 """By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
-DIGEST_MEMO = "task_digest"
+DIGEST_MEMO, KEY_MEMO = "task_digest", "start_key"
+"""The keys of the memo fields with the digests of a task and of the key with which it was started."""
 
 
 class Options(BaseModel):
@@ -128,6 +129,11 @@ def new_id(text: str) -> str:
     return "-".join(filter(None, [words, secrets.token_hex(3)]))
 
 
+def id_of_key(key: str) -> str:
+    """The id of a task that was started with a key and without an id: the same for the same key."""
+    return f"task-{digest(key)[:20]}"
+
+
 def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
     """Check these options before connecting.
 
@@ -192,8 +198,12 @@ def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:
     return Task(text=f"call {kind}", plan=plan, plan_only=True, limits=Limits(replans=0))
 
 
-async def start(client: Client, task: Task, *, id: str | None, queue: str, again: bool) -> Handle:
+async def start(
+    client: Client, task: Task, *, id: str | None, queue: str, again: bool, key: str | None = None
+) -> Handle:
     """Start a task, or join the task that runs under this id with the same text.
+
+    With a `key`, the same task that was started with it is joined after its end, too.
 
     Raises:
         Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else;
@@ -203,7 +213,8 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json"))
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
-    chosen = new_id(task.text) if id is None else id
+    carried |= {KEY_MEMO: digest(key)} if key else {}
+    chosen = id or (id_of_key(key) if key else new_id(task.text))
     try:
         return await _traced(client).start_workflow(
             AgentWorkflow.run,
@@ -216,7 +227,7 @@ async def start(client: Client, task: Task, *, id: str | None, queue: str, again
             memo={TASK_MEMO: task.text, DIGEST_MEMO: mark, **carried},
         )
     except WorkflowAlreadyStartedError:
-        return await _join(client, chosen, mark)
+        return await _join(client, chosen, mark, digest(key) if key else None)
 
 
 def _traced(client: Client) -> Client:
@@ -226,13 +237,19 @@ def _traced(client: Client) -> Client:
         raise Problem("misconfigured", wrong.reason, wrong.remedy) from wrong
 
 
-async def _join(client: Client, id: str, mark: str) -> Handle:
+async def _join(client: Client, id: str, mark: str, key: str | None) -> Handle:
     handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
     seen = await handle.describe()
+    is_same = await memo_field(seen, DIGEST_MEMO, str) == mark
+    if key is not None and await memo_field(seen, KEY_MEMO, str) == key:
+        if not is_same:
+            reason = f"Task {id!r} was started with the same key, and was asked something else"
+            raise Problem("other_task", reason, "use a key only for repetitions of the same request")
+        return handle
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         reason = f"Task {id!r} has ended already"
         raise Problem("closed", reason, "add --again to run it anew under this id, or choose another --id")
-    if await memo_field(seen, DIGEST_MEMO, str) != mark:
+    if not is_same:
         reason = f"Task {id!r} is running and was asked something else"
         raise Problem("other_task", reason, "choose another --id, or leave --id out")
     return handle

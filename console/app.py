@@ -89,6 +89,11 @@ COMMANDS = {
         "Add up what tasks did: how they ended, faults, retries, new plans, tokens. With charts as one HTML page.",
         "report --since 7d --html report.html",
     ),
+    "serve": Entry(
+        "Operate",
+        "Serve an HTTP API for programs, and a page for the people who answer.",
+        "serve --port 8300",
+    ),
     "doctor": Entry(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

@@ -29,6 +29,7 @@ SECRETS = (
     "REPLAN_STORE",
     "REPLAN_NOTIFY",
     "REPLAN_NOTIFY_SECRET",
+    "REPLAN_TOKEN",
 )
 """The variables for each of which another one may name a file with the value, such as ANTHROPIC_API_KEY_FILE."""
 

@@ -16,17 +16,16 @@ from temporalio.client import Client, WorkflowExecutionDescription
 
 from client import people, tasks
 from client.connection import ui_url
-from client.effects import with_reset_point
 from client.explain import words, world
 from client.explain.waste import Receipt, receipt_of
-from client.follow import Follower, Snapshot, View, fetch_state
+from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
 from client.tasks import Handle
-from client.text import printable, starter, worker
+from client.text import printable, starter
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
@@ -152,7 +151,7 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
 
 async def show(client: Client, handle: Handle, common: Common) -> int:
     """Print the state of a task as it is now."""
-    outcome, snapshot = await _standing(client, handle, common)
+    outcome, snapshot = await fetch_standing(client, handle)
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
@@ -209,22 +208,6 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
     if draws_in_place():
         return LiveView(common, handle.id, place, sys.stdout)
     return LinesView(common, place, say, _width())
-
-
-async def _standing(client: Client, handle: Handle, common: Common) -> tuple[Outcome, Snapshot | None]:
-    found = await fetch_state(client, handle)
-    if found is None:
-        remedy = f"see whether it runs (`{starter('doctor')}`), and try again"
-        raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
-    if found.closed:
-        return await fetch.final_outcome(client, handle), None
-    if found.failing is not None:
-        raise (await with_reset_point(client, found.failing)).problem()
-    if found.snapshot is None:
-        reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        remedy = f"start one with `{worker((await common.at(handle)).queue)}`"
-        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
-    return found.snapshot.outcome, found.snapshot
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:

@@ -28,9 +28,14 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def of_task(outcome: "Outcome", receipt: "Receipt", run_id: str | None, ui_url: str | None) -> str:
+    return of_anything(task_fields(outcome, receipt, run_id, ui_url))
+
+
+def task_fields(outcome: "Outcome", receipt: "Receipt", run_id: str | None, ui_url: str | None) -> dict[str, Any]:
+    """The document of a task, without the number of its schema."""
     fields = outcome.model_dump(mode="json")
     place = {"ui_url": ui_url, "receipt": receipt.document()}
-    return of_anything({"task_id": fields.pop("task_id"), "run_id": run_id, **fields, **place})
+    return {"task_id": fields.pop("task_id"), "run_id": run_id, **fields, **place}
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:

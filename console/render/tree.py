@@ -322,7 +322,7 @@ def step_lines(
 ) -> list[str]:
     """The row of a step, and below it the lines about its faults and what followed them."""
     attempt = live.attempts.get(step.id) if live and step.status in OPEN else None
-    said: list[str] = [(layout or RowLayout(outcome)).row(step, _state(step, attempt), _time(step, live))]
+    said: list[str] = [(layout or RowLayout(outcome)).row(step, state_of(step, attempt), time_of(step, live))]
     faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
@@ -388,7 +388,7 @@ def _why_asked(fault: FaultRecord) -> str:
     return TO_A_PERSON.get(fault.applied, "neither a retry nor a new plan can help")
 
 
-def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
+def state_of(step: OutcomeStep, attempt: Attempt | None) -> str:
     if attempt and step.status is not StepStatus.PAUSED:
         return attempt.words
     as_it_is = (StepStatus.PAUSED, StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
@@ -397,7 +397,7 @@ def _state(step: OutcomeStep, attempt: Attempt | None) -> str:
     return count(step.attempts, "attempt")
 
 
-def _time(step: OutcomeStep, live: LiveState | None) -> str:
+def time_of(step: OutcomeStep, live: LiveState | None) -> str:
     if step.started is None:
         return ""
     if step.ended is not None:

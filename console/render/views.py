@@ -152,6 +152,45 @@ def line(event: str, **fields: Any) -> str:
     return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
 
 
+def event_fields(event: TaskEvent, queue: str) -> tuple[str, dict[str, Any]] | None:
+    """The name of an event, as the docstring of this module lists it, and its fields; None for the end of the task."""
+    match event:
+        case events.Began(outcome):
+            chosen = {"task_id", "task", "planner", "strategy", "started_at"}
+            return "task", outcome.model_dump(mode="json", include=chosen)
+        case events.PlanAccepted(plan):
+            return "plan", plan.model_dump(mode="json")
+        case events.StepChanged(step, attempts):
+            shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
+            return "step", {**shown, "attempts": attempts}
+        case events.FaultHappened(fault):
+            return "fault", fault.model_dump(mode="json")
+        case events.PlannerPassedOver(failover):
+            return "failover", failover.model_dump(mode="json")
+        case events.PlannerAwaited(wait):
+            return "wait", wait.model_dump(mode="json")
+        case events.Thinking(activity, tokens):
+            return "thinking", {"activity": activity, "tokens": tokens}
+        case events.PersonAsked(request):
+            return "request", request.model_dump(mode="json")
+        case events.PersonAnswered(request):
+            return "answer", request.model_dump(mode="json")
+        case events.Compacted(compaction):
+            return "compaction", compaction.model_dump(mode="json")
+        case events.ProposalRejected(rejection):
+            return "rejection", rejection.model_dump(mode="json")
+        case events.Silence(who, answers):
+            return who.value, {"answers": answers, "queue": queue}
+        case events.WorkflowTaskFails(task):
+            return "workflow_task", {"fails": task is not None, **(task.document() if task else {})}
+        case events.Paused(pause):
+            return "pause", pause.model_dump(mode="json")
+        case events.WorkerBusy(capacity):
+            return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
+        case _:
+            return None  # whoever follows knows more about the end: the whole document
+
+
 def of_problem(problem: Problem) -> str:
     return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
 
@@ -170,41 +209,9 @@ class EventsView(Events):
         self._write_line("end", document=whole)
 
     def _write(self, event: TaskEvent) -> None:
-        match event:
-            case events.Began(outcome):
-                chosen = {"task_id", "task", "planner", "strategy", "started_at"}
-                self._write_line("task", **outcome.model_dump(mode="json", include=chosen), **self._place)
-            case events.PlanAccepted(plan):
-                self._write_line("plan", **plan.model_dump(mode="json"))
-            case events.StepChanged(step, attempts):
-                shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
-                self._write_line("step", **shown, attempts=attempts)
-            case events.FaultHappened(fault):
-                self._write_line("fault", **fault.model_dump(mode="json"))
-            case events.PlannerPassedOver(failover):
-                self._write_line("failover", **failover.model_dump(mode="json"))
-            case events.PlannerAwaited(wait):
-                self._write_line("wait", **wait.model_dump(mode="json"))
-            case events.Thinking(activity, tokens):
-                self._write_line("thinking", activity=activity, tokens=tokens)
-            case events.PersonAsked(request):
-                self._write_line("request", **request.model_dump(mode="json"))
-            case events.PersonAnswered(request):
-                self._write_line("answer", **request.model_dump(mode="json"))
-            case events.Compacted(compaction):
-                self._write_line("compaction", **compaction.model_dump(mode="json"))
-            case events.ProposalRejected(rejection):
-                self._write_line("rejection", **rejection.model_dump(mode="json"))
-            case events.Silence(who, answers):
-                self._write_line(who, answers=answers, queue=self._common.queue)
-            case events.WorkflowTaskFails(task):
-                self._write_line("workflow_task", fails=task is not None, **(task.document() if task else {}))
-            case events.Paused(pause):
-                self._write_line("pause", **pause.model_dump(mode="json"))
-            case events.WorkerBusy(capacity):
-                self._write_line("busy", waits=capacity is not None, **(capacity.model_dump() if capacity else {}))
-            case events.Ended():
-                pass  # `close` writes it, with what only the console knows
+        if told := event_fields(event, self._common.queue):
+            name, fields = told
+            self._write_line(name, **fields, **(self._place if name == "task" else {}))
 
     def _write_line(self, event: str, **fields: Any) -> None:
         self._out.write(line(event, **fields) + "\n")

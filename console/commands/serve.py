@@ -1,0 +1,111 @@
+"""`serve`: the API for programs and the page for people who answer, over HTTP."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from client.client import Client
+from client.problem import Problem
+from console.exits import Exit
+from console.options import Common
+
+if TYPE_CHECKING:  # of the extra
+    import uvicorn
+
+EXTRA = ("fastapi", "uvicorn", "jinja2", "itsdangerous")
+"""The packages of the extra `web`."""
+LOOPBACK = "127.0.0.1"
+PORT = 8300
+DRAIN_SECONDS = 3
+"""How long requests may go on after Ctrl-C; event streams are cut at once, and are resumed elsewhere."""
+
+
+async def serve_command(
+    *,
+    host: Annotated[
+        str, typer.Option(envvar="REPLAN_HOST", metavar="IP", help="The address to listen on; with --token any.")
+    ] = LOOPBACK,
+    port: Annotated[int, typer.Option(envvar="REPLAN_PORT", min=0, max=65535, help="0 takes a free one.")] = PORT,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_TOKEN", metavar="TOKEN", help="What programs and people must know; best in REPLAN_TOKEN."
+        ),
+    ] = None,
+    identity_header: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_IDENTITY_HEADER",
+            metavar="NAME",
+            help="The header in which a proxy that sends the token says who is signed in.",
+        ),
+    ] = None,
+    common: Common,
+) -> int:
+    _require_extra()
+    from console.web.access import Access, is_loopback  # of the extra, like what follows
+
+    access = Access(token or None, identity_header or None)
+    if not is_loopback(host) and access.token is None:
+        reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
+        raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
+    import uvicorn
+
+    from console.web.app import make_app
+
+    app = make_app(Client(await common.connected(), queue=common.queue), access)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        proxy_headers=False,  # nothing depends on what a proxy says of the visitor's address
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    try:
+        listening = config.bind_socket()
+    except SystemExit as error:  # uvicorn's way to say it
+        raise Problem("usage", f"--port {port} of {host} cannot be used", "choose another --port") from error
+    shown = f"[{host}]" if ":" in host else host
+    place = f"http://{shown}:{listening.getsockname()[1]}"
+    how = "with a token" if access.token else "for this machine only"
+    print(f"ready  {place}  {how}  queue {common.queue}  API {place}/openapi.json", flush=True)
+    await _server(config).serve(sockets=[listening])
+    print("stopped", flush=True)
+    return Exit.COMPLETED
+
+
+def _require_extra() -> None:
+    absent = [package for package in EXTRA if find_spec(package) is None]
+    if absent:
+        reason = f"`serve` needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
+        remedy = "run `pip install 'replan[web]'`, in a checkout `pip install --editable '.[web]'`"
+        raise Problem("not_installed", reason, remedy)
+
+
+def _server(config: "uvicorn.Config") -> "uvicorn.Server":
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """Stops at a signal, and then returns; uvicorn's own raises the signal again, which ends the process."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+            try:
+                yield
+            finally:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    with suppress(ValueError):
+                        loop.remove_signal_handler(number)
+
+    return Server(config)

@@ -1,0 +1,67 @@
+// Keeps #live as the server has it: after each event of the task, or every so many seconds. The server makes the HTML,
+// so nothing is made of data here. What a person is writing in stays, as long as the server's part is the same.
+"use strict";
+
+const live = document.getElementById("live");
+let timer = 0, isRunning = false, isWanted = false;
+
+function same(before, after) {
+  const copy = before.cloneNode(true);
+  const parts = new Map([...after.querySelectorAll("details[id]")].map((one) => [one.id, one]));
+  for (const one of copy.querySelectorAll("details[id]")) {
+    if (!parts.get(one.id)?.hasAttribute("open")) one.removeAttribute("open");
+  }
+  // The age of a request changes; it is no reason to take a form away that somebody is writing in.
+  const bare = (one) => one.outerHTML.replace(/open for \d+[smhd]/g, "");
+  return bare(copy) === bare(after);
+}
+
+function replace(fresh) {
+  const known = new Map([...live.children].filter((one) => one.id).map((one) => [one.id, one]));
+  const children = [...fresh.children].map((one) => {
+    const before = known.get(one.id);
+    return before && same(before, one) ? before : one;
+  });
+  // Only what changed is touched: an element that is moved loses the focus.
+  children.forEach((one, place) => {
+    if (live.children[place] !== one) live.insertBefore(one, live.children[place] ?? null);
+  });
+  while (live.children.length > children.length) live.lastElementChild.remove();
+}
+
+async function refresh() {
+  if (isRunning) { isWanted = true; return; }
+  isRunning = true;
+  try {
+    const reply = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    const fresh = page.getElementById("live");
+    if (!reply.ok || !fresh) return;
+    if ((fresh.dataset.events ?? "") !== (live.dataset.events ?? "") || fresh.dataset.poll !== live.dataset.poll) {
+      location.reload(); // it has ended, or a worker answers again: other buttons
+      return;
+    }
+    replace(fresh);
+  } catch {
+    // The server does not answer: the next event, or the next time, tells.
+  } finally {
+    isRunning = false;
+    if (isWanted) { isWanted = false; soon(); }
+  }
+}
+
+function soon() {
+  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 300);
+}
+
+if (live?.dataset.events) {
+  const events = new EventSource(live.dataset.events);
+  const names = ["task", "plan", "step", "fault", "failover", "wait", "pause", "request", "answer", "compaction",
+    "rejection", "worker", "workflow_task", "busy", "thinking"];
+  for (const name of names) events.addEventListener(name, soon);
+  events.addEventListener("end", () => { events.close(); soon(); });
+  events.addEventListener("error", (event) => { if (event.data) { events.close(); soon(); } });
+}
+if (live?.dataset.poll) {
+  setInterval(() => { if (!document.hidden) refresh(); }, 1000 * Number(live.dataset.poll));
+}
