@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,7 @@ EXTRA = ("fastapi", "uvicorn", "jinja2", "itsdangerous")
 LOOPBACK = "127.0.0.1"
 PORT = 8300
 DRAIN_SECONDS = 3
-"""How long requests may go on after Ctrl-C; event streams are cut at once, and are resumed elsewhere."""
+"""How long requests may go on after Ctrl-C; event streams are cut at once, and listeners connect again."""
 
 
 async def serve_command(
@@ -77,7 +78,7 @@ async def serve_command(
     place = f"http://{shown}:{listening.getsockname()[1]}"
     how = "with a token" if access.token else "for this machine only"
     print(f"ready  {place}  {how}  queue {common.queue}  API {place}/openapi.json", flush=True)
-    await _server(config).serve(sockets=[listening])
+    await _server(config, app.state.streams.close).serve(sockets=[listening])
     print("stopped", flush=True)
     return Exit.COMPLETED
 
@@ -90,11 +91,15 @@ def _require_extra() -> None:
         raise Problem("not_installed", reason, remedy)
 
 
-def _server(config: "uvicorn.Config") -> "uvicorn.Server":
+def _server(config: "uvicorn.Config", on_stop: Callable[[], None]) -> "uvicorn.Server":
     import uvicorn
 
     class Server(uvicorn.Server):
         """Stops at a signal, and then returns; uvicorn's own raises the signal again, which ends the process."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            on_stop()
+            super().handle_exit(sig, frame)
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:

@@ -106,8 +106,11 @@ async def _told(request: Request, error: Exception) -> Response:
             reason, remedy = "The server has a bug", "see its log; tasks are not affected"
     if status == 204:
         return Response(status_code=204)
+    headers |= HEADERS  # that of a bug does not pass the Gate
     if request.scope["path"].startswith(PAGES):
-        return pages.problem_page(request, status, code, reason, remedy)
+        page = pages.problem_page(request, status, code, reason, remedy)
+        page.headers.update(headers)
+        return page
     return Response(body_of(status, code, reason, remedy, **more), status, headers, MEDIA_TYPE)
 
 

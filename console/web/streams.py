@@ -35,6 +35,8 @@ class Feed:
         self.id = secrets.token_hex(4)
         """A new one for each time that the task begins to be followed."""
         self.listeners = 0
+        self.is_cut = False
+        """Whether nobody follows the task any more, although it has not ended; then listeners connect again."""
         self._told = list[Told]()
         self._dropped = 0
         self._news = asyncio.Event()
@@ -44,6 +46,13 @@ class Feed:
         if len(self._told) > MAX_EVENTS:
             self._dropped += 1
             del self._told[0]
+        self._wake()
+
+    def cut(self) -> None:
+        self.is_cut = True
+        self._wake()
+
+    def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
@@ -60,7 +69,7 @@ class Feed:
                 told = self._told[seen - self._dropped]
                 seen += 1
                 yield (f"{self.id}-{END}" if told[0] in (END, "error") else f"{self.id}-{seen}"), told
-            if self.is_ended:
+            if self.is_ended or self.is_cut:
                 return
             await news.wait()
 
@@ -102,7 +111,7 @@ class Streams:
     def _feed(self, handle: Handle, known: str) -> Feed:
         feed = self._feeds.get(handle.id)
         # A task that has ended may run again, after a reset; who missed only the end still gets it.
-        if feed is None or (feed.is_ended and not feed.listeners and feed.id != known):
+        if feed is None or (feed.is_cut and not feed.listeners and feed.id != known):
             feed = self._feeds[handle.id] = Feed()
             self._following[handle.id] = asyncio.create_task(self._follow(handle, feed))
         return feed
@@ -127,6 +136,4 @@ class Streams:
         except (Problem, RPCError) as error:
             feed.tell("error", fields_of(problem_of(error)))
         finally:
-            if not feed.is_ended:  # the server stops, or has a bug
-                problem = Problem("stopped", "The task is not followed any more", "connect again")
-                feed.tell("error", fields_of(problem))
+            feed.cut()
