@@ -111,7 +111,8 @@ class Streams:
     def _feed(self, handle: Handle, known: str) -> Feed:
         feed = self._feeds.get(handle.id)
         # A task that has ended may run again, after a reset; who missed only the end still gets it.
-        if feed is None or (feed.is_cut and not feed.listeners and feed.id != known):
+        is_stale = feed is not None and feed.is_ended and not feed.listeners and feed.id != known
+        if feed is None or is_stale or (feed.is_cut and not feed.is_ended):
             feed = self._feeds[handle.id] = Feed()
             self._following[handle.id] = asyncio.create_task(self._follow(handle, feed))
         return feed
