@@ -17,6 +17,7 @@ from client.wording import pause_words, suggested
 from console.exits import Exit
 from console.options import Common
 from console.render import document, requests
+from console.render.tree import age
 from workflows.commands import STARTER
 from workflows.details import SIGNS
 from workflows.record import StepStatus
@@ -64,14 +65,6 @@ def _cells(one: Listed, now: datetime | None) -> tuple[str, ...]:
     when = moment(one.started_at) if now is None else age(one.started_at, now)
     replans = "" if one.replans is None else str(one.replans)
     return one.status, when, one_line(one.task_id), replans, one_line(one.last_fault or ""), one_line(one.task)
-
-
-def age(then: datetime, now: datetime) -> str:
-    seconds = max(0, int((now - then).total_seconds()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:

@@ -35,7 +35,6 @@ from client.text import one_line, printable
 from client.undo import undo
 from client.wording import spent_on_models
 from client.workers import list_effects
-from console.commands.list_tasks import age
 from console.render import document, requests, tree
 from console.render import page as explained_page
 from console.web.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
@@ -85,7 +84,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["age"] = lambda then: age(then, datetime.now(UTC))
+    made.filters["age"] = lambda then: tree.age(then, datetime.now(UTC))
     made.filters["moment"] = lambda then: f"{then.astimezone(UTC):%Y-%m-%d %H:%M}Z"
     made.filters["path"] = lambda text: quote(text, safe="")
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form

@@ -439,8 +439,13 @@ def test_the_words_of_a_key_are_those_that_it_may_have(place: str, key: str, wor
 
 
 def test_every_event_is_explained() -> None:
-    """Those that the source writes, by name or by who is silent."""
+    """Those that the source writes or returns, by name or by who is silent."""
     found = [one for name in ("self._write_line", "line") for one in calls(name, "console/render/views.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
+    views = ast.parse((ROOT / "console" / "render" / "views.py").read_text(encoding="utf-8"))
+    returned = [
+        one.value for one in ast.walk(views) if isinstance(one, ast.Return) and isinstance(one.value, ast.Tuple)
+    ]
+    written |= {one.elts[0].value for one in returned if isinstance(one.elts[0], ast.Constant)}
 
     assert {row[0] for row in DOCUMENT["event"]} == {*written, *Silent}

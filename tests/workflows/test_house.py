@@ -37,6 +37,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "confirm",
         "answers",
         "prompt",
+        "web",
         "commands",
         "entry",
         "app",
