@@ -159,7 +159,7 @@ def _fail(context: ExceptionContext) -> None:
 
 
 _LEDGER = "replan_ledger"
-"""Its statements are no spans: there are two in each step that writes a row, which would double what its trace costs."""
+"""Its statements are no spans: two for each step that writes a row would double what its trace costs."""
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _TABLE = re.compile(r'\b(?:FROM|INTO|UPDATE|JOIN)\s+"?([A-Za-z_][\w.]*)', re.IGNORECASE)
 _OPERATIONS = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "MERGE", "CREATE", "ALTER", "DROP"})

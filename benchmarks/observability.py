@@ -154,7 +154,8 @@ async def run(pairs: int, steps: int, address: str | None) -> ObservabilityRepor
                 bar.update(task, total=pairs)
                 for number in range(pairs):
                     # New workers for each pair: two processes of the same arm may differ by a tenth.
-                    async with _arms(folder / str(number), server, receiver) as arms:
+                    place = Path(tempfile.mkdtemp(dir=folder))
+                    async with _arms(place, server, receiver) as arms:
                         for arm in arms if number % 2 else reversed(arms):
                             for kind in KINDS:
                                 await _cpu(arm, kind, steps // 4 + 1)  # pays for caches and connections
@@ -195,7 +196,6 @@ async def _cpu(arm: Replan, kind: str, steps: int) -> float:
 
 @asynccontextmanager
 async def _arms(folder: Path, server: Server, receiver: str) -> AsyncIterator[Sequence[Replan]]:
-    folder.mkdir()
     async with AsyncExitStack() as stack:
         yield [await _arm(stack, name, setup, server, folder, receiver) for name, setup in ARMS.items()]
 

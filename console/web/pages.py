@@ -116,7 +116,7 @@ async def _form(request: Request) -> dict[str, str]:
     """The fields of a form; the last one of those with the same name."""
     body = await request.body()
     if len(body) > MAX_FORM:
-        raise Problem("too_large", "The form is too large", "shorten what is written in it")
+        raise Problem("usage", "The form is too large", "shorten what is written in it")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=300))
 
 

@@ -84,11 +84,13 @@ class Streams:
         self._following = dict[str, asyncio.Task[None]]()
         self._listeners = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody more may listen."""
+        return self._listeners >= MAX_LISTENERS
+
     async def listen(self, handle: Handle, last_id: str) -> AsyncIterator[tuple[str, Told]]:
         """What happens to a task: after the event `last_id` if its feed is still known, else from the start."""
-        if self._listeners >= MAX_LISTENERS:
-            yield "", ("error", fields_of(Problem("busy", "Too many event streams are open", "try again later")))
-            return
         known, _, number = last_id.partition("-")
         feed = self._feed(handle, known)
         seen = int(number) if known == feed.id and number.isdecimal() else 0

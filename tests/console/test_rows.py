@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from client.listing import Listed
 from console.commands import list_tasks
+from console.render.tree import age
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -74,7 +75,7 @@ def test_the_count_of_replans_and_the_last_fault_are_two_columns() -> None:
     assert row[heading.index("LAST FAULT") :].split() == ["precondition_failed", "x"]
 
 
-@pytest.mark.parametrize(("seconds", "age"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200_000, "2d")])
-def test_an_age_is_in_one_unit(seconds: float, age: str) -> None:
+@pytest.mark.parametrize(("seconds", "said"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200_000, "2d")])
+def test_an_age_is_in_one_unit(seconds: float, said: str) -> None:
     """The largest that there is one of."""
-    assert list_tasks.age(NOW - timedelta(seconds=seconds), NOW) == age
+    assert age(NOW - timedelta(seconds=seconds), NOW) == said
