@@ -188,6 +188,51 @@ async def test_to_start_is_idempotent_by_id(replan: Client) -> None:
         await replan.start("pay 7", id=" ")
 
 
+async def test_to_start_is_idempotent_by_key(replan: Client) -> None:
+    """The same task with the same key is one task, also after its end; another task with it is refused."""
+    first = await replan.start("pay 40", key="order 7")
+    await first.result()
+    again = await replan.start("pay 40", key="order 7")
+    other = await replan.start("pay 40", key="order 8")
+    with pytest.raises(Problem) as refused:
+        await replan.start("pay 41", key="order 7")
+
+    assert again.id == first.id != other.id
+    assert refused.value.code == "other_task"
+
+
+async def test_to_extend_is_idempotent_by_key(replan: Client) -> None:
+    """An extension that is sent twice with one key counts once."""
+    task = await replan.start("pay 900", on_escalation="wait", limits=Limits(tool_calls=5))
+    while not await task.requests():
+        await asyncio.sleep(0.05)
+    said = [await task.extend(tool_calls=2, key=key) for key in ("a", "a", "b")]
+    extensions = (await task.outcome()).extensions
+    await task.cancel()
+
+    assert said[0] == said[1] != said[2]
+    assert [one.extended for one in extensions] == [{"tool_calls": 2}] * 2
+
+
+async def test_what_waits_is_listed_with_its_request(replan: Client) -> None:
+    """The longest wait first, from the server's list alone."""
+    tasks = [await replan.start("pay 900", on_escalation="wait") for _ in range(2)]
+    for task in tasks:
+        while not await task.requests():
+            await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):  # the list is a moment behind
+        found = await replan.waiting()
+        while {task.id for task in tasks} - {one.task_id for one in found}:
+            found = await replan.waiting()
+    for task in tasks:
+        await task.cancel()
+
+    assert [one.request.since for one in found] == sorted(one.request.since for one in found)
+    assert {(one.task, one.request.call) for one in found if one.task_id in {task.id for task in tasks}} == {
+        ("pay 900", None)
+    }
+
+
 async def test_a_task_is_a_model_or_a_text_with_options(replan: Client) -> None:
     """The fields of Task are the options; a wrong value says which."""
     done = await replan.run(Task(text="by hand", plan=(step("paid", "charge", amount=3),)), limits=Limits(tool_calls=9))
