@@ -27,7 +27,7 @@ from client.undo import Rollback, undo
 from client.workers import list_effects
 from console.render import document, page
 from console.web.access import Visitor
-from console.web.problems import ProblemDocument
+from console.web.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from console.web.streams import END, Streams
 from runtime.validation import expected
 from workflows.budget import Limits
@@ -56,7 +56,7 @@ Key = Annotated[
     ),
 ]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ProblemDocument, "description": text}
+    status: {"content": {MEDIA_TYPE: {"schema": {"$ref": PROBLEM_SCHEMA}}}, "description": text}
     for status, text in {
         401: "No token, or a wrong one.",
         404: "There is no such task.",

@@ -19,7 +19,7 @@ from client.client import Client
 from client.problem import Problem
 from console.web import api, pages
 from console.web.access import Access, Denied
-from console.web.problems import MEDIA_TYPE, body_of, problem_of, status_of
+from console.web.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
 from console.web.streams import Streams
 from runtime.client import namespace_id
 from runtime.process import version
@@ -50,7 +50,7 @@ def make_app(client: Client, access: Access) -> FastAPI:
         yield
         streams.close()
 
-    app = FastAPI(
+    app = _Application(
         title="Replan",
         version=version(),
         description="Start tasks, follow them, and answer what they ask. Errors are `application/problem+json`.",
@@ -69,6 +69,14 @@ def make_app(client: Client, access: Access) -> FastAPI:
         app.add_exception_handler(error, _told)
     app.add_middleware(Gate, access=access)
     return app
+
+
+class _Application(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        # As the `model` of a response it would be documented as application/json.
+        document["components"]["schemas"]["ProblemDocument"] = ProblemDocument.model_json_schema()
+        return document
 
 
 async def _live() -> dict[str, str]:

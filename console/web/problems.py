@@ -11,6 +11,7 @@ from client.problem import Problem, ProblemKind
 from console.render import document
 
 MEDIA_TYPE = "application/problem+json"
+PROBLEM_SCHEMA = "#/components/schemas/ProblemDocument"
 OF_KIND: Mapping[ProblemKind, int] = {
     ProblemKind.BAD_REQUEST: 422,
     ProblemKind.FAILED: 409,
