@@ -70,6 +70,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(responses=PROBLEMS, dependencies=[Depends(HTTPBearer(auto_error=False))], tags=["tasks"])
 
 
+class NewLimits(Limits, frozen=True, extra="forbid"):
+    """What a task may spend; `null` is no limit, and a limit that is left out has its default."""
+
+
 class NewTask(BaseModel):
     """A task to start; what is left out is as for `starter.py --task`."""
 
@@ -90,7 +94,7 @@ class NewTask(BaseModel):
     planner: str | None = None
     documents: str | None = None
     allow: tuple[str, ...] = ()
-    limits: Limits = Limits()
+    limits: NewLimits = NewLimits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     approve: Literal["declared", "effects", "all"] = "declared"
     answer_within: float | None = Field(default=None, gt=0)
@@ -190,9 +194,12 @@ async def task_of(request: Request, id: str) -> Handle:
 @router.post("/tasks", status_code=201, summary="Start a task")
 async def start_task(request: Request, new: NewTask, key: Key = None) -> Response:
     """Start a task. With an `Idempotency-Key`, a repetition returns the same task, also after its end."""
-    given = new.model_dump(exclude_unset=True, exclude={"id"}, exclude_none=True)
+    if not new.text.strip():
+        raise Problem("no_task", "There is nothing to do", "write it into `text`")
+    given = new.model_dump(exclude_unset=True, exclude={"id"})
     try:
-        task = Task.model_validate(given)
+        # An option that is null is left out; a limit that is null is taken away.
+        task = Task.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
