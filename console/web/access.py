@@ -78,15 +78,15 @@ class Access:
             Denied: the request changes something and comes from another site, or its host is not this machine.
         """
         host = headers.get("host", "")
-        if self.token is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if self.token is None and not is_loopback(_hostname(host)):
             # A website can let its own name stand for this machine (DNS rebinding).
             reason = f"This server answers only as localhost, and not as {one_line(host)[:100]!r}"
             raise Denied(421, "wrong_host", reason, "open it as localhost, or start it with --token")
         if method in SAFE:
             return
         site = headers.get("sec-fetch-site")
-        origin = headers.get("origin")
-        is_foreign = site not in ("same-origin", "none") if site else bool(origin) and urlsplit(origin).netloc != host
+        origin = headers.get("origin", "")
+        is_foreign = site not in ("same-origin", "none") if site else bool(origin) and origin.partition("://")[2] != host
         if is_foreign:
             raise Denied(403, "cross_site", "Another website sent this request", "send it from a page of this server")
 
@@ -134,6 +134,14 @@ class Access:
 def name_of(given: str) -> str:
     """The name of a person as histories have it."""
     return one_line(given)[:MAX_NAME]
+
+
+def _hostname(host: str) -> str:
+    """The name or the address in a header Host; empty if it cannot be read."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:
