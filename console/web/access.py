@@ -108,9 +108,12 @@ class Access:
     def _vouched(self, headers: Mapping[str, str]) -> Visitor:
         if self.identity_header is None:
             return Visitor("", is_known=False)
-        name = name_of(headers.get(self.identity_header.lower(), ""))
+        # With two of them, one may be of the browser, if the proxy adds its own to what it got.
+        given = [value for name, value in headers.items() if name == self.identity_header.lower()]
+        # A server reads headers as Latin-1, and proxies write UTF-8.
+        name = name_of(given[0].encode("latin-1").decode(errors="replace")) if len(given) == 1 else ""
         if not name:
-            reason = f"The request has the token, and no header {self.identity_header} that says who is signed in"
+            reason = f"The request has the token, and not one header {self.identity_header} that says who is signed in"
             raise Denied(403, "no_identity", reason, "let the proxy send it")
         return Visitor(name, is_known=True)
 
