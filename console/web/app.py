@@ -56,7 +56,6 @@ def make_app(client: Client, access: Access) -> FastAPI:
         description="Start tasks, follow them, and answer what they ask. Errors are `application/problem+json`.",
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        max_body_size=MAX_BODY,
         lifespan=living,
     )
     app.state.client, app.state.access, app.state.streams = client, access, streams
@@ -106,6 +105,8 @@ async def _told(request: Request, error: Exception) -> Response:
             first = mistakes[0]
             status, code, remedy = 422, "usage", "see /openapi.json"
             reason, more = f"{first['field'] or 'The body'} {first['message']}", {"errors": mistakes}
+        case HTTPException(status_code=413):
+            status, code, reason, remedy = 413, "too_large", "The body is too large", f"send at most {MAX_BODY:,} bytes"
         case HTTPException():
             status, code, reason = error.status_code, "http", str(error.detail)
             remedy, headers = "see /openapi.json", dict(error.headers or {})
@@ -142,8 +143,18 @@ class Gate:
                     headers.setdefault(name, value)
             await send(message)
 
+        size = 0
+
+        async def receive_at_most() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MAX_BODY:
+                raise HTTPException(413)  # any other exception would be a 400 of FastAPI
+            return message
+
         respond = self._response(scope) or self._app
-        await respond(scope, receive, send_with_headers)
+        await respond(scope, receive_at_most, send_with_headers)
 
     def _response(self, scope: Scope) -> Response | None:
         """The response to a request that goes no further; None for one that does."""
