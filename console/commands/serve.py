@@ -72,6 +72,7 @@ async def serve_command(
     )
     try:
         listening = config.bind_socket()
+        listening.listen(config.backlog)  # or who connects at the word `ready` is refused for a moment
     except SystemExit as error:  # uvicorn's way to say it
         raise Problem("usage", f"--port {port} of {host} cannot be used", "choose another --port") from error
     shown = f"[{host}]" if ":" in host else host

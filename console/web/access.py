@@ -86,7 +86,9 @@ class Access:
             return
         site = headers.get("sec-fetch-site")
         origin = headers.get("origin", "")
-        is_foreign = site not in ("same-origin", "none") if site else bool(origin) and origin.partition("://")[2] != host
+        is_foreign = (
+            site not in ("same-origin", "none") if site else bool(origin) and origin.partition("://")[2] != host
+        )
         if is_foreign:
             raise Denied(403, "cross_site", "Another website sent this request", "send it from a page of this server")
 
