@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from anyio import BrokenResourceError
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
@@ -154,7 +155,10 @@ class Gate:
             return message
 
         respond = self._response(scope) or self._app
-        await respond(scope, receive_at_most, send_with_headers)
+        try:
+            await respond(scope, receive_at_most, send_with_headers)
+        except* BrokenResourceError:
+            pass  # a listener left while FastAPI passed an event on to it
 
     def _response(self, scope: Scope) -> Response | None:
         """The response to a request that goes no further; None for one that does."""
