@@ -1,0 +1,38 @@
+"""The tools of the worker behind `serve`: `--tools tests/web/tools.py`."""
+
+import asyncio
+
+from pydantic import BaseModel
+
+from replan import Key, NeedsPerson, tool
+
+
+class Amount(BaseModel):
+    """What is paid."""
+
+    amount: int = 0
+
+
+class Receipt(BaseModel):
+    """That it was paid."""
+
+    id: int
+
+
+@tool.idempotent
+async def refund(args: Amount) -> Receipt:
+    """Pay back."""
+    return Receipt(id=args.amount)
+
+
+@tool.keyed(approve="args.amount > 500", undo=refund.using(amount="result.id"))
+async def charge(args: Amount, key: Key) -> Receipt:
+    """Charge a card."""
+    await asyncio.sleep(args.amount / 1000 if args.amount < 500 else 0)
+    return Receipt(id=args.amount)
+
+
+@tool.read
+async def shut(args: Amount) -> Receipt:
+    """Need a key that nobody has."""
+    raise NeedsPerson("The key was revoked.", code="unauthorized")
