@@ -208,7 +208,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
     started = await client.start(task, id=new.id, key=key)
     place = ui_url(client.temporal.service_client.config.target_host, client.temporal.namespace, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
-    return said({"task_id": started.id, "status": "running", "ui_url": place}, 201, location=str(path))
+    return said({"task_id": started.id, "ui_url": place}, 201, location=str(path))
 
 
 @router.get("/tasks", summary="List tasks, newest first")
