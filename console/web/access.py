@@ -61,9 +61,11 @@ class Access:
 
     def __post_init__(self) -> None:
         """Raises Problem for a token that is too short."""
+        remedy = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
         if self.token is not None and len(self.token) < MIN_TOKEN:
-            remedy = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
             raise Problem("usage", f"The token has fewer than {MIN_TOKEN} characters", remedy)
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            raise Problem("usage", "The token has characters that a header cannot have", remedy)
         if self.identity_header and self.token is None:
             reason = "--identity-header needs a token, which the proxy sends, or anybody could send the header"
             raise Problem("usage", reason, "set REPLAN_TOKEN")
