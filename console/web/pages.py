@@ -117,7 +117,9 @@ async def _form(request: Request) -> dict[str, str]:
     body = await request.body()
     if len(body) > MAX_FORM:
         raise Problem("usage", "The form is too large", "shorten what is written in it")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=300))
+    fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=300)
+    # A browser sends line breaks as CRLF, whatever a text had.
+    return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 
 # Signing in
@@ -390,12 +392,7 @@ async def _confirm(request: Request, task: Handle, number: str, given: Mapping[s
     """The page that shows what an edit changes, before it is sent."""
     shown = await people.request_to_approve(task, number)
     before = (shown.call.args if shown.call else None) or {}
-    # A browser sends line breaks as CRLF, whatever a text had.
-    was = {name: value.replace("\r\n", "\n") if isinstance(value, str) else value for name, value in before.items()}
-    now = {
-        name: value.replace("\r\n", "\n") if isinstance(value, str) else value for name, value in given["args"].items()
-    }
-    changed = {name: value for name, value in now.items() if name not in was or was[name] != value}
+    changed = {name: value for name, value in given["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
     rows = [
