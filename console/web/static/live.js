@@ -22,11 +22,11 @@ function replace(fresh) {
     const before = known.get(one.id);
     return before && same(before, one) ? before : one;
   });
-  // Only what changed is touched: an element that is moved loses the focus.
+  // What has gone is removed first: an element that is moved, even past one of these, loses the focus.
+  for (const one of [...live.children]) if (!children.includes(one)) one.remove();
   children.forEach((one, place) => {
     if (live.children[place] !== one) live.insertBefore(one, live.children[place] ?? null);
   });
-  while (live.children.length > children.length) live.lastElementChild.remove();
 }
 
 async function refresh() {
