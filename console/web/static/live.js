@@ -3,6 +3,8 @@
 "use strict";
 
 const live = document.getElementById("live");
+// After an answer that was refused, the address is that of the form.
+const place = live?.dataset.page ?? location.pathname + location.search;
 let timer = 0, isRunning = false, isWanted = false;
 
 function same(before, after) {
@@ -33,12 +35,14 @@ async function refresh() {
   if (isRunning) { isWanted = true; return; }
   isRunning = true;
   try {
-    const reply = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
+    const reply = await fetch(place, { headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     const fresh = page.getElementById("live");
     if (!reply.ok || !fresh) return;
-    if ((fresh.dataset.events ?? "") !== (live.dataset.events ?? "") || fresh.dataset.poll !== live.dataset.poll) {
-      location.reload(); // it has ended, or a worker answers again: other buttons
+    const isOther = (fresh.dataset.events ?? "") !== (live.dataset.events ?? "") || fresh.dataset.poll !== live.dataset.poll;
+    // It has ended, or a worker answers again: other buttons. Why an answer was refused is read first.
+    if (isOther && !document.querySelector("[role=alert]")) {
+      location.assign(place);
       return;
     }
     replace(fresh);
