@@ -12,6 +12,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
+from tests.web.browser import MISSING as NO_BROWSER
 from workflows import attributes
 
 pytest_plugins = ["tests.gate"]
@@ -33,7 +34,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line for each program that there was none, since a skipped test says nothing."""
-    for what, missing in {"the store on PostgreSQL": MISSING, "metrics with Prometheus": NO_PROMETHEUS}.items():
+    programs = {"the store on PostgreSQL": MISSING, "metrics with Prometheus": NO_PROMETHEUS, "the page": NO_BROWSER}
+    for what, missing in programs.items():
         skipped = [one for one in terminalreporter.stats.get("skipped", []) if missing in str(one.longrepr)]
         if skipped:
             terminalreporter.write_line(f"{len(skipped)} tests of {what} were skipped. {missing}")
