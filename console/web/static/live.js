@@ -5,7 +5,7 @@
 const live = document.getElementById("live");
 // After an answer that was refused, the address is that of the form.
 const place = live?.dataset.page ?? location.pathname + location.search;
-let timer = 0, isRunning = false, isWanted = false;
+let timer = 0, isRunning = false, isWanted = false, isSending = false;
 
 function same(before, after) {
   const copy = before.cloneNode(true);
@@ -39,6 +39,7 @@ async function refresh() {
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     const fresh = page.getElementById("live");
     if (!reply.ok || !fresh) return;
+    if (isSending) return; // to go elsewhere now would take away the response to a form
     const isOther = (fresh.dataset.events ?? "") !== (live.dataset.events ?? "") || fresh.dataset.poll !== live.dataset.poll;
     // It has ended, or a worker answers again: other buttons. Why an answer was refused is read first.
     if (isOther && !document.querySelector("[role=alert]")) {
@@ -58,6 +59,7 @@ function soon() {
   if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 300);
 }
 
+addEventListener("submit", () => { isSending = true; });
 if (live?.dataset.events) {
   const events = new EventSource(live.dataset.events);
   const names = ["task", "plan", "step", "fault", "failover", "wait", "pause", "request", "answer", "compaction",
