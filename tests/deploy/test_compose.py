@@ -1,5 +1,6 @@
 """docker-compose.yml cannot be started in these tests: it is held to its schema and, name by name, to the code."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 from temporalio.envconfig import ClientConfig
 
 from activities.providers.registry import PROVIDERS
+from console.commands.serve import LOOPBACK, PORT
 from runtime.temporal_cli import cached_binary
 from tests.deploy import composition
 from tests.deploy.composition import Service, services
@@ -17,6 +19,7 @@ from tests.processes import ROOT
 SERVICES = list(services().values())
 LASTING = [service for service in SERVICES if not service.ends]
 WORKER = services()["worker"]
+SERVE = services()["serve"]
 SERVER_YAML = (ROOT / "deploy/temporal/server.yaml").read_text(encoding="utf-8")
 FOREIGN = {
     "postgres": {"POSTGRES_USER", "POSTGRES_PASSWORD"},
@@ -144,9 +147,10 @@ def test_a_foreign_image_reads_what_it_is_given(service: Service) -> None:
     assert set(service.environment) - FOREIGN[service.image[0]] == set()
 
 
-def test_the_worker_reads_what_it_is_given() -> None:
+@pytest.mark.parametrize("service", [WORKER, SERVE], ids=named)
+def test_a_service_of_ours_reads_what_it_is_given(service: Service) -> None:
     """TEMPORAL_* is understood by the SDK, REPLAN_* read by our code."""
-    environment = dict(WORKER.environment)
+    environment = dict(service.environment)
     loaded = ClientConfig.load_client_connect_config(disable_file=True, override_env_vars=environment)
     rooms = ("runtime", "client", "console")
     code = "".join(file.read_text(encoding="utf-8") for room in rooms for file in sources(room))
@@ -199,7 +203,36 @@ def test_the_worker_has_the_keys_of_models_from_outside() -> None:
     example = (ROOT / "deploy/compose.env.example").read_text(encoding="utf-8")
 
     assert WORKER.passed_on == {name for one in PROVIDERS.values() for name in (one.key, one.url)}
-    assert set(re.findall(r"^# (\w+)=$", example, flags=re.MULTILINE)) == WORKER.passed_on
+    assert set(re.findall(r"^# (\w+)=$", example, flags=re.MULTILINE)) == WORKER.passed_on | SERVE.passed_on
+
+
+def test_the_web_server_starts_only_where_it_is_asked_for() -> None:
+    """It has a profile of its own, so a stack without a token starts without it, and the token comes from outside."""
+    assert {service.name for service in SERVICES if "profiles" in service.said} == {SERVE.name}
+    assert SERVE.passed_on == {"REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"}
+
+
+def test_the_web_server_refuses_to_start_without_a_token() -> None:
+    """The very words of the file, without REPLAN_TOKEN, end with exit code 2 and name the variable."""
+    environment = {name: value for name, value in os.environ.items() if name not in SERVE.passed_on}
+    command = [sys.executable, "-m", *SERVE.runs]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert "set REPLAN_TOKEN" in done.stderr
+
+
+def test_the_web_server_is_found_where_it_listens() -> None:
+    """The published port and that of the health check are the port of `serve`; it has the image of the worker."""
+    assert SERVE.said["ports"] == [f"{LOOPBACK}:{PORT}:{PORT}"]
+    assert f"http://{LOOPBACK}:{PORT}/health/ready" in SERVE.said["healthcheck"]["test"][-1]
+    assert SERVE.image == WORKER.image
+
+
+@pytest.mark.parametrize("name", ["read_only", "tmpfs", "cap_drop", "security_opt", "init"])
+def test_the_web_server_is_confined_like_a_worker(name: str) -> None:
+    """A folder that cannot be written, no capability, and no new privileges."""
+    assert SERVE.said[name] == WORKER.said[name]
 
 
 def test_every_setting_is_in_the_example() -> None:

@@ -15,7 +15,7 @@ from tests.processes import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-IN_IMAGE = ("documents", "otel", "postgresql")
+IN_IMAGE = ("documents", "otel", "postgresql", "web")
 ASKED = {
     # Those of the image, in which nobody can install an extra later.
     "runtime": [*PROJECT["project"]["dependencies"], *(one for extra in IN_IMAGE for one in EXTRAS[extra])],
