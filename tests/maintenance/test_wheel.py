@@ -90,6 +90,17 @@ def test_no_module_of_the_wheel_imports_a_room(tmp_path: Path) -> None:
     assert {file.name for file in package.iterdir()} == {*(p.name for p in (ROOT / "replan").glob("[!_]*")), *PRIVATE}
 
 
+def test_the_wheel_has_the_templates_and_the_static_files_of_the_web_server(tmp_path: Path) -> None:
+    """What `serve` reads beside its modules is copied with them."""
+    wheel.copy(ROOT, MOVED, tmp_path / "replan")
+    read = {
+        file.relative_to(ROOT) for name in ("templates", "static") for file in (ROOT / "console/web" / name).iterdir()
+    }
+
+    assert len(read) > 10
+    assert [file for file in read if not (tmp_path / "replan/_internal" / file).is_file()] == []
+
+
 PRIVATE = {"__init__.py", "__main__.py", "_internal"}
 
 
