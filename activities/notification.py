@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+from urllib.parse import quote
 
 import httpx2
 import structlog
@@ -110,6 +111,24 @@ def _url(given: str) -> httpx2.URL:
     return url
 
 
+def page_base(given: str | None) -> str | None:
+    """The URL that `--notify-base` names, without a slash at its end; None if it names none.
+
+    Raises:
+        BadReceiver: it is no URL of a page.
+    """
+    if given is None or not given.strip():
+        return None
+    base = given.strip().rstrip("/")
+    try:
+        url = httpx2.URL(base)
+    except httpx2.InvalidURL:
+        url = httpx2.URL("")
+    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
+        raise BadReceiver("--notify-base is no URL of a page: give one as https://replan.example.")
+    return base
+
+
 def _signer(secret: str) -> Sign:
     from standardwebhooks.webhooks import Webhook as Signer  # only here it is needed
 
@@ -196,8 +215,9 @@ def _last_line(said: BinaryIO) -> str:
 class Notifier:
     """The activity that tells the receiver of this worker."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, receiver: Receiver, page_base: str | None = None) -> None:
+        """`page_base` is where people open the page on which they answer."""
+        self._receiver, self._page_base = receiver, page_base
 
     @activity.defn(name=routing.NOTIFY.kind)
     async def notify_people(self, told: Notification) -> str:
@@ -220,7 +240,7 @@ class Notifier:
         receiver, limit = self._receiver, routing.NOTIFY.timeout
         try:
             async with asyncio.timeout(limit):
-                await receiver.tell(told.id, body(told, namespace))
+                await receiver.tell(told.id, body(told, namespace, self._page_base))
         except TimeoutError:
             raise NotDelivered(f"{receiver.name} did not take it within {limit:g} s.") from None
         except (httpx2.HTTPError, OSError) as error:  # its message may have the whole address
@@ -228,8 +248,9 @@ class Notifier:
         return receiver.name
 
 
-def body(told: Notification, namespace: str) -> str:
+def body(told: Notification, namespace: str, page_base: str | None = None) -> str:
     """What a receiver gets: one JSON object."""
+    place = {"url": f"{page_base}/ui/tasks/{quote(told.task, safe='')}#{quote(told.request)}"} if page_base else {}
     data = told.model_dump(mode="json", exclude={"id", "event", "at", "task"})
     fields: dict[str, Any] = {
         "schema": 1,
@@ -237,7 +258,7 @@ def body(told: Notification, namespace: str) -> str:
         "type": _type(told),
         "timestamp": told.model_dump(mode="json")["at"],
         "text": _text(told),
-        "data": {"task_id": told.task, "namespace": namespace, **data, "commands": _commands(told)},
+        "data": {"task_id": told.task, "namespace": namespace, **data, **place, "commands": _commands(told)},
     }
     return json.dumps(fields)
 

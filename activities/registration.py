@@ -19,7 +19,7 @@ from activities.boundary.step_spans import ContextOf, StepSpans
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
 from activities.inspection import Host, Inspector
-from activities.notification import BadReceiver, Notifier, Receiver, receiver_of
+from activities.notification import BadReceiver, Notifier, Receiver, page_base, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.model_planner import why_not_strict
 from activities.planning.planner import ConversationalPlanner
@@ -80,6 +80,8 @@ class Options(Protocol):
     @property
     def notify(self) -> str | None: ...
     @property
+    def notify_base(self) -> str | None: ...
+    @property
     def slots(self) -> int: ...
     @property
     def threads(self) -> int: ...
@@ -116,6 +118,8 @@ class Abilities:
     environment: Mapping[str, str]
     receiver: Receiver | None = None
     """Who is told of requests to people; None for nobody."""
+    page_base: str | None = None
+    """Where people open the page on which they answer; None if it is not known."""
 
     @classmethod
     def of(
@@ -141,7 +145,8 @@ class Abilities:
         loaded = {**dict.fromkeys(own, ""), **load_all(options.tools)}
         registry = Registry(loaded, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        return cls(selection, registry, faults, environment, receiver_of(options.notify, environment))
+        told = receiver_of(options.notify, environment), page_base(options.notify_base)
+        return cls(selection, registry, faults, environment, *told)
 
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
@@ -220,12 +225,13 @@ class WorkerParts:
             price=highest_price(conversing.prices.values()) if conversing else None,
             price_date=selection.price_date,
         )
+        receiver = self.abilities.receiver
         return [
             *planning.activities(),
             EffectFinder(self.databases, self.store_id).find_effect,
             inspector.inspect,
             *RESOLVING,
-            *([Notifier(self.abilities.receiver).notify_people] if self.abilities.receiver else []),
+            *([Notifier(receiver, self.abilities.page_base).notify_people] if receiver else []),
             *self.boundary.activities(registry),
         ]
 

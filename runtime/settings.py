@@ -87,6 +87,14 @@ class Settings:
             help="Who is told when a task waits for a person: JSON is posted there, or is the command's input.",
         ),
     ] = None
+    notify_base: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_NOTIFY_BASE",
+            metavar="URL",
+            help="Where people open the page of `serve`: what is told has the address of the request.",
+        ),
+    ] = None
     queue: Annotated[str, typer.Option(envvar=QUEUE_VARIABLE, help="The task queue to serve.")] = DEFAULT_QUEUE
     slots: Annotated[int, typer.Option(min=1, help="Calls of tools that run at the same time.")] = 100
     threads: Annotated[int, typer.Option(min=1, help="Of these, calls of tools that are plain functions.")] = 64

@@ -25,7 +25,9 @@ from workflows.outcome import Outcome
 from workflows.plan import NewSteps
 from workflows.task import TaskStatus
 
-FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "service"))
+FILES = sorted(
+    path for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "service", "approvals")
+)
 
 
 class Played(Protocol):

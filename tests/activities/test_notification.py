@@ -20,7 +20,16 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.notification import SIGNING_KEY, BadReceiver, NotDelivered, Notifier, Receiver, body, receiver_of
+from activities.notification import (
+    SIGNING_KEY,
+    BadReceiver,
+    NotDelivered,
+    Notifier,
+    Receiver,
+    body,
+    page_base,
+    receiver_of,
+)
 from replan.testing.http_server import reply, serving
 from runtime.dev_server import free_port
 from tests.documentation import sections, tables
@@ -167,6 +176,26 @@ async def test_all_but_2xx_is_no_delivery(status: int) -> None:
 
     assert str(raised.value) == f"{mailbox.url.partition('/hook')[0]} answered {status}."
     assert elsewhere.posted == []
+
+
+def test_what_is_told_links_to_the_page() -> None:
+    """The id of the task is quoted; without a base there is no link."""
+    base = page_base("https://replan.example/at/ ")
+    linked = json.loads(body(TOLD, "default", base))["data"]
+
+    assert linked["url"] == "https://replan.example/at/ui/tasks/pay%3B%20rm%20-rf#r1"
+    assert "url" not in json.loads(body(TOLD, "default", page_base("")))["data"]
+
+
+@pytest.mark.parametrize(
+    "given", ["replan.example", "ftp://replan.example", "https://", "https://x/?a=b", "http://[", "https://a:b@x"]
+)
+def test_a_base_that_is_no_page_is_refused(given: str) -> None:
+    """With what to write instead, and without what may be secret in it."""
+    with pytest.raises(BadReceiver) as raised:
+        page_base(given)
+
+    assert str(raised.value) == "--notify-base is no URL of a page: give one as https://replan.example."
 
 
 async def run(found: Receiver) -> str:
