@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import structlog
@@ -121,10 +121,10 @@ def page_base(given: str | None) -> str | None:
         return None
     base = given.strip().rstrip("/")
     try:
-        url = httpx2.URL(base)
-    except httpx2.InvalidURL:
-        url = httpx2.URL("")
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
+        url = urlsplit(base)
+    except ValueError:
+        url = urlsplit("")
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
         raise BadReceiver("--notify-base is no URL of a page: give one as https://replan.example.")
     return base
 
