@@ -41,13 +41,15 @@ def chosen() -> list[Kill]:
     return [hit for hit in placed_kills(SEED, times=1) if (hit.kind, hit.point) in HITS]
 
 
-@pytest.mark.parametrize(("tasks", "kills"), [(6, 2), pytest.param(16, 4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("tasks", "kills"), [(6, 2), (16, 4)])
 @pytest.mark.timeout(240)
 def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, tasks: int, kills: int) -> None:
     """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
     command = [sys.executable, "-m", "evals.chaos", "--tasks", str(tasks), "--seed", str(SEED), "--no-placed"]
     disruptions = ["--kills", str(kills), "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
     done = subprocess.run([*command, *disruptions], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
+    assert (tmp_path / "report.json").exists(), done.stdout + done.stderr
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
 
     assert (done.returncode, report["broken"]) == (0, []), done.stdout + done.stderr
