@@ -29,7 +29,7 @@ from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch
 from client.history.story import Story
 from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status_named
-from client.problem import Problem
+from client.problem import Problem, ProblemKind
 from client.tasks import Handle, query_progress
 from client.text import one_line, printable
 from client.undo import undo
@@ -39,7 +39,7 @@ from console.render import document, requests, tree
 from console.render import page as explained_page
 from console.web.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
 from console.web.api import resolve_incident, rollback_fields, task_of, within
-from console.web.problems import REMEDIES, problem_of, status_of
+from console.web.problems import REMEDIES, status_of
 from runtime.process import version
 from runtime.validation import expected
 from workflows.details import SIGNS
@@ -340,7 +340,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
     try:
         given = _given(choice, form)
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
-            return await _confirm(request, task, number, given)
+            return await _confirm(request, task, number, given, form.get("call", ""))
         given |= {"request": number, "by": _by(request)}
         if call := form.get("call"):
             given["call"] = call
@@ -388,10 +388,13 @@ def _json(name: str, text: str) -> JsonValue:
     return value
 
 
-async def _confirm(request: Request, task: Handle, number: str, given: Mapping[str, Any]) -> Response:
-    """The page that shows what an edit changes, before it is sent."""
+async def _confirm(request: Request, task: Handle, number: str, given: Mapping[str, Any], call: str) -> Response:
+    """The page that shows what an edit changes, before it is sent; `call` is the code of the call that was seen."""
     shown = await people.request_to_approve(task, number)
-    before = (shown.call.args if shown.call else None) or {}
+    if shown.call is None or shown.call.code != call:  # the page below shows only the arguments that change
+        reason = "The call is another one than the page showed"
+        raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
+    before = shown.call.args or {}
     changed = {name: value for name, value in given["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
@@ -483,11 +486,12 @@ async def resolve(request: Request, cause: str) -> Response:
         note, queue = form.get("note", "")[:4000], form.get("queue") or None
         done, is_ended = await resolve_incident(_client(request), named, by=_by(request), note=note, queue=queue)
     except Problem as problem:
-        problem = problem_of(problem)
         return await _incidents(request, f"{problem.reason}: {REMEDIES.get(problem.code, problem.remedy)}.", 409)
     if done.fate is Fate.FAILED_AGAIN:
         return await _incidents(request, f"{done.canary} failed again, so no other task was told: {done.reason}", 409)
     if not is_ended:
         return await _incidents(request, f"{named}: the tasks are being told; reload to see how many still wait.")
+    if done.fate is not Fate.WENT_ON:
+        return await _incidents(request, f"No task was told. {done.reason}", 409)
     went_on = f"{done.went_on} {'task' if done.went_on == 1 else 'tasks'} went on"
     return await _incidents(request, f"{named}: {went_on}.")

@@ -36,7 +36,7 @@ class Feed:
         """A new one for each time that the task begins to be followed."""
         self.listeners = 0
         self.is_cut = False
-        """Whether nobody follows the task any more, although it has not ended; then listeners connect again."""
+        """Whether the task is not followed any more; if it has not ended, listeners connect again."""
         self._told = list[Told]()
         self._dropped = 0
         self._news = asyncio.Event()
