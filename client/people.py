@@ -22,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.pauses import require_resumed
-from client.problem import Problem, ProblemKind
+from client.problem import Problem, ProblemKind, WrongValue
 from client.tasks import Handle, memo_field, query_progress
 from client.text import starter, worker
 from runtime.validation import expected
@@ -55,8 +55,7 @@ def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
         return GIVEN[choice](**{"by": login_name(), **given})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        option = f"--{str(first['loc'][0]).replace('_', '-')}"
-        raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
+        raise WrongValue(str(first["loc"][0]), expected(first)) from error
 
 
 def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
@@ -125,17 +124,18 @@ async def open_incidents(seen: WorkflowExecution) -> list[HumanRequest]:
 async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **given: Any) -> str | None:
     """Answer a request of a task, and return what the task said; None if a provided result is still being checked.
 
-    The same answer to the same request is one Update, however often it is sent; and so is one with the same `key`.
+    The same answer to the same request is one Update, however often it is sent; and so is one with the same `key`. Sent
+    again after the task has ended, it gets what the task said the first time.
 
     Raises:
         Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.
     """
     sent = given_with(choice, given)
     seen = await handle.describe()
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
-        raise _closed(handle.id)
-    require_resumed(seen)
     id = await _update_id(seen, choice, sent, key)
+    if seen.status is not WorkflowExecutionStatus.RUNNING:
+        return await _said_earlier(handle, id)
+    require_resumed(seen)
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:
         try:
@@ -145,7 +145,7 @@ async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **gi
                 raise
         # The run has ended meanwhile, perhaps to continue as new: the new run knows which Updates the old one accepted.
         if (await handle.describe()).status is not WorkflowExecutionStatus.RUNNING:
-            raise _closed(handle.id)
+            return await _said_earlier(handle, id)
         if time.monotonic() > until:
             raise _not_taken(handle.id, seen.task_queue)
 
@@ -197,6 +197,16 @@ async def _said(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
         said = cause.message if isinstance(cause, ApplicationError) else str(cause)
         remedy = f"`{starter('answer', task_id)}` shows what it asks now"
         raise Problem("not_accepted", said, remedy, ProblemKind.FAILED) from failure
+
+
+async def _said_earlier(handle: Handle, id: str) -> str | None:
+    """What a task that has ended said to this Update; Problem if the Update did not reach the task before its end."""
+    try:
+        return await _said(handle.id, handle.get_update_handle(id, result_type=str))
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        raise _closed(handle.id) from None
 
 
 def _closed(id: str) -> Problem:

@@ -21,3 +21,16 @@ class Problem(Exception):
         said = f"{reason.removesuffix('.')}: {remedy}"
         super().__init__(said if said.endswith((".", "?", "!", "…")) else f"{said}.")
         self.code, self.reason, self.remedy, self.kind = code, reason, remedy, kind
+
+
+class WrongValue(Problem):
+    """A field of what was given has a value that it cannot have; it is named as in Python and JSON."""
+
+    def __init__(self, field: str, expected: str, name: str = "") -> None:
+        """`expected` follows the name in the sentence; a person may know the field by another `name`."""
+        super().__init__("usage", f"{name or field} {expected}", f"give another {name or field}")
+        self.field, self.expected = field, expected
+
+    def named(self, name: str) -> "WrongValue":
+        """The same for who knows the field by this name."""
+        return WrongValue(self.field, self.expected, name)

@@ -145,7 +145,7 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
     if id is None:
         return
     if not (0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")):
-        reason = f"--id {id[:MAX_ID]!r} cannot be an id"
+        reason = f"{id[:MAX_ID]!r} cannot be an id"
         remedy = f"give 1 to {MAX_ID} printable characters without a dash in front and blanks at the ends"
         raise Problem("usage", reason, remedy)
 

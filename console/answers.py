@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from client.problem import Problem
+from client.people import given_with
+from client.problem import Problem, WrongValue
 from client.text import one_line
 from console.arguments import read_json
 from console.render import requests
@@ -48,6 +49,14 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
         if name in options:
             return {name: read_json(options[name], beginning, """write JSON, e.g. '{"id": 7}', or @FILE""")}
     return dict(options)
+
+
+def check_given(choice: Choice, given: Mapping[str, Any]) -> None:
+    """Raise Problem, with the name of the option, for a value that cannot be sent with an answer."""
+    try:
+        given_with(choice, given)
+    except WrongValue as wrong:
+        raise wrong.named(f"--{wrong.field.replace('_', '-')}") from wrong
 
 
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:

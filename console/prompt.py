@@ -144,7 +144,7 @@ class PromptView(LiveView):
             return
         try:
             given = answers.given_of(choice, {**options, words.option: typed} if words and typed else options)
-            people.given_with(choice, given)
+            answers.check_given(choice, given)
         except Problem as problem:
             self._said = [f"    {one_line(str(problem))}"]
         else:

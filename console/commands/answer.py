@@ -9,7 +9,7 @@ from client import people, tasks
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable, starter
-from console.answers import given_of
+from console.answers import check_given, given_of
 from console.commands import show
 from console.confirm import Yes, find_task
 from console.exits import Exit
@@ -60,7 +60,7 @@ async def answer_command(
         return await print_requests(client, await tasks.find_task(client, id), common)
     chosen = _choice(choice)
     sent = given_of(chosen, options)
-    people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
+    check_given(chosen, sent | _who(request, by))  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
     if chosen in (Choice.APPROVE, Choice.EDIT):

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from client import people
 from client.problem import Problem
+from console.answers import check_given
 from console.commands.answer import By, Request, send
 from console.confirm import Yes, find_task
 from console.options import Common, TaskId
@@ -28,7 +28,7 @@ async def extend_command(
     if not any(more.values()):
         raise Problem("usage", "extend needs to know what to give", "write e.g. --tool-calls +10 or --usd +1.50")
     given = {name: value for name, value in {**more, "request": request, "by": by}.items() if value is not None}
-    people.given_with(Choice.EXTEND, given)  # a mistake is reported without connecting
+    check_given(Choice.EXTEND, given)  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="extend", yes=yes)
     return await send(handle, common, Choice.EXTEND, **given)

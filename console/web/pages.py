@@ -29,7 +29,7 @@ from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch
 from client.history.story import Story
 from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status_named
-from client.problem import Problem, ProblemKind
+from client.problem import Problem, ProblemKind, WrongValue
 from client.tasks import Handle, query_progress
 from client.text import one_line, printable
 from client.undo import undo
@@ -59,6 +59,11 @@ ASK_SECONDS = 2.5
 """How long the inbox waits for workers to tell the calls that are to be approved."""
 MAX_FORM = 64 * 1024
 QUADRANTS: Mapping[Quadrant, str] = {quadrant: quadrant.value.replace("_", " ") for quadrant in Quadrant}
+FIELDS: Mapping[str, str] = {
+    **{"tool_calls": "Tool calls", "replans": "New plans", "tokens": "Tokens", "usd": "US dollars"},
+    **{"reason": "The reason", "hint": "The hint", "text": "The answer"},
+}
+"""What the page calls the fields that it sends."""
 LABELS: Mapping[Choice, tuple[str, str]] = {
     Choice.APPROVE: ("Approve", "Make this call."),
     Choice.REJECT: ("Reject", "Do not make it; the planner is told why, and makes a new plan."),
@@ -406,6 +411,8 @@ async def _confirm(request: Request, task: Handle, number: str, given: Mapping[s
 
 
 async def _refused(request: Request, task: Handle, problem: Problem) -> Response:
+    if isinstance(problem, WrongValue):
+        problem = problem.named(FIELDS.get(problem.field, problem.field))
     remedy = REMEDIES.get(problem.code, problem.remedy)
     return await _task(request, task, f"{problem.reason.rstrip('.')}: {remedy}.", status_of(problem))
 

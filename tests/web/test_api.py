@@ -94,13 +94,17 @@ async def test_an_edit_changes_the_arguments_of_the_call(program: httpx2.AsyncCl
 
 
 async def test_the_same_answer_twice_counts_once(program: httpx2.AsyncClient) -> None:
-    """A program that did not hear the response sends its answer again."""
+    """A program that did not hear the response sends its answer again, even after the task has ended."""
     id = await started(program, 903)
     answer = {"choice": "abort", "request": (await asked(program, id))["id"], "reason": "Too dear.", "by": "ann"}
     both = await asyncio.gather(*(program.post(path_of(id, "answers"), json=answer) for _ in range(2)))
     document = await standing(program, id, "failed")
+    late = await program.post(path_of(id, "answers"), json=answer)
+    other = await program.post(path_of(id, "answers"), json={**answer, "reason": "Another one."})
 
-    assert {one.status_code for one in both} == {200}, [one.text for one in both]
+    assert {one.status_code for one in (*both, late)} == {200}, [one.text for one in (*both, late)]
+    assert {one.json()["said"] for one in (*both, late)} == {both[0].json()["said"]}
+    assert (other.status_code, other.json()["code"]) == (409, "closed")
     assert [one["answer"]["choice"] for one in document["requests"]] == ["abort"]
 
 

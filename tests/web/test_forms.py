@@ -1,0 +1,65 @@
+"""The forms of the page, sent as a browser without scripts sends them."""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from tests.web.serving import asked, path_of, standing, started
+
+
+def form_of(id: str, request: str, choice: str) -> str:
+    """The path that the form of an answer is sent to."""
+    return f"/ui{path_of(id, 'requests', request, choice)}"
+
+
+EDITS: Mapping[str, tuple[dict[str, str], int, str]] = {
+    "another call": ({"arg.amount": "600", "call": "0000"}, 409, "The call is another one than the page showed"),
+    "no call": ({"arg.amount": "600"}, 409, "The call is another one than the page showed"),
+    "nothing changed": ({"arg.amount": "920"}, 422, "No argument was changed"),
+    "no JSON": ({"arg.amount": "six"}, 422, "amount is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+async def test_an_edit_that_cannot_be_confirmed_changes_nothing(program: httpx2.AsyncClient, case: str) -> None:
+    """The page of the task says why, and the request stays open."""
+    fields, status, reason = EDITS[case]
+    id = await started(program, 920)
+    request = await asked(program, id)
+    form = {"call": request["call"]["code"], **fields} if case not in ("no call",) else fields
+    response = await program.post(form_of(id, request["id"], "edit"), data=form)
+    after = (await standing(program, id, "waiting"))["requests"]
+    await program.post(path_of(id, "cancel"))
+
+    assert (response.status_code, reason in response.text) == (status, True), response.text
+    assert [one.get("answer") for one in after] == [None]
+
+
+async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
+    """The first form leads to a page with the difference, and only the second one makes the call."""
+    id = await started(program, 921)
+    request = await asked(program, id)
+    form = {"arg.amount": "622", "call": request["call"]["code"]}
+    shown = await program.post(form_of(id, request["id"], "edit"), data=form)
+    is_open = (await standing(program, id, "waiting"))["requests"][0].get("answer") is None
+    done = await program.post(form_of(id, request["id"], "edit"), data={**form, "confirmed": "yes"})
+    document = await standing(program, id, "completed")
+
+    assert (shown.status_code, is_open, done.status_code) == (200, True, 303)
+    assert "<del>921</del>" in shown.text and "<ins>622</ins>" in shown.text
+    assert document["steps"][0]["result"] == {"id": 622}
+
+
+async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient) -> None:
+    """Of the one task that tried and failed again, and of a cause for which no task waits."""
+    id = await started(program, plan=[{"id": "shut", "kind": "shut"}])
+    await asked(program, id)
+    failed = await program.post(f"/ui/incidents/{quote('shut/unauthorized', safe='')}/resolve", data={"note": "a key"})
+    await program.post(path_of(id, "cancel"))
+    await standing(program, id, "cancelled")
+    unknown = await program.post("/ui/incidents/shut%2Fnothing/resolve", data={"note": "a key"})
+
+    assert (failed.status_code, f"{id} failed again" in failed.text) == (409, True), failed.text
+    assert (unknown.status_code, "No task" in unknown.text) == (409, True), unknown.text
