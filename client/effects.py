@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 from temporalio.client import Client
 
 from client.history.fetch import fetch_run, rollbacks
@@ -31,8 +31,8 @@ SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 
 class EffectState(StrEnum):
     NONE = "none"
-    APPLIED = "happened"
-    UNKNOWN = "may_have_happened"
+    APPLIED = "applied"
+    UNKNOWN = "unknown"
     RUNNING = "running"
     """The call has not ended; its effect may still be applied."""
     UNDONE = "undone"
@@ -181,7 +181,7 @@ class TaskEffect(BaseModel):
     kind: str
     effect: Effect | None
     """The effect class that the tool of `kind` declares; None if the history does not have it."""
-    state: EffectState = Field(serialization_alias="known")
+    state: EffectState
     """What is known of the effect: APPLIED, UNKNOWN or UNDONE."""
     at: datetime
     """When the call ended or, for an open call, when it was scheduled; the time in a ledger takes precedence."""

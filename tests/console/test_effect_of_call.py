@@ -20,17 +20,17 @@ def card(id: str, kind: str, **more: object) -> EffectCard:
 
 CALLS = [
     ("nothing", [call(1, "a", "keyed", lost(Applied.NONE))], []),
-    ("unknown", [call(1, "a", "keyed", lost())], ["may_have_happened"]),
-    ("unknown, then done", [call(1, "a", "keyed", lost()), call(2, "a", "keyed")], ["happened"]),
-    ("done, and refused", [call(1, "a", "keyed", lost(Applied.APPLIED))], ["happened"]),
-    ("runs", [call(1, "a", "unkeyed", closed=None)], ["may_have_happened"]),
-    ("stopped", [call(1, "a", "unkeyed", closed=CallEnd.CANCELLED)], ["may_have_happened"]),
-    ("found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read")], ["happened"]),
+    ("unknown", [call(1, "a", "keyed", lost())], ["unknown"]),
+    ("unknown, then done", [call(1, "a", "keyed", lost()), call(2, "a", "keyed")], ["applied"]),
+    ("done, and refused", [call(1, "a", "keyed", lost(Applied.APPLIED))], ["applied"]),
+    ("runs", [call(1, "a", "unkeyed", closed=None)], ["unknown"]),
+    ("stopped", [call(1, "a", "unkeyed", closed=CallEnd.CANCELLED)], ["unknown"]),
+    ("found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read")], ["applied"]),
     ("not found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", refused())], []),
-    ("cannot tell", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", lost())], ["may_have_happened"]),
-    ("undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed")], ["undone", "happened"]),
-    ("not undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", refused())], ["happened"]),
-    ("perhaps undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", lost())], ["happened", "may_have_happened"]),
+    ("cannot tell", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", lost())], ["unknown"]),
+    ("undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed")], ["undone", "applied"]),
+    ("not undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", refused())], ["applied"]),
+    ("perhaps undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", lost())], ["applied", "unknown"]),
     ("a read", [call(1, "a", "read")], []),
 ]
 
@@ -42,9 +42,9 @@ def test_a_history_tells_what_is_known(calls: list[Call], expected: list[str]) -
 
 
 CARDS = [
-    ("transactional, unknown, committed", "transactional", lost(), {"result": {"id": 1}}, "happened"),
-    ("unkeyed, unknown, claimed", "unkeyed", lost(), {}, "may_have_happened"),
-    ("unkeyed, unknown, answered", "unkeyed", lost(), {"result": {"id": 1}}, "happened"),
+    ("transactional, unknown, committed", "transactional", lost(), {"result": {"id": 1}}, "applied"),
+    ("unkeyed, unknown, claimed", "unkeyed", lost(), {}, "unknown"),
+    ("unkeyed, unknown, answered", "unkeyed", lost(), {"result": {"id": 1}}, "applied"),
     ("keyed, done, undone later", "keyed", None, {"undone_at": BEGAN, "undone_by": "run/undo:a"}, "undone"),
 ]
 
@@ -83,7 +83,7 @@ def test_what_a_rollback_found_happened() -> None:
     """Whether or not it could take it back."""
     task, rollback = story(call(1, "a", "unkeyed", lost())), story(call(2, "a:reconcile", "read"))
 
-    assert [one.state for one in effects.all_effects(task, rollback, [])] == ["happened"]
+    assert [one.state for one in effects.all_effects(task, rollback, [])] == ["applied"]
 
 
 CANCELLED_BEFORE_AN_ATTEMPT = [
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_may_have_been_an_effect() -> None:
     told = story(call(1, "a", "keyed"))
     told.history.catalogue = None
 
-    assert [(one.state, one.effect) for one in effects.all_effects(told, None, [])] == [("may_have_happened", None)]
+    assert [(one.state, one.effect) for one in effects.all_effects(told, None, [])] == [("unknown", None)]
 
 
 def test_a_step_named_undo_is_no_rollback() -> None:
@@ -142,7 +142,7 @@ def test_a_step_named_undo_is_no_rollback() -> None:
     )
     found = {one.key: one.state for one in effects.all_effects(told, None, [])}
 
-    assert found == {"run/undo": "undone", "run/a": "undone", "run/undo:undo": "happened", "run/undo:a": "happened"}
+    assert found == {"run/undo": "undone", "run/a": "undone", "run/undo:undo": "applied", "run/undo:a": "applied"}
 
 
 def test_a_rollback_after_the_end_counts() -> None:
@@ -151,5 +151,5 @@ def test_a_rollback_after_the_end_counts() -> None:
 
     assert [(one.key, one.state, one.undone_by) for one in found] == [
         ("run/a", "undone", "run/undo:a"),
-        ("run/undo:a", "happened", None),
+        ("run/undo:a", "applied", None),
     ]

@@ -36,12 +36,12 @@ def test_every_effect_is_listed_with_what_is_known(desk: Rollbacks) -> None:
     task = desk.run_task(*ALL)
     told = effects(desk, task)
 
-    assert [(one["step"], one["effect"], one["known"]) for one in told] == [
-        ("note", "transactional", "happened"),
-        ("deposit", "transactional", "happened"),
-        ("send", "keyed", "happened"),
-        ("put", "idempotent", "happened"),
-        ("shout", "unkeyed", "may_have_happened"),
+    assert [(one["step"], one["effect"], one["state"]) for one in told] == [
+        ("note", "transactional", "applied"),
+        ("deposit", "transactional", "applied"),
+        ("send", "keyed", "applied"),
+        ("put", "idempotent", "applied"),
+        ("shout", "unkeyed", "unknown"),
     ]
     assert [str(one["key"]).partition("/")[2] for one in told] == [kind.partition(":")[0] for kind in ALL]
 
@@ -53,7 +53,7 @@ def test_an_undone_effect_says_by_what(desk: Rollbacks) -> None:
     told = {str(one["step"]): one for one in effects(desk, task)}
     lines = desk.starter("effects", task).stdout
 
-    assert [told[id]["known"] for id in ("note", "deposit", "send", "put")] == ["undone"] * 4
+    assert [told[id]["state"] for id in ("note", "deposit", "send", "put")] == ["undone"] * 4
     assert (told["send"]["undone_by"], told["undo:send"]["undoes"]) == (told["undo:send"]["key"], "send")
     assert "by undo:send (recall)" in lines and "shout (unkeyed)  outcome unknown" in lines
 
@@ -62,7 +62,7 @@ def test_an_effect_that_the_task_undid_itself_says_so(desk: Rollbacks) -> None:
     """From its own history."""
     task = desk.run_task("note", "put", "person", options=("--on-escalation", "undo"))
 
-    assert [one["known"] for one in effects(desk, task)] == ["undone", "undone", "happened", "happened"]
+    assert [one["state"] for one in effects(desk, task)] == ["undone", "undone", "applied", "applied"]
 
 
 def test_a_ledger_that_cannot_be_read_is_named(desk: Rollbacks) -> None:
@@ -95,7 +95,7 @@ def test_a_new_task_under_an_old_id_has_effects_of_its_own(desk: Rollbacks) -> N
     [after] = effects(desk, task)
 
     assert (before["step"], after["step"], desk.rows()) == ("note", "note", 1)
-    assert (before["key"] != after["key"], after["known"]) == (True, "happened")
+    assert (before["key"] != after["key"], after["state"]) == (True, "applied")
     assert "undone" not in desk.starter("show", task).stdout
 
 
@@ -106,5 +106,5 @@ def test_what_a_ledger_has_of_a_run_that_was_reset_is_listed(desk: Rollbacks) ->
     desk.starter("show", task, "--follow")
     told = effects(desk, task)
 
-    assert (reset.returncode, [one["known"] for one in told], desk.rows()) == (0, ["happened"] * 3, 1)
+    assert (reset.returncode, [one["state"] for one in told], desk.rows()) == (0, ["applied"] * 3, 1)
     assert desk.calls().count("shout shout") == 1

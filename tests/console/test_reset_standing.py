@@ -46,7 +46,7 @@ class Bookings(Processes):
     def effects(self, id: str) -> dict[str, str]:
         """What is known of each booking, by step."""
         found = self.asked("effects", id)["effects"]
-        return {one["step"]: one["known"] for one in found if not one["undoes"]}
+        return {one["step"]: one["state"] for one in found if not one["undoes"]}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_reset_that_could_apply_an_effect_again_is_refused(desk: Bookings) -> 
     refused = desk.starter("reset", task, "--to", "slots", "--json")
     error = document(refused)["error"]
 
-    assert (refused.returncode, error["code"], desk.effects(task)) == (1, "effect_stands", {"book-2": "happened"})
+    assert (refused.returncode, error["code"], desk.effects(task)) == (1, "effect_stands", {"book-2": "applied"})
     assert "'book-2' (book_slot) was applied after 'slots'" in error["reason"]
     assert "--undo" in error["remedy"] and "--keep" in error["remedy"]
 
@@ -91,7 +91,7 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
     ended = desk.ended(task)
 
     assert (reset.returncode, ended["status"]) == (0, "completed")
-    assert desk.effects(task) == {"book-2": "undone", "book-3": "happened"}
+    assert desk.effects(task) == {"book-2": "undone", "book-3": "applied"}
 
 
 async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client: Client) -> None:
@@ -113,7 +113,7 @@ def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
         desk.ended(task)
     told = desk.starter("explain", task).stdout
 
-    assert desk.effects(task) == {"book-2": "undone", "book-3": "undone", "book-4": "happened"}
+    assert desk.effects(task) == {"book-2": "undone", "book-3": "undone", "book-4": "applied"}
     assert "Changed in the world: book-4 (book_slot)." in told and "earlier run, before a reset, and" not in told
 
 
@@ -123,7 +123,7 @@ def test_with_keep_the_planner_knows_what_stands(desk: Bookings) -> None:
     reset = desk.asked("reset", task, "--to", "slots", "--keep")
     ended = desk.ended(task)
 
-    assert (reset["kept"], reset["to"], desk.effects(task)) == (["book-2"], "plan:1", {"book-2": "happened"})
+    assert (reset["kept"], reset["to"], desk.effects(task)) == (["book-2"], "plan:1", {"book-2": "applied"})
     assert [step["id"] for step in ended["steps"]] == ["book-2", "slots"] and "tomorrow for Rosa" in ended["result"]
 
 
@@ -137,7 +137,7 @@ def test_what_was_kept_can_be_reset_and_undone_later(desk: Bookings) -> None:
         desk.ended(task)
     before, undone = desk.effects(task), desk.starter("undo", task)
 
-    assert (resets, before) == ([0, 0, 0], {"book-2": "undone", "book-3": "happened"})
+    assert (resets, before) == ([0, 0, 0], {"book-2": "undone", "book-3": "applied"})
     assert (undone.returncode, desk.effects(task)) == (0, {"book-2": "undone", "book-3": "undone"})
 
 
@@ -149,7 +149,7 @@ async def test_undo_covers_the_runs_that_a_reset_left_behind(desk: Bookings, cli
     told = [desk.starter(command, task).stdout for command in ("show", "explain")]
     undone = desk.starter("undo", task)
 
-    assert before == ("completed", {"book-2": "happened", "book-3": "happened"})
+    assert before == ("completed", {"book-2": "applied", "book-3": "applied"})
     assert all("Changed by an earlier run, before a reset, and it stands: book-2 (book_slot)." in one for one in told)
     assert (undone.returncode, f"2 of 2 effects of {task} undone." in undone.stdout) == (0, True)
     assert set(desk.effects(task).values()) == {"undone"}
@@ -203,4 +203,4 @@ async def test_there_is_something_to_undo_where_only_an_earlier_run_did_it(
         stands = json.loads(desk.starter("effects", task, "--json").stdout)["effects"]
 
     assert (undone.returncode, f"2 of 2 effects of {task} undone." in undone.stdout) == (0, True)
-    assert {one["known"] for one in stands if not one["undoes"]} == {"undone"} and desk.rows() == 0
+    assert {one["state"] for one in stands if not one["undoes"]} == {"undone"} and desk.rows() == 0
