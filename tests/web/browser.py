@@ -1,18 +1,13 @@
-"""A Chromium for tests, `serve` as a process, and what a page did that no page may do."""
+"""A Chromium for tests, and what a page did that no page may do."""
 
 import shutil
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from tests.processes import ROOT, Processes
 
 if TYPE_CHECKING:  # of an extra
     from playwright.async_api import Browser, Page
@@ -42,29 +37,6 @@ async def launched() -> AsyncIterator["Browser"]:
             yield browser
         finally:
             await browser.close()
-
-
-@contextmanager
-def serving(address: str, folder: Path, queue: str) -> Iterator[str]:
-    """The URL of a `serve` that said `ready`; none is left behind."""
-    command = [sys.executable, str(ROOT / "starter.py"), "serve", "--port", "0", "--queue", queue]
-    with (folder / "serve.log").open("a") as errors:
-        process = subprocess.Popen(
-            command,
-            env=Processes(address, folder)._environment,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-    with process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("ready"), (line, (folder / "serve.log").read_text())
-            yield line.split()[1]
-        finally:
-            process.terminate()
 
 
 @dataclass

@@ -30,7 +30,8 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.payloads import DATA_CONVERTER
 from tests.harness import Stage, plan, staged, step
-from tests.web.browser import Visitor, launched, serving
+from tests.web.browser import Visitor, launched
+from tests.web.serving import TOKEN, serving
 from workflows import attributes
 from workflows.agent import REQUEST_MEMO, AgentWorkflow
 from workflows.people import Choice, HumanRequest, RequestKind
@@ -100,8 +101,8 @@ async def stage(browser: "Browser", client: Client, tmp_path_factory: pytest.Tem
 @pytest.fixture(scope="module")
 async def url(server: DevServer, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """The server of the page."""
-    with serving(server.address, tmp_path_factory.mktemp("serve"), stage.queue) as place:
-        yield place
+    async with serving(server.address, tmp_path_factory.mktemp("serve"), "--queue", stage.queue) as served:
+        yield served.url
 
 
 @pytest.fixture
@@ -169,6 +170,40 @@ async def test_of_two_answers_at_once_one_wins_and_the_other_reads_whose(visitor
 
         assert sum(map(len, lost)) == 1, lost
         assert f"{winner} answered approve" in told
+
+
+async def test_a_link_to_a_request_survives_the_sign_in(
+    browser: "Browser", server: DevServer, stage: Stage, tmp_path: Path
+) -> None:
+    """A person who follows a link of a notification signs in first, and then sees that request."""
+    id = await waiting(stage, "linked")
+    async with (
+        serving(server.address, tmp_path, "--queue", stage.queue, token=TOKEN) as served,
+        Visitor(browser, served.url).page(f"/ui/tasks/{id}#r1") as page,
+    ):
+        await page.get_by_label("Your name").fill("ann")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.wait_for_url(f"**/ui/tasks/{id}#r1")
+        await page.get_by_role("button", name="Approve").click()
+        await says(page, "#status", "Completed")
+
+        assert "ann answered approve" in await page.locator("#r1").inner_text()
+
+
+async def test_after_a_refusal_an_ended_task_has_the_buttons_of_its_end(visitor: Visitor, stage: Stage) -> None:
+    """A page that says why an answer was refused still shows what can be done now."""
+    id = await waiting(stage, "refused")
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("#acts").get_by_label("Tool calls").fill("none")
+        await page.get_by_role("button", name="Give so much more").click()
+        await says(page, "p.wrong", "Tool calls must be a whole number")
+        await stage.client.get_workflow_handle(id).cancel()
+        await page.get_by_role("button", name="Undo what it did").wait_for()
+
+        assert await page.get_by_role("button", name="Cancel the task").count() == 0
+        assert await page.locator("p.wrong").count() == 1
+    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
 
 
 async def test_an_argument_of_many_lines_survives_the_form(visitor: Visitor, stage: Stage) -> None:
@@ -346,8 +381,8 @@ async def crowd(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) ->
 async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd: Crowd, tmp_path: Path) -> None:
     """25 requests on a page; the pages in turn show all of them, in the order in which they were asked."""
     seen = list[str]()
-    with serving(crowd.address, tmp_path, "nobody") as url:
-        visiting = Visitor(browser, url)
+    async with serving(crowd.address, tmp_path, "--queue", "nobody") as served:
+        visiting = Visitor(browser, served.url)
         async with visiting.page("/ui/inbox") as page:
             count = await page.locator("#count").inner_text()
             for number in range(2, OPEN // OF_PAGE + 2):

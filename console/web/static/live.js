@@ -2,7 +2,7 @@
 // so nothing is made of data here. What a person is writing in stays, as long as the server's part is the same.
 "use strict";
 
-const live = document.getElementById("live");
+const live = document.getElementById("live"), acts = document.getElementById("acts");
 // After an answer that was refused, the address is that of the form.
 const place = live?.dataset.page ?? location.pathname + location.search;
 let timer = 0, isRunning = false, isWanted = false, isSending = false;
@@ -47,6 +47,7 @@ async function refresh() {
       return;
     }
     replace(fresh);
+    if (isOther) acts?.replaceWith(page.getElementById("acts") ?? "");
   } catch {
     // The server does not answer: the next event, or the next time, tells.
   } finally {
@@ -59,6 +60,9 @@ function soon() {
   if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 300);
 }
 
+// What follows "#" reaches no server: the address that the form is sent to keeps it for the page after the sign-in.
+const signIn = document.querySelector("form[action='/login']");
+if (signIn) signIn.action += location.hash;
 addEventListener("submit", () => { isSending = true; });
 if (live?.dataset.events) {
   const events = new EventSource(live.dataset.events);
