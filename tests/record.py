@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ from temporalio.api.workflowservice.v1 import (
     UnpauseActivityRequest,
     UpdateActivityOptionsRequest,
 )
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
 from activities.toolbox.registry import Registry
+from client.follow import View
+from client.incidents import resolve
+from client.undo import undo
 from replan import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
 from replan.testing.script import step as written
@@ -44,6 +47,7 @@ from workflows import attributes
 from workflows.asking import RESOLVE
 from workflows.people import Resolution
 from workflows.plan import Answer, Question, Step
+from workflows.resolving import waiting_query
 from workflows.task import Task
 
 FOLDER = Path(__file__).with_name("histories")
@@ -161,6 +165,15 @@ class Scenario:
     """The id of a step that an operator pauses beyond its deadline, and then resumes."""
     lacks: str = ""
     """A kind that no worker has before the task has asked a person about it."""
+    undoes: bool = False
+    """Whether the task is undone after its end: the history is that of the rollback."""
+    incident: int = 0
+    """How many such tasks wait for one cause, which is then repaired: the history is that of the resolution."""
+
+    @property
+    def file(self) -> Path:
+        """The file of its history; those of workflows that are no tasks have a folder of their own."""
+        return (FOLDER / "beside_tasks" if self.undoes or self.incident else FOLDER) / f"{self.name}.json"
 
 
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
@@ -269,13 +282,20 @@ SCENARIOS: Sequence[Scenario] = (
         more={**WAITS, "answer_within": 6.0},
         lacks="pick",
     ),
+    Scenario("rollback", [plan(step("a", "pick", word="free"), step("b", "pick", "a", word="x")), DONE], undoes=True),
+    Scenario("resolution", more={**WAITS, "plan_only": True}, incident=3),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
 )
 
 
 async def record(stage: Stage, scenario: Scenario) -> str:
     """Run a scenario to its end and return its history as JSON."""
+    if scenario.incident:
+        return await _resolution(stage, scenario)
     handle = await begin(stage, scenario)
+    if scenario.undoes:
+        await outcome(handle)
+        return await saved((await undo(stage.client, handle, View(), is_attended=False)).handle)
     if scenario.expires:
         await asyncio.sleep(1)
         await _expire(stage, handle, scenario.expires)
@@ -290,6 +310,19 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         cause = (await asked(handle, scenario.resolves)).cause
         await handle.signal(RESOLVE, Resolution(id="1", cause=cause, by="ann", note="The key is here."))
     return await ended(handle)
+
+
+async def _resolution(stage: Stage, scenario: Scenario) -> str:
+    """Let tasks wait for one cause, tell them that it was repaired, and return the history of telling them."""
+    cause = ""
+    for number in range(scenario.incident):
+        by_hand = (step("a", "locked", word=f"{number}"),)  # each word opens with its second call
+        cause = (await asked(await begin(stage, replace(scenario, by_hand=by_hand)))).cause
+    while (await stage.client.count_workflows(waiting_query(cause, stage.queue))).count < scenario.incident:
+        await asyncio.sleep(0.1)
+    running = await resolve(stage.client, cause, stage.queue, by="ann", note="The key is here.")
+    await running.result()
+    return await saved(running)
 
 
 async def _expire(stage: Stage, handle: Handle, step: str) -> None:
@@ -315,6 +348,11 @@ async def begin(stage: Stage, scenario: Scenario) -> Handle:
 async def ended(handle: Handle) -> str:
     """Wait for the end of a task and return its history as JSON."""
     await outcome(handle)
+    return await saved(handle)
+
+
+async def saved(handle: WorkflowHandle[Any, Any]) -> str:
+    """The history of a workflow as JSON."""
     history = (await handle.fetch_history()).to_json_dict()
     return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)
 
@@ -351,15 +389,14 @@ async def without_kind(client: Client, folder: Path, scenario: Scenario) -> Hand
 
 async def main() -> None:
     """Record what is not there yet."""
-    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "beside_tasks").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
         async with DevServer(spec, await find_cli(print)) as server:
             client = await connect(address=server.address, plain=True)
             for scenario in SCENARIOS:
-                file = FOLDER / f"{scenario.name}.json"
-                if not file.exists():
+                if not scenario.file.exists():
                     given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
                     handle = await without_kind(client, folder, scenario) if scenario.lacks else None
                     async with (
@@ -367,8 +404,8 @@ async def main() -> None:
                         staged(client, folder, tools(), planner, **given) as stage,
                     ):
                         told = await ended(handle) if handle else await record(stage, scenario)
-                        file.write_text(told + "\n")
-                    print(f"saved {file.name}")
+                        scenario.file.write_text(told + "\n")
+                    print(f"saved {scenario.file.name}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@ from pathlib import Path
 from tests.processes import ROOT
 
 HISTORIES = sorted((ROOT / "tests" / "histories").glob("*.json"))
+"""Histories of tasks."""
+
+BESIDE_TASKS = sorted((ROOT / "tests" / "histories" / "beside_tasks").glob("*.json"))
+"""Histories of the workflows that work for tasks: a rollback after the end, and the resolution of an incident."""
 
 
 def replay(*files: str | Path) -> subprocess.CompletedProcess[str]:
