@@ -83,14 +83,20 @@ def test_a_verdict_says_by_how_much_a_goal_was_missed(verdict: Verdict, line: st
 @pytest.mark.parametrize(
     ("ours", "met"),
     [
-        ({"step_ms": 2.2, "retry_added_ms": 2.0, "parallel_ms": 2.5, "events": 2.0}, [True, False, False, True, True]),
-        ({"step_ms": 0.5, "retry_added_ms": 0.2, "parallel_ms": 2.6, "events": 2.1}, [True, True, True, False, False]),
+        (
+            {"step_ms": 2.2, "retry_added_ms": 2.0, "parallel_ms": 2.5, "events": 2.0},
+            {"each additional step", "20 parallel steps", "events of a step"},
+        ),
+        (
+            {"step_ms": 0.5, "retry_added_ms": 0.2, "parallel_ms": 2.6, "events": 2.1},
+            {"each additional step", "a step", "what a retry adds to its backoff"},
+        ),
     ],
 )
-def test_goals_are_judged_by_the_ratio_of_the_medians(ours: dict[str, float], met: list[bool]) -> None:
-    """Replan's median over the bare one's, against the limit of each goal."""
+def test_goals_are_judged_by_the_ratio_of_the_medians(ours: dict[str, float], met: set[str]) -> None:
+    """Replan's median over the bare one's, against the limit of each goal; what was not measured is not met."""
     bare = dict.fromkeys(ours, ONCE)
     replan = {name: Figure(median=value, low=value, high=value) for name, value in ours.items()}
     figures = {"bare_default": bare, "bare": bare, "replan": replan}
 
-    assert [goal.judged(figures).met for goal in GOALS][: len(met)] == met
+    assert {goal.text.partition(",")[0] for goal in GOALS if goal.judged(figures).met} == met
