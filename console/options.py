@@ -1,7 +1,9 @@
 """The options that every command has: the server, the task queue, and the form of the output."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +21,20 @@ TaskId = Annotated[
     typer.Argument(metavar="ID", help="The id of a task, or its beginning; else the newest task, no `call`."),
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event per line.")]
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "report": ("pygal", "jinja2"),
+    "web": ("fastapi", "uvicorn", "jinja2", "itsdangerous"),
+}
+"""The packages of the extras that only some commands need."""
+
+
+def require_extra(what: str, extra: str) -> None:
+    """Raise Problem if a package of an extra is not installed; `what` needs it."""
+    absent = [package for package in EXTRAS[extra] if find_spec(package) is None]
+    if absent:
+        reason = f"{what} needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
+        remedy = f"run `pip install 'replan[{extra}]'`, in a checkout `pip install --editable '.[{extra}]'`"
+        raise Problem("not_installed", reason, remedy)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from client.text import printable
 from console.arguments import read_duration
 from console.commands.export import require_writable, write_file
 from console.exits import Exit
-from console.options import Common
+from console.options import Common, require_extra
 from console.render import document, report_page
 from console.render.report import printed
 from console.render.terminal import terminal_size
@@ -46,7 +46,7 @@ async def report_command(
 ) -> int:
     within = read_since(since)
     if html is not None:
-        report_page.require_extra()
+        require_extra("--html", "report")
         require_writable(html, force=True)
     client = Client(await common.connected(), queue=common.queue)
     with progress_bar() as progress:

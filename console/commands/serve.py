@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +12,11 @@ import typer
 from client.client import Client
 from client.problem import Problem
 from console.exits import Exit
-from console.options import Common
+from console.options import Common, require_extra
 
 if TYPE_CHECKING:  # of the extra
     import uvicorn
 
-EXTRA = ("fastapi", "uvicorn", "jinja2", "itsdangerous")
-"""The packages of the extra `web`."""
 LOOPBACK = "127.0.0.1"
 PORT = 8300
 DRAIN_SECONDS = 3
@@ -48,7 +45,7 @@ async def serve_command(
     ] = None,
     common: Common,
 ) -> int:
-    _require_extra()
+    require_extra("`serve`", "web")
     from console.web.access import Access, is_loopback  # of the extra, like what follows
 
     access = Access(token or None, identity_header or None)
@@ -82,14 +79,6 @@ async def serve_command(
     await _server(config, app.state.streams.close).serve(sockets=[listening])
     print("stopped", flush=True)
     return Exit.COMPLETED
-
-
-def _require_extra() -> None:
-    absent = [package for package in EXTRA if find_spec(package) is None]
-    if absent:
-        reason = f"`serve` needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
-        remedy = "run `pip install 'replan[web]'`, in a checkout `pip install --editable '.[web]'`"
-        raise Problem("not_installed", reason, remedy)
 
 
 def _server(config: "uvicorn.Config", on_stop: Callable[[], None]) -> "uvicorn.Server":

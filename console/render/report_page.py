@@ -3,18 +3,14 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from client.problem import Problem
 from client.report.report import Report
 from client.report.row import Recovery
 from client.text import printable
 from console.render.report import RECOVERIES, heading, sections
 
-EXTRA = ("pygal", "jinja2")
-"""The packages of the extra `report`."""
 TEMPLATE = Path(__file__).with_name("report.html")
 GOOD, MIDDLING, BAD, CALM = "var(--good)", "var(--middling)", "var(--bad)", "var(--calm)"
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)", "var(--e)", "var(--f)", "var(--g)", "var(--h)", "var(--i)")
@@ -44,15 +40,6 @@ class Chart(NamedTuple):
     svg: str
     legend: Sequence[Series]
     """The series, if there are several."""
-
-
-def require_extra() -> None:
-    """Raise Problem if a package of the extra `report` is not installed; call it before reading thousands of tasks."""
-    absent = [package for package in EXTRA if find_spec(package) is None]
-    if absent:
-        reason = f"--html needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
-        remedy = "run `pip install 'replan[report]'`, in a checkout `pip install --editable '.[report]'`"
-        raise Problem("not_installed", reason, remedy)
 
 
 def page(report: Report) -> str:

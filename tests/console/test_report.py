@@ -16,6 +16,7 @@ from client.report.report import FaultCount, Report, report_on
 from client.report.row import OpenRequest, Recovery, TaskRow, row_of
 from console.commands.report import read_since
 from console.exits import Exit
+from console.options import EXTRAS
 from console.render import report_page
 from console.render.report import printed
 from runtime.dev_server import DevServer
@@ -189,18 +190,27 @@ def test_a_file_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> Non
     assert done.returncode == Exit.BAD_USAGE and "there is no folder" in done.stderr
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
-    """In an environment that has all packages of this one but those of the extra; the tables need none."""
+@pytest.mark.parametrize(
+    ("extra", "words", "said"),
+    [
+        ("report", ["report", "--html", "a.html"], "--html needs pygal and jinja2, which are"),
+        ("web", ["serve"], "`serve` needs fastapi and uvicorn and jinja2 and itsdangerous, which are"),
+    ],
+)
+def test_without_its_extra_a_command_says_what_to_install(
+    tmp_path: Path, extra: str, words: list[str], said: str
+) -> None:
+    """In an environment that has all packages of this one but those of the extra; the tables of a report need none."""
     venv.create(tmp_path, symlinks=True, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path), "platbase": str(tmp_path)}))
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if entry.name not in report_page.EXTRA:
+        if entry.name not in EXTRAS[extra]:
             (packages / entry.name).symlink_to(entry)
-    command = [str(tmp_path / "bin" / "python"), "starter.py", "report", "--address", "127.0.0.1:1", "--html", "a.html"]
+    command = [str(tmp_path / "bin" / "python"), "starter.py", *words, "--address", "127.0.0.1:1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == Exit.BAD_USAGE
     assert done.stderr == (
-        "--html needs pygal and jinja2, which are not installed: run `pip install 'replan[report]'`, in a checkout "
-        "`pip install --editable '.[report]'`.\n"
+        f"{said} not installed: run `pip install 'replan[{extra}]'`, in a checkout "
+        f"`pip install --editable '.[{extra}]'`.\n"
     )
