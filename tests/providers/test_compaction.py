@@ -1,13 +1,17 @@
 """Conversations that grow beyond the model's window: summarised on the way, and nothing that matters is lost."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from activities.providers.messages import AssistantTurn, UserTurn
 from replan.testing.script import ModelError, ModelReply, ReceivedRequest, Response
+from tests.gate import sampled
 from tests.providers.acting import Acting, acting, reacting
+from tests.providers.planning import PROVIDERS
 from tests.providers.plates import GOAL, read_plate
 from tests.providers.visitor import FOUND, visitor
 from workflows.outcome import Outcome
@@ -15,6 +19,7 @@ from workflows.task import TaskStatus
 
 WINDOW = 12_200
 """Tokens: instructions, tools, a summary, and a dozen plates."""
+Requests = Sequence[ReceivedRequest]
 
 
 async def read_all(one: Acting) -> Outcome:
@@ -26,7 +31,18 @@ WINDOWS = {"known": (WINDOW, 0), "unknown": (None, 1)}
 """What the worker knows of the window, and how often, at the least, the provider must refuse a request for it."""
 
 
-@pytest.mark.parametrize(("known", "refusals"), WINDOWS.values(), ids=WINDOWS)
+@pytest.fixture(scope="module", params=PROVIDERS)
+async def requests(
+    request: pytest.FixtureRequest, client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> Requests:
+    """What a model that had to summarise was asked in the whole task."""
+    options: dict[str, Any] = {"window": WINDOW, "known": WINDOW, "tools": [read_plate]}
+    async with acting(client, tmp_path_factory.mktemp("plates"), request.param, visitor, **options) as one:
+        await read_all(one)
+    return one.api.requests
+
+
+@pytest.mark.parametrize(("known", "refusals"), sampled(WINDOWS, "unknown"))
 async def test_what_was_read_before_a_summary_is_used_after_it(
     client: Client, tmp_path: Path, provider: str, known: int | None, refusals: int
 ) -> None:
@@ -41,23 +57,19 @@ async def test_what_was_read_before_a_summary_is_used_after_it(
     assert (one.api.violations, one.api.too_long >= refusals, one.api.too_long > 0) == ([], True, bool(refusals))
 
 
-async def test_the_goal_and_the_newest_turns_stay_as_they_were(client: Client, tmp_path: Path, provider: str) -> None:
+def test_the_goal_and_the_newest_turns_stay_as_they_were(requests: Requests) -> None:
     """Word for word, after every summary; calls and results stay in pairs, which the server holds."""
-    async with acting(client, tmp_path, provider, visitor, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
-        await read_all(one)
-    pairs = [(before.turns, after.turns) for before, after in summarised(one)]
+    pairs = [(before.turns, after.turns) for before, after in summarised(requests)]
 
-    assert pairs and all(GOAL in heard.all_text for heard in one.api.requests)
+    assert pairs and all(GOAL in heard.all_text for heard in requests)
     assert all(before[-1] in after and len(after) < len(before) for before, after in pairs)
     assert all(isinstance(after[0], UserTurn) and isinstance(after[1], AssistantTurn) for _, after in pairs)
 
 
-async def test_a_fault_that_is_open_stays_as_it_was(client: Client, tmp_path: Path, provider: str) -> None:
+def test_a_fault_that_is_open_stays_as_it_was(requests: Requests) -> None:
     """Where the oldest turn that is kept was told of a refusal, the refusal is told again, word for word."""
-    async with acting(client, tmp_path, provider, visitor, window=WINDOW, known=WINDOW, tools=[read_plate]) as one:
-        await read_all(one)
     opened = list[bool]()
-    for before, after in summarised(one):
+    for before, after in summarised(requests):
         kept = before.turns[before.turns.index(after.turns[1]) - 1]
         assert isinstance(kept, UserTurn) and isinstance(after.turns[0], UserTurn)
         refused = [result.text for result in kept.results if "locked" in result.text]
@@ -66,10 +78,9 @@ async def test_a_fault_that_is_open_stays_as_it_was(client: Client, tmp_path: Pa
     assert opened and all(opened)
 
 
-def summarised(one: Acting) -> list[tuple[ReceivedRequest, ReceivedRequest]]:
+def summarised(requests: Requests) -> list[tuple[ReceivedRequest, ReceivedRequest]]:
     """The requests before and after each summary."""
-    asked = one.api.requests
-    return [(asked[at - 1], asked[at + 1]) for at, heard in enumerate(asked) if not heard.tools]
+    return [(requests[at - 1], requests[at + 1]) for at, heard in enumerate(requests) if not heard.tools]
 
 
 @pytest.mark.full
