@@ -20,33 +20,31 @@ BOTH_DATABASES = {"test_borders_sql", "test_breakers", "test_effects", "test_led
 ONE_PROVIDER = {
     "test_accounts",
     "test_approving",
+    "test_budgets",
     "test_compaction",
     "test_injection",
     "test_last_answer",
     "test_long_conversations",
+    "test_loops",
+    "test_many_kinds",
     "test_outages",
+    "test_questions",
+    "test_react",
     "test_react_crash",
     "test_react_limits",
     "test_react_mistakes",
     "test_react_reset",
     "test_reset_effects",
     "test_secrets",
+    "test_steps_in_tasks",
     "test_steps_worker",
     "test_streams_in_tasks",
+    "test_taking_over",
+    "test_tasks",
     "test_transcript",
+    "test_usage",
 }
 """Modules on what follows whoever answers: the quick tier has one provider there, and all where their APIs differ."""
-WITHOUT_CHAT_COMPLETIONS = {
-    "test_budgets",
-    "test_fallback",
-    "test_questions",
-    "test_react",
-    "test_steps_in_tasks",
-    "test_tasks",
-    "test_usage",
-    "test_worker",
-}
-"""Modules of whole tasks: the quick tier has Anthropic's API and Responses there, and the full one all three."""
 SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
@@ -79,7 +77,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_twin = ("postgresql" in given and item.path.stem not in BOTH_DATABASES) or (
             item.path.stem in ONE_PROVIDER and ("openai" in given or "responses" in given)
         )
-        is_twin = is_twin or (item.path.stem in WITHOUT_CHAT_COMPLETIONS and "openai" in given)
         if is_twin:
             item.add_marker(pytest.mark.full)
     items.sort(key=lambda item: rank(item.path))

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+import pytest
+
 from activities.planning.model_planner import ModelPlanner
 from activities.providers import streaming
 from activities.providers.adapter import AdapterOptions, Endpoint
@@ -25,6 +27,10 @@ CUT_OFF = {"anthropic": "max_tokens", "openai": "length", "responses": "max_outp
 """The word of each API for a reply that reached its limit."""
 LIMIT = {"anthropic": "max_tokens", "openai": "max_completion_tokens", "responses": "max_output_tokens"}
 """The field of a request that limits the reply."""
+quickly_one = pytest.mark.parametrize(
+    "provider", [PROVIDERS[0], *(pytest.param(name, marks=pytest.mark.full) for name in PROVIDERS[1:])]
+)
+"""Marks a test whose module has all APIs in the quick tier, and which does not depend on them."""
 FINISHED = {"anthropic": "end_turn", "openai": "stop", "responses": "completed"}
 
 

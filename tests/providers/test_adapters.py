@@ -111,6 +111,30 @@ async def test_usage_is_the_provider_s_own(provider: str) -> None:
     assert (reply.usage, reply.usage.tokens) == (Usage(input=100, output=7, cache_read=3, cache_write=20), 130)
 
 
+ODD: dict[str, Any] = {
+    "empty": {},
+    "zero": {"prompt_tokens": 0, "completion_tokens": 0, "input_tokens": 0, "output_tokens": 0},
+    "null": {"prompt_tokens": None, "completion_tokens": None, "input_tokens": None, "output_tokens": None},
+    "negative": {"prompt_tokens": -900_000, "completion_tokens": -1, "input_tokens": -900_000, "output_tokens": -1},
+    "words": {"prompt_tokens": "many", "completion_tokens": "few", "input_tokens": "many", "output_tokens": "few"},
+    "other names": {"tokens_in": 4, "tokens_out": 5},
+    "a list": [1, 2],
+}
+
+
+@pytest.mark.parametrize("usage", ODD.values(), ids=ODD)
+async def test_odd_usage_is_no_usage(provider: str, usage: Any) -> None:
+    """A count that cannot be is estimated, and the reply is used."""
+    api = api_of(provider)
+    body = {**api.reply_body(ModelReply(text="Noon, more or less.")), "usage": usage}
+    api.script.append(RawBytes(json_answer(200, json.dumps(body).encode())))
+    async with running(api):
+        reply = await model_of(provider, api).reply(Request("Answer.", [], ASKED))
+
+    assert (reply.turn.text, reply.usage.is_estimated) == ("Noon, more or less.", True)
+    assert 0 < reply.usage.input < 1_000 and 0 < reply.usage.output < 1_000
+
+
 def had(*calls: ToolCall) -> list[Turn]:
     """A conversation in which each of these calls was a turn of its own."""
     turns: list[Turn] = [*ASKED]

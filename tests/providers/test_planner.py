@@ -28,7 +28,8 @@ from replan.testing.script import (
 )
 from tests.activities.situations import FREE, KINDS, asked, fault, record, refused
 from tests.activities.situations import step as planned
-from tests.providers.planning import CUT_OFF, MAKER, PROVIDERS, api_of, model_of, planning
+from tests.gate import sampled
+from tests.providers.planning import CUT_OFF, MAKER, PROVIDERS, api_of, model_of, planning, quickly_one
 from workflows.faults import Code
 from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
 from workflows.record import StepStatus
@@ -93,7 +94,8 @@ USELESS: dict[str, tuple[ModelReply, str]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "reason"), USELESS.values(), ids=USELESS)
+@pytest.mark.parametrize(("said", "reason"), sampled(USELESS, "text", "nothing", "refusal", "two calls", "no kind"))
+@quickly_one
 async def test_what_a_model_does_wrong_is_said_exactly(provider: str, said: ModelReply, reason: str) -> None:
     """It goes back through the workflow; the tokens are spent all the same."""
     _, proposed = await propose(provider, said)
@@ -239,6 +241,7 @@ async def test_what_time_can_cure_is_not_failed_over() -> None:
     assert (len(first.bodies), len(second.bodies)) == (1, 0)
 
 
+@quickly_one
 async def test_an_answer_that_does_not_come_is_a_timeout(provider: str) -> None:
     """The request is ended, and time may cure it."""
     async with running(api_of(provider, Delayed(60))) as api:

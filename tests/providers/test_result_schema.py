@@ -9,8 +9,9 @@ from temporalio.client import Client
 
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from tests.activities.situations import KINDS, asked
+from tests.gate import sampled
 from tests.providers.acting import acting
-from tests.providers.planning import LIMIT, planning
+from tests.providers.planning import LIMIT, planning, quickly_one
 from workflows.plan import Answer
 from workflows.task import TaskStatus
 
@@ -25,7 +26,10 @@ def spender(last: str) -> Callable[[ReceivedRequest], ModelReply]:
     return lambda heard: look if heard.may_call else ModelReply(text=last)
 
 
-@pytest.mark.parametrize("schema", [TOTAL, {"type": "array", "items": {"type": "number"}}], ids=["object", "list"])
+SCHEMAS = {"object": (TOTAL,), "list": ({"type": "array", "items": {"type": "number"}},)}
+
+
+@pytest.mark.parametrize("schema", sampled(SCHEMAS, "object"))
 async def test_the_last_answer_keeps_the_result_schema(
     client: Client, tmp_path: Path, provider: str, schema: dict[str, Any]
 ) -> None:
@@ -39,6 +43,7 @@ async def test_the_last_answer_keeps_the_result_schema(
     assert (len(last), any(before), one.api.violations) == (1, False, [])
 
 
+@quickly_one
 async def test_a_last_answer_in_other_words_is_the_result(client: Client, tmp_path: Path, provider: str) -> None:
     """Nothing is left to ask for another one; a server without strict schemas sends what it likes."""
     async with acting(client, tmp_path, provider, spender("It costs 24.50.")) as one:
@@ -47,6 +52,7 @@ async def test_a_last_answer_in_other_words_is_the_result(client: Client, tmp_pa
     assert (ended.status, ended.result) == (TaskStatus.OVER_BUDGET, "It costs 24.50.")
 
 
+@quickly_one
 async def test_text_that_keeps_the_schema_is_an_answer(client: Client, tmp_path: Path, provider: str) -> None:
     """It costs no second request that the model did not call `finish`."""
     async with acting(client, tmp_path, provider, ModelReply(text='{"total": 24.5}')) as one:

@@ -13,8 +13,9 @@ from replan import Tool, tool
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, Response, ScriptedResponse
 from tests.activities.bench import Bench, bench
+from tests.gate import sampled
 from tests.log_lines import captured
-from tests.providers.planning import CUT_OFF, api_of, model_of
+from tests.providers.planning import CUT_OFF, api_of, model_of, quickly_one
 from workflows.catalogue import Price
 from workflows.faults import Code, ModelUse, Quadrant
 
@@ -79,7 +80,7 @@ async def test_a_text_is_written_from_results(tmp_path: Path, provider: str) -> 
     assert "A letter to Ada." in api.requests[0].all_text and '{"price":24.5}' in api.requests[0].all_text
 
 
-@pytest.mark.parametrize(("kind", "args"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("kind", "args"), sampled(ASKED, "summarise", "extract"))
 async def test_the_text_of_the_world_is_data(
     tmp_path: Path, provider: str, kind: Tool[..., Any], args: dict[str, Any]
 ) -> None:
@@ -120,7 +121,7 @@ WRONG: dict[str, tuple[str, Response, Code, str]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "move", "code", "reason"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("kind", "move", "code", "reason"), sampled(WRONG, "declined", "cut off", "two calls"))
 async def test_what_is_no_answer_is_refused(
     tmp_path: Path, provider: str, kind: str, move: Response, code: Code, reason: str
 ) -> None:
@@ -143,6 +144,7 @@ async def test_values_that_are_no_json_are_refused(tmp_path: Path) -> None:
     assert (fault.code, "no JSON" in fault.reason) == (Code.UNEXPECTED_RESULT, True)
 
 
+@quickly_one
 async def test_a_planner_sees_what_does_not_fit(tmp_path: Path, provider: str) -> None:
     """The places, the values, and what was said in their place."""
     async with asking(tmp_path, provider, gives(total="24.50"), ModelReply(text="No total is named.")) as (_, table):
@@ -166,7 +168,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "args", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("kind", "args", "reason"), sampled(BAD, "no text", "no schema", "long in bytes"))
 async def test_what_cannot_be_asked_is_not(tmp_path: Path, kind: str, args: dict[str, Any], reason: str) -> None:
     """No request is made, so that nothing is paid for."""
     async with asking(tmp_path, "anthropic", ModelReply(text="?")) as (api, table):
@@ -192,7 +194,7 @@ LEFT: dict[str, tuple[Response, ModelUse | None]] = {
 }
 
 
-@pytest.mark.parametrize(("move", "known"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(("move", "known"), sampled(LEFT, "an answer that does not fit", "no answer at all"))
 async def test_what_a_failed_attempt_used_is_said_where_it_is_known(
     tmp_path: Path, provider: str, move: Response, known: ModelUse | None
 ) -> None:
@@ -222,6 +224,7 @@ async def test_time_cures_what_the_provider_suffers(tmp_path: Path, provider: st
     assert (fault.code, error.non_retryable, len(api.bodies)) == (Code.OVERLOADED, False, 1)
 
 
+@quickly_one
 async def test_a_model_that_does_not_answer_is_left(tmp_path: Path, provider: str) -> None:
     """When the time of the attempt is over the request is ended, and said to be the model's fault."""
     hasty = tool.read(timeout=0.5, tokens=10)(compose.function)
@@ -231,7 +234,7 @@ async def test_a_model_that_does_not_answer_is_left(tmp_path: Path, provider: st
     assert (fault.code, api.aborted) == (Code.TIMEOUT, 1)
 
 
-@pytest.mark.parametrize(("kind", "args"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("kind", "args"), sampled(ASKED, "extract"))
 async def test_no_word_of_it_is_logged(
     tmp_path: Path, provider: str, kind: Tool[..., Any], args: dict[str, Any]
 ) -> None:

@@ -66,10 +66,10 @@ SCRIPTS: dict[str, tuple[ModelReply, ModelReply]] = {
     "plan": (SUM, finishes("It is 441.")),
     "react": (BOTH, ModelReply(text="It is 441.")),
 }
+PLANNED = {f"{provider}-{strategy}": (provider, strategy) for provider in PROVIDERS for strategy in SCRIPTS}
 
 
-@pytest.mark.parametrize("strategy", SCRIPTS)
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(("provider", "strategy"), sampled(PLANNED, "responses-plan"))
 async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provider: str, strategy: str) -> None:
     """Without any option: `worker.py --dev`, then `starter.py --task`; no rule of the protocol is broken.
 
@@ -96,6 +96,7 @@ async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provi
     assert KEY not in (tmp_path / "history.json").read_text() + run.stdout + run.stderr
 
 
+@pytest.mark.full
 async def test_a_wrong_key_is_a_person_s_and_shown_nowhere(server: DevServer, tmp_path: Path) -> None:
     """The provider quotes the key in its refusal; the task says which variable of the environment to mend."""
     async with prepared("openai", finishes()) as api:
@@ -119,6 +120,7 @@ async def test_the_ready_line_says_who_plans(client: Client, tmp_path: Path) -> 
     assert line.endswith("  3 tools  planner openai:qwen3@localhost:11434, offline")
 
 
+@pytest.mark.full
 async def test_doctor_says_who_plans(server: DevServer, tmp_path: Path) -> None:
     """With the order of the list, the API, and the address of one's own server, which needs no key."""
     async with prepared("openai", finishes()) as api:
