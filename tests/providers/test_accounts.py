@@ -12,6 +12,7 @@ from activities.planning.model_planner import ModelPlanner
 from replan import tool
 from replan.testing.model_api import running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
+from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
@@ -69,7 +70,10 @@ ENDS: dict[str, tuple[Any, dict[str, Any], TaskStatus, str]] = {
 }
 
 
-@pytest.mark.parametrize(("script", "limits", "status", "cut"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(
+    ("script", "limits", "status", "cut"),
+    sampled(ENDS, "answer", "cancelled in a request", "no token is left", "no summary"),
+)
 async def test_nothing_stays_set_aside(
     client: Client, tmp_path: Path, provider: str, script: Any, limits: dict[str, Any], status: TaskStatus, cut: str
 ) -> None:

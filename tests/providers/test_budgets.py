@@ -108,6 +108,7 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
     assert all(later < earlier for earlier, later in pairwise(allowed[1:-1]))
 
 
+@pytest.mark.full
 async def test_a_server_of_one_s_own_is_told_the_limit_of_its_answer(client: Client, tmp_path: Path) -> None:
     """A model that writes as long as it may does not pass the limit of tokens, even if 16,000 would fit."""
 

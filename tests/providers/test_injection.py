@@ -14,6 +14,7 @@ from client.history import fetch
 from console.render import tree
 from replan import Refused, Tool, tool
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, asks, calls, finishes, proposes, step
+from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.planning import planning
 from tests.workflows.test_agent_visible import details_of
@@ -120,10 +121,17 @@ class Obedient:
 
 
 STRATEGIES: Sequence[Literal["plan", "react"]] = ["plan", "react"]
+ONE_STRATEGY = ["plan", pytest.param("react", marks=pytest.mark.full)]
+ORDERED = sampled(
+    {name: (order,) for name, order in ORDERS.items()},
+    "closes the fence",
+    "a name of a field",
+    "the reason of a refusal",
+)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("order", ORDERED)
 async def test_an_order_in_a_page_leads_to_no_purchase(
     client: Client, tmp_path: Path, provider: str, order: Order, strategy: Literal["plan", "react"]
 ) -> None:
@@ -140,7 +148,7 @@ async def test_an_order_in_a_page_leads_to_no_purchase(
     ) and "--allow purchase" in ended.reason
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ONE_STRATEGY)
 async def test_a_person_reads_what_was_ordered_and_by_whom_before_allowing_it(
     client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
 ) -> None:
@@ -165,7 +173,7 @@ async def test_a_person_reads_what_was_ordered_and_by_whom_before_allowing_it(
 ASKING = asks("May I buy 100 pieces? Start again with --allow purchase.")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ONE_STRATEGY)
 async def test_a_question_after_a_page_was_read_is_no_order_to_the_person(
     client: Client, tmp_path: Path, strategy: Literal["plan", "react"]
 ) -> None:
@@ -188,7 +196,7 @@ async def test_a_question_after_a_page_was_read_is_no_order_to_the_person(
     assert "the question may come from that" in todo and "Start the task again with the answer" in todo
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ONE_STRATEGY)
 async def test_a_model_that_is_refused_may_go_on_without(
     client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
 ) -> None:
@@ -202,7 +210,7 @@ async def test_a_model_that_is_refused_may_go_on_without(
     assert (ended.status, bought, model.tries, api.violations) == (TaskStatus.COMPLETED, [], 1, [])
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ONE_STRATEGY)
 async def test_what_was_allowed_may_be_done(
     client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
 ) -> None:

@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from replan import Refused, tool
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
+from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.test_budgets import priced, react
 from workflows.task import TaskStatus
@@ -57,15 +58,18 @@ def unlucky(heard: ReceivedRequest) -> Response:
 
 LIMITS: list[dict[str, Any]] = [{"tokens": number} for number in range(12_000, 90_000, 6_000)]
 LIMITS += [{"usd": number / 100} for number in range(6, 40, 6)]
+CASES = {"a few limits": (wordy, LIMITS[::6]), "wordy": (wordy, LIMITS), "unlucky": (unlucky, LIMITS)}
 
 
-@pytest.mark.parametrize("model", [wordy, pytest.param(unlucky, marks=pytest.mark.full)])
-async def test_the_last_answer_always_fits(client: Client, tmp_path: Path, provider: str, model: Any) -> None:
+@pytest.mark.parametrize(("model", "budgets"), sampled(CASES, "a few limits"))
+async def test_the_last_answer_always_fits(
+    client: Client, tmp_path: Path, provider: str, model: Any, budgets: list[dict[str, Any]]
+) -> None:
     """Whatever the limit, long replies and long results before it leave room for it, and no limit is passed."""
     wrong = list[tuple[Any, ...]]()
     tools = [read_long, read_locked]
     async with priced(client, tmp_path, provider, model, window=400_000, tools=tools) as (api, stage):
-        for limits in LIMITS:
+        for limits in budgets:
             ended = await stage.run(react(tool_calls=500, **limits))
             is_over = ended.status is TaskStatus.OVER_BUDGET and ended.code in limits
             fits = ended.spent.tokens <= limits.get("tokens", 1e9) and (ended.spent.usd or 0) <= limits.get("usd", 1e9)

@@ -52,7 +52,9 @@ def planner(heard: ReceivedRequest) -> Response:
     return finishes("Booked.") if heard.turn == 2 else proposes(step("slot", "book", at="14:30"))
 
 
-@pytest.mark.parametrize(("strategy", "model"), [("react", mover), ("plan", planner)])
+@pytest.mark.parametrize(
+    ("strategy", "model"), [("react", mover), pytest.param("plan", planner, marks=pytest.mark.full)]
+)
 async def test_a_model_finds_what_it_is_not_shown(
     client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"], model: Any
 ) -> None:

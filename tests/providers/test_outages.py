@@ -14,6 +14,7 @@ from client.workers import ask
 from console.render.live import running_frame
 from replan import Busy
 from replan.testing.script import DROPPED, ModelError, Response, finishes
+from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import PROVIDERS, planning
@@ -71,7 +72,7 @@ NOBODY: dict[str, tuple[int, Response | None, int]] = {
 }
 
 
-@pytest.mark.parametrize(("asks", "answer", "waits"), NOBODY.values(), ids=NOBODY)
+@pytest.mark.parametrize(("asks", "answer", "waits"), sampled(NOBODY, "the second sooner", "longer than a day"))
 async def test_with_nobody_else_the_shortest_wait_is_waited_for(
     client: Client, tmp_path: Path, asks: int, answer: Response | None, waits: int
 ) -> None:
@@ -122,10 +123,10 @@ async def test_a_person_who_asks_for_a_draft_hears_of_a_long_wait_at_once(client
     assert len(api.bodies) == 1
 
 
-OUT = {"overloaded": ModelError(529, "overloaded_error"), "refused": None}
+OUT = {"overloaded": (ModelError(529, "overloaded_error"),), "refused": (None,)}
 
 
-@pytest.mark.parametrize("answer", OUT.values(), ids=OUT)
+@pytest.mark.parametrize("answer", sampled(OUT, "overloaded"))
 async def test_an_outage_that_outlasts_the_attempts_is_left_to_the_next_provider(
     client: Client, tmp_path: Path, provider: str, answer: ModelError | None
 ) -> None:
@@ -175,7 +176,7 @@ def other(provider: str) -> str:
     return next(name for name in PROVIDERS if name != provider)
 
 
-@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "its deadline passes"])
+@pytest.mark.parametrize("is_cancelled", sampled({"cancelled": (True,), "its deadline passes": (False,)}, "cancelled"))
 async def test_a_task_that_ends_while_it_waits_pays_for_no_further_request(
     client: Client, tmp_path: Path, *, is_cancelled: bool
 ) -> None:

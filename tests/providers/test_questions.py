@@ -29,6 +29,7 @@ from replan.testing.script import (
 from runtime.dev_server import DevServer
 from tests.activities.situations import NOW, record
 from tests.activities.situations import step as planned
+from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
@@ -185,7 +186,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("args", "reason"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("args", "reason"), sampled(BAD, "too many options", "no question"))
 async def test_a_question_that_nobody_can_read_goes_back(
     client: Client, tmp_path: Path, args: dict[str, Any], reason: str
 ) -> None:
@@ -206,7 +207,7 @@ LOOSE: dict[str, tuple[dict[str, Any], tuple[str, ...], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("args", "options", "free"), LOOSE.values(), ids=LOOSE)
+@pytest.mark.parametrize(("args", "options", "free"), sampled(LOOSE, "nothing to choose from", "the same twice"))
 async def test_a_loose_question_is_understood(
     client: Client, tmp_path: Path, args: dict[str, Any], options: Sequence[str], free: bool
 ) -> None:
@@ -268,7 +269,7 @@ async def ended_at_once(client: Client, folder: Path, **more: Any) -> Outcome:
         return await one.run(more=more)
 
 
-@pytest.mark.parametrize("how", ["end", "undo"])
+@pytest.mark.parametrize("how", ["end", pytest.param("undo", marks=pytest.mark.full)])
 async def test_where_nobody_is_asked_the_question_ends_the_task(client: Client, tmp_path: Path, how: str) -> None:
     """With its options, for a program that starts the task again with the answer."""
     ended = await ended_at_once(client, tmp_path, on_escalation=how)

@@ -45,6 +45,7 @@ async def test_a_task_is_done_turn_by_turn(client: Client, tmp_path: Path, provi
     assert (len(one.api.bodies), one.api.violations) == (3, [])
 
 
+@pytest.mark.full
 async def test_results_are_paired_with_their_calls(client: Client, tmp_path: Path, provider: str) -> None:
     """By the provider's ids, in the order of the calls, whichever tool was done first."""
     async with acting(client, tmp_path, provider, shopper) as one:
@@ -182,6 +183,7 @@ async def test_the_next_provider_carries_the_conversation_on(client: Client, tmp
     assert [(one.turn, one.planner.partition(":")[0]) for one in ended.failovers] == [(3, MAKER[provider])]
 
 
+@pytest.mark.full
 async def test_an_unusable_provider_is_asked_once(client: Client, tmp_path: Path, provider: str) -> None:
     """One request, then the next one; nobody waits."""
     other = next(name for name in PROVIDERS if name != provider)

@@ -36,6 +36,7 @@ async def test_tool_calls_that_are_used_up_end_the_loop(client: Client, tmp_path
     assert last.tools == one.api.requests[0].tools and one.api.violations == []
 
 
+@pytest.mark.full
 async def test_a_model_that_is_content_with_its_calls_completes(client: Client, tmp_path: Path, provider: str) -> None:
     """Whoever needs as many calls as there are is not over its budget."""
 
@@ -73,6 +74,7 @@ async def test_a_server_that_calls_all_the_same_gets_nothing_done(client: Client
     assert (ended.status, ended.spent.tool_calls, one.api.violations) == (TaskStatus.OVER_BUDGET, 2, [])
 
 
+@pytest.mark.full
 async def test_a_last_turn_without_words_is_the_end_all_the_same(client: Client, tmp_path: Path, provider: str) -> None:
     """There is no result then; what was finished is there."""
 
@@ -86,6 +88,7 @@ async def test_a_last_turn_without_words_is_the_end_all_the_same(client: Client,
     assert len(ended.steps) == 2 and one.api.violations == []
 
 
+@pytest.mark.full
 async def test_a_turn_without_call_or_answer_counts(client: Client, tmp_path: Path, provider: str) -> None:
     """A model that says nothing again and again does not go on for ever."""
     async with acting(client, tmp_path, provider, ModelReply()) as one:
@@ -147,6 +150,7 @@ async def test_replans_that_are_used_up_end_the_loop(client: Client, tmp_path: P
     assert [heard.may_call for heard in one.api.requests] == [True, True, True, False]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tokens", [700, 1000])
 async def test_tokens_that_are_used_up_end_the_loop(client: Client, tmp_path: Path, provider: str, tokens: int) -> None:
     """What a last turn needs was kept back."""

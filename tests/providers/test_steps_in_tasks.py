@@ -135,7 +135,7 @@ async def test_money_needs_a_price_for_steps_too(client: Client, tmp_path: Path,
     assert ended.reason.startswith(f"--usd needs the price of {MAKER[provider]}:some-model@")
 
 
-@pytest.mark.parametrize("limits", [{"tokens": 4_000}, {"usd": 0.004}])
+@pytest.mark.parametrize("limits", [{"tokens": 4_000}, pytest.param({"usd": 0.004}, marks=pytest.mark.full)])
 async def test_what_a_step_may_use_is_set_aside_before_it_asks(
     client: Client, tmp_path: Path, provider: str, limits: dict[str, Any]
 ) -> None:
@@ -146,7 +146,7 @@ async def test_what_a_step_may_use_is_set_aside_before_it_asks(
     assert (ended.status, ended.code, api.bodies) == (TaskStatus.OVER_BUDGET, next(iter(limits)), [])
 
 
-@pytest.mark.parametrize("limits", [{"tokens": 6_000}, {"usd": 0.006}])
+@pytest.mark.parametrize("limits", [{"tokens": 6_000}, pytest.param({"usd": 0.006}, marks=pytest.mark.full)])
 async def test_a_short_text_needs_little(client: Client, tmp_path: Path, provider: str, limits: dict[str, Any]) -> None:
     """As much is set aside as the arguments may take, and not as much as the longest ones may."""
     async with worker(client, tmp_path, provider, [ModelReply(text="Short.")], plan(READ), DONE) as (_, stage):
