@@ -125,8 +125,8 @@ async def test_a_tool_that_ends_normally_in_spite_of_the_cancel_is_completed(cli
     ("evasion", "retry"),
     [
         (Busy("Not now.", retry_after=3600), "standard"),
-        (Unreachable("The line is cut."), "standard"),
-        (Unreachable("The line is cut."), "once"),
+        pytest.param(Unreachable("The line is cut."), "standard", marks=pytest.mark.full),
+        pytest.param(Unreachable("The line is cut."), "once", marks=pytest.mark.full),
     ],
 )
 async def test_a_tool_that_answers_a_cancel_with_a_fault_does_not_hold_up_the_end(
@@ -173,7 +173,15 @@ async def test_a_cancel_ends_the_backoff_of_a_retry(client: Client, tmp_path: Pa
     assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
 
 
-@pytest.mark.parametrize("answer", [asyncio.CancelledError(), Busy("Not now.", retry_after=3600), None], ids=repr)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        asyncio.CancelledError(),
+        pytest.param(Busy("Not now.", retry_after=3600), marks=pytest.mark.full),
+        pytest.param(None, marks=pytest.mark.full),
+    ],
+    ids=repr,
+)
 async def test_a_cancel_reaches_the_planner(client: Client, tmp_path: Path, answer: BaseException | None) -> None:
     """A model that thinks for minutes is an activity like any other; whatever it answers to the cancel is void."""
     begun = asyncio.Event()
@@ -199,7 +207,7 @@ async def test_a_cancel_reaches_the_planner(client: Client, tmp_path: Path, answ
     assert (ended.status, ended.revisions, ended.steps) == (TaskStatus.CANCELLED, (), ())
 
 
-@pytest.mark.parametrize("refusals", [1, 2])
+@pytest.mark.parametrize("refusals", [1, pytest.param(2, marks=pytest.mark.full)])
 async def test_a_cancel_ends_the_looking(client: Client, tmp_path: Path, refusals: int) -> None:
     """A look that swallows the cancel is the last one: no second look, no replan."""
     looked = list[str]()
@@ -232,6 +240,7 @@ async def test_a_cancel_ends_the_looking(client: Client, tmp_path: Path, refusal
     assert "replan" not in scheduled
 
 
+@pytest.mark.full
 async def test_a_cancel_of_a_task_that_is_stopping_already_does_not_lose_the_outcome(
     client: Client, tmp_path: Path
 ) -> None:

@@ -110,7 +110,7 @@ async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, t
     assert (ended.status, paid, ended.faults[-1].applied) == (TaskStatus.ESCALATED, ["pay"], Applied.UNKNOWN)
 
 
-@pytest.mark.parametrize("kind", ["pay", "pay_again"])
+@pytest.mark.parametrize("kind", ["pay", pytest.param("pay_again", marks=pytest.mark.full)])
 async def test_what_was_undone_is_not_reported_after_a_reset(client: Client, tmp_path: Path, kind: str) -> None:
     """The step of the new run is a conflict: neither its old result, nor an effect that nobody would undo."""
     world = list[str]()
@@ -145,6 +145,7 @@ async def test_a_commit_that_failed_is_no_effect(client: Client, tmp_path: Path)
     assert (first.faults[-1].applied, second.status) == (Applied.UNKNOWN, TaskStatus.ESCALATED)
 
 
+@pytest.mark.full
 async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something(
     client: Client, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something
     assert [(one.step_id, one.done) for one in ended.undo] == [("a", False)]
 
 
+@pytest.mark.full
 async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: Path) -> None:
     """It may have happened before the other took over, and only the other is undone."""
     world = list[str]()
@@ -193,6 +195,7 @@ async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: P
     ]
 
 
+@pytest.mark.full
 async def test_a_step_that_was_only_waiting_needs_no_undo(client: Client, tmp_path: Path) -> None:
     """Cancelled between two calls of which none did anything."""
     called = asyncio.Event()
@@ -257,6 +260,7 @@ def of_old(status: StepStatus, kind: str, **more: Any) -> Progress:
     return Progress(task=Task(text="a task"), task_id="t", started_at=now, records=[record], **more)
 
 
+@pytest.mark.full
 async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp_path: Path) -> None:
     """A rollback under a newer tools file: no workflow task fails over it."""
     fault = Fault.of(Code.TIMEOUT, "Late.", applied=Applied.UNKNOWN, source="old")
@@ -296,6 +300,7 @@ async def test_arguments_that_are_not_kept_are_not_guessed(
     assert (said in str(failed.value.cause), world) == (True, [])
 
 
+@pytest.mark.full
 async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_undo(
     client: Client, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ async def test_a_keyed_charge_survives_lost_answers(client: Client, tmp_path: Pa
     assert len(service.charges) == 1
 
 
+@pytest.mark.full
 async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
     client: Client, tmp_path: Path, service: Payments
 ) -> None:
@@ -71,7 +72,7 @@ async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
     assert len(service.charges) == 1
 
 
-@pytest.mark.parametrize("trouble", ["drop", "503"])
+@pytest.mark.parametrize("trouble", ["drop", pytest.param("503", marks=pytest.mark.full)])
 async def test_an_unkeyed_charge_without_an_answer_is_made_once(
     client: Client, tmp_path: Path, service: Payments, trouble: str
 ) -> None:
@@ -98,6 +99,7 @@ async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
     assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
 
 
+@pytest.mark.full
 async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
     client: Client, tmp_path: Path, service: Payments
 ) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from replan import Refused, Transaction, Unreachable, tool
@@ -118,6 +119,7 @@ async def test_without_a_fallback_the_next_plan_does_without_the_kind(client: Cl
     assert ended.status is TaskStatus.COMPLETED
 
 
+@pytest.mark.full
 async def test_exhausted_retries_go_to_a_person_when_no_replan_is_left(client: Client, tmp_path: Path) -> None:
     """No fallback and no other plan: only a person can help."""
     async with staged(client, tmp_path, [cut], [plan(step("a", "cut"))]) as stage:
@@ -126,6 +128,7 @@ async def test_exhausted_retries_go_to_a_person_when_no_replan_is_left(client: C
     assert (ended.status, ended.code, ended.faults[-1].decision) == (TaskStatus.ESCALATED, "unreachable", "escalate")
 
 
+@pytest.mark.full
 async def test_a_kind_that_is_down_is_no_fallback_any_more(client: Client, tmp_path: Path) -> None:
     """What may not be used in this task may not come back through another kind's fallback."""
     called = []
@@ -152,6 +155,7 @@ async def test_a_kind_that_is_down_is_no_fallback_any_more(client: Client, tmp_p
     assert len(called) == 1
 
 
+@pytest.mark.full
 async def test_a_fallback_does_not_repeat_a_call_that_was_refused(client: Client, tmp_path: Path) -> None:
     """The repeat guard looks at every call before it is made, whoever chose its kind."""
     called = []

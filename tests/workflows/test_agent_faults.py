@@ -72,7 +72,9 @@ async def test_a_short_retry_after_is_honoured_by_the_backoff(client: Client, tm
     ("kind", "timer"),
     [
         (busy_for_an_hour, Timer(seconds=3600, summary="a waits: busy, then again")),
-        (behind_a_breaker, Timer(seconds=5, summary="a waits: circuit_open, then again")),
+        pytest.param(
+            behind_a_breaker, Timer(seconds=5, summary="a waits: circuit_open, then again"), marks=pytest.mark.full
+        ),
     ],
 )
 async def test_what_takes_long_is_waited_for_on_a_named_timer_that_a_cancel_ends(
@@ -90,7 +92,9 @@ async def test_what_takes_long_is_waited_for_on_a_named_timer_that_a_cancel_ends
     assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
 
 
-@pytest.mark.parametrize(("kind", "attempts"), [(busy_for_an_hour, 1), (behind_a_breaker, 0)])
+@pytest.mark.parametrize(
+    ("kind", "attempts"), [pytest.param(busy_for_an_hour, 1, marks=pytest.mark.full), (behind_a_breaker, 0)]
+)
 async def test_an_open_breaker_costs_no_attempt(
     client: Client, tmp_path: Path, kind: Tool[..., object], attempts: int
 ) -> None:
@@ -136,6 +140,7 @@ async def test_without_a_fallback_the_planner_is_told_that_the_tool_is_down(clie
     assert "These kinds are down and may not be used: down_for_days." in closing_lines(told)
 
 
+@pytest.mark.full
 async def test_without_a_further_plan_a_person_is_asked(client: Client, tmp_path: Path) -> None:
     """Nobody else can go on."""
     async with staged(client, tmp_path, [down_for_days], [plan(step("a", "down_for_days"))]) as stage:
@@ -144,6 +149,7 @@ async def test_without_a_further_plan_a_person_is_asked(client: Client, tmp_path
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "circuit_open")
 
 
+@pytest.mark.full
 async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(client: Client, tmp_path: Path) -> None:
     """What a sibling has reserved comes back, so it does not make another step give up."""
     go_on = asyncio.Event()
@@ -165,7 +171,9 @@ async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(clie
     assert [(fault.code, fault.decision) for fault in progress.faults] == [("busy", "wait")]
 
 
-@pytest.mark.parametrize(("kind", "code"), [(without_key, "unauthorized"), (with_a_bug, "bug")])
+@pytest.mark.parametrize(
+    ("kind", "code"), [pytest.param(without_key, "unauthorized", marks=pytest.mark.full), (with_a_bug, "bug")]
+)
 async def test_what_the_deployment_caused_goes_to_a_person_after_one_attempt(
     client: Client, tmp_path: Path, kind: Tool[..., object], code: str
 ) -> None:
@@ -231,7 +239,7 @@ async def test_the_message_of_a_foreign_exception_stays_out_of_history(client: C
     assert "hunter2" not in history
 
 
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("blocking", [False, pytest.param(True, marks=pytest.mark.full)])
 async def test_an_attempt_that_takes_too_long_is_a_timeout_and_retried(
     client: Client, tmp_path: Path, blocking: bool
 ) -> None:

@@ -5,6 +5,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from client.start import TaskOptions, build_task
@@ -54,6 +55,7 @@ async def test_two_plans_in_a_row_that_finish_nothing_go_to_a_person(client: Cli
     assert "the last fault was a2: No." in ended.reason
 
 
+@pytest.mark.full
 async def test_a_number_of_replans_that_the_user_gave_rules_alone(client: Client, tmp_path: Path) -> None:
     """`--replans 4` allows four new plans, although none of them finishes a step."""
     script: Proposals = [plan(step(f"a{number}", "refuse", word=str(number))) for number in range(9)]
@@ -64,6 +66,7 @@ async def test_a_number_of_replans_that_the_user_gave_rules_alone(client: Client
     assert "the last fault was a4: No." in ended.reason.replace("The", "the")
 
 
+@pytest.mark.full
 async def test_a_plan_that_finishes_a_step_is_progress(client: Client, tmp_path: Path) -> None:
     """The count of fruitless replans starts anew with it; then the number of replans itself is the limit."""
     fruitless = [plan(step(f"a{number}", "refuse", word=f"a{number}")) for number in range(9)]
@@ -78,6 +81,7 @@ async def test_a_plan_that_finishes_a_step_is_progress(client: Client, tmp_path:
     assert (ended.status, ended.code, ended.replans) == (TaskStatus.OVER_BUDGET, "replans", 5)
 
 
+@pytest.mark.full
 async def test_a_task_without_replans_ends_at_the_first_refusal(client: Client, tmp_path: Path) -> None:
     """The planner is not even asked, nor the world looked at."""
     script: Proposals = [plan(step("a", "echo", word="x"), step("b", "refuse", "a")), DONE]
@@ -102,6 +106,7 @@ async def test_a_task_ends_when_its_tool_calls_are_used_up_and_keeps_what_it_has
     assert statuses(ended) == {"a": StepStatus.COMPLETED, "b": StepStatus.COMPLETED, "c": StepStatus.SKIPPED}
 
 
+@pytest.mark.full
 async def test_a_step_that_was_tried_is_not_called_skipped_when_the_tool_calls_run_out(
     client: Client, tmp_path: Path
 ) -> None:
@@ -113,6 +118,7 @@ async def test_a_step_that_was_tried_is_not_called_skipped_when_the_tool_calls_r
     assert (ended.steps[0].status, ended.steps[0].attempts) == (StepStatus.FAILED, 2)
 
 
+@pytest.mark.full
 async def test_the_last_tool_call_may_be_used(client: Client, tmp_path: Path) -> None:
     """A limit is what may be spent, not what may almost be spent; the answer itself costs none."""
     script: Proposals = [plan(step("a", "echo"), step("b", "echo", "a")), DONE]
@@ -131,6 +137,7 @@ async def test_parallel_steps_wait_for_tool_calls_that_a_sibling_gives_back(clie
     assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 6)
 
 
+@pytest.mark.full
 async def test_a_plan_of_more_steps_than_tool_calls_goes_back(client: Client, tmp_path: Path) -> None:
     """A plan that cannot be finished is not begun."""
     planner = Recording(plan(step("a", "echo"), step("b", "echo"), step("c", "echo")), plan(step("d", "echo")), DONE)
@@ -171,6 +178,7 @@ async def test_a_deadline_ends_the_task_and_cancels_what_runs(client: Client, tm
     assert [one.summary for one in started] == ["the task's deadline"]
 
 
+@pytest.mark.full
 async def test_the_deadline_counts_from_the_start_of_the_task(client: Client, tmp_path: Path) -> None:
     """A task that no worker took in time is over, and calls nothing."""
     queue = f"late-{uuid.uuid4().hex}"
@@ -209,6 +217,7 @@ def _about(attributes: str | None) -> str:
     return found if found in ("scheduled", "completed") else ""
 
 
+@pytest.mark.full
 async def test_at_most_twenty_steps_run_at_once(client: Client, tmp_path: Path) -> None:
     """Of 25 ready steps, 20 are started; the others follow as those end."""
     running, most = 0, 0
@@ -235,6 +244,7 @@ async def test_at_most_twenty_steps_run_at_once(client: Client, tmp_path: Path) 
     assert len(statuses(ended)) == 25
 
 
+@pytest.mark.full
 async def test_parallel_steps_of_one_kind_share_its_retries_as_they_need_them(client: Client, tmp_path: Path) -> None:
     """Six retries are needed and twelve are there: that siblings might need all of them is no reason to give up."""
     called = set[str]()

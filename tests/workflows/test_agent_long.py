@@ -63,6 +63,7 @@ def chain(count: int) -> list[NewSteps]:
     return [plan(step("s0", "echo", word="hi"))] + [plan(step(f"s{n}", "echo", word=word)) for n in range(1, count)]
 
 
+@pytest.mark.full
 async def test_what_a_person_wrote_for_later_turns_is_used_once_over_all_runs(early: Client, tmp_path: Path) -> None:
     """A new run goes on where the one before was in the list."""
 
@@ -108,6 +109,7 @@ async def test_the_key_of_a_step_is_of_the_first_run(early: Client, tmp_path: Pa
     assert {key.split("/")[0] for key in keys} == {handle.first_execution_run_id}
 
 
+@pytest.mark.full
 async def test_a_replan_survives_the_change_of_runs(early: Client, tmp_path: Path) -> None:
     """The new run still knows what was refused and asks for a new plan, not for the next one."""
 
@@ -129,6 +131,7 @@ async def test_a_replan_survives_the_change_of_runs(early: Client, tmp_path: Pat
     assert done.revisions[3].refused == ("a",)
 
 
+@pytest.mark.full
 async def test_a_plan_by_hand_stays_by_hand_in_a_new_run(early: Client, tmp_path: Path) -> None:
     """The planner of the worker, which only puts the results together, did not plan because the task was long."""
 
@@ -153,6 +156,7 @@ async def test_a_plan_by_hand_stays_by_hand_in_a_new_run(early: Client, tmp_path
     assert {one.planner for one in done.revisions} == {BY_HAND}
 
 
+@pytest.mark.full
 async def test_an_effect_of_an_earlier_run_is_undone_whatever_its_arguments_were(early: Client, tmp_path: Path) -> None:
     """A new run does not carry arguments beyond 8 KiB, but what the undo names of them."""
     removed = list[str]()
@@ -184,6 +188,7 @@ async def test_an_effect_of_an_earlier_run_is_undone_whatever_its_arguments_were
     assert ([one.done for one in done.undo], removed) == ([True], ["news"])
 
 
+@pytest.mark.full
 async def test_the_budget_counts_over_all_runs(early: Client, tmp_path: Path) -> None:
     """A new run is no way round a limit."""
     async with staged(early, tmp_path, [echo], [*chain(20), DONE]) as stage:
@@ -192,6 +197,7 @@ async def test_the_budget_counts_over_all_runs(early: Client, tmp_path: Path) ->
     assert (done.status, done.spent.tool_calls) == (TaskStatus.OVER_BUDGET, 7)
 
 
+@pytest.mark.full
 async def test_the_deadline_is_that_of_the_whole_task(early: Client, tmp_path: Path) -> None:
     """Seconds count from the start of the first run."""
 
@@ -279,6 +285,7 @@ async def test_what_was_read_in_an_earlier_run_is_not_forgotten(early: Client, t
     assert [one.id for one in done.steps if one.kind in ("keep", "buy")] == ["k", "k2"]
 
 
+@pytest.mark.full
 async def test_a_reset_of_the_newest_run_leaves_the_runs_before_it(early: Client, tmp_path: Path) -> None:
     """The history of the task is that of all runs that led to the new one; the one that was reset is beside it."""
     async with staged(early, tmp_path, [echo], [*chain(9), DONE]) as stage:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from temporalio.client import Client
 
 from activities.boundary.boundary import Boundary
@@ -106,6 +107,7 @@ async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(client
     assert (ended.steps[0].attempts, ended.spent.tool_calls) == (1, 1)
 
 
+@pytest.mark.full
 async def test_a_kind_that_a_deploy_brings_resolves_itself(client: Client, tmp_path: Path) -> None:
     """Whoever is asked need not answer: the task tries again when the request is to be reminded of."""
     script: Proposals = [plan(step("a", "shout", word="hi"), step("b", "echo", word="x")), DONE]
@@ -131,6 +133,7 @@ async def test_a_kind_that_a_deploy_brings_resolves_itself(client: Client, tmp_p
     assert said.text.endswith(" s, and went on.")
 
 
+@pytest.mark.full
 async def test_a_missing_kind_that_stays_missing_goes_unanswered(client: Client, tmp_path: Path) -> None:
     """To try again does not prolong the time for an answer, and one that comes between is taken."""
     script: Proposals = [plan(step("a", "shout", word="hi")), DONE]
@@ -147,6 +150,7 @@ async def test_a_missing_kind_that_stays_missing_goes_unanswered(client: Client,
     assert (skipped.status, skipped.steps[0].status) == (TaskStatus.COMPLETED, StepStatus.SKIPPED)
 
 
+@pytest.mark.full
 async def test_a_look_of_a_kind_that_no_worker_knows_is_a_stale_view(client: Client, tmp_path: Path) -> None:
     """Looking is worth trying, not waiting for."""
 

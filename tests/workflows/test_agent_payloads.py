@@ -147,6 +147,7 @@ async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
     await opened.dispose()
 
 
+@pytest.mark.full
 async def test_a_worker_on_another_store_leaves_the_task_to_one_that_has_its_payloads(
     client: Client, tmp_path: Path, engine: AsyncEngine
 ) -> None:
@@ -252,6 +253,7 @@ async def test_a_task_that_needs_what_was_pruned_ends_with_a_sentence(
     assert await replayed(handle, with_storage(client, [Vault(engine, "here")])) is None
 
 
+@pytest.mark.full
 async def test_a_task_that_was_reset_behind_a_prune_ends_with_a_sentence(
     client: Client, tmp_path: Path, engine: AsyncEngine
 ) -> None:

@@ -120,6 +120,7 @@ async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_pat
     assert [fault.decision for fault in ended.faults] == ["ask"]
 
 
+@pytest.mark.full
 async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path) -> None:
     """Also if its running call fails with what a person could mend, after the cancel."""
     async with staged(client, tmp_path, TOOLS, [plan(step("late", "refuse_late", word="b")), DONE]) as stage:
@@ -133,6 +134,7 @@ async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path
     assert [(one.code, one.decision) for one in ended.faults] == [("unauthorized", "escalate")]
 
 
+@pytest.mark.full
 async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Path) -> None:
     """Only what needs the waiting step waits with it."""
     steps = [step("paid", "charge", word="b"), step("other", "echo", word="c"), step("more", "echo", "other", word="d")]
@@ -226,6 +228,7 @@ async def test_a_question_goes_back_into_the_conversation(client: Client, tmp_pa
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "booked")
 
 
+@pytest.mark.full
 async def test_the_memo_has_the_options_of_the_question(client: Client, tmp_path: Path) -> None:
     """For lists, and for programs that cannot ask the worker. A reply names an option in any capitals."""
     question = Question(text="Which?", options=("Ada", "the team"), free_text=False)
@@ -258,7 +261,7 @@ async def book_slot(args: Slot) -> Slot:
     return args
 
 
-@pytest.mark.parametrize(("how", "at"), [("wait", "13:30"), ("end", "14:30")])
+@pytest.mark.parametrize(("how", "at"), [("wait", "13:30"), pytest.param("end", "14:30", marks=pytest.mark.full)])
 async def test_without_a_model_the_user_chooses_between_equally_near_slots(
     client: Client, tmp_path: Path, how: Literal["wait", "end"], at: str
 ) -> None:
@@ -280,6 +283,7 @@ async def test_without_a_model_the_user_chooses_between_equally_near_slots(
     assert ("the user chose 13:30" in ended.revisions[-1].because) is (how == "wait")
 
 
+@pytest.mark.full
 async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path: Path) -> None:
     """It names one that was answered, or none at all; or nothing is open. No event tells of it."""
 
@@ -316,7 +320,9 @@ async def no(args: Word) -> Said:
     raise Refused("No.", code="conflict")
 
 
-@pytest.mark.parametrize(("limit", "kind"), [("tool_calls", "echo"), ("replans", "no")])
+@pytest.mark.parametrize(
+    ("limit", "kind"), [("tool_calls", "echo"), pytest.param("replans", "no", marks=pytest.mark.full)]
+)
 async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, limit: str, kind: str) -> None:
     """An extension goes on where the task stopped."""
     given = {"tool_calls": 1} if limit == "tool_calls" else {"replans": 0}
@@ -350,6 +356,7 @@ async def test_nobody_answers(client: Client, tmp_path: Path) -> None:
     assert [one.closed for one in ended.requests] == ["unanswered"]
 
 
+@pytest.mark.full
 async def test_a_task_that_does_not_wait_ends_as_before(client: Client, tmp_path: Path) -> None:
     """Without `wait`, nothing is asked."""
     async with staged(client, tmp_path, TOOLS, PAY) as stage:
@@ -405,6 +412,7 @@ async def test_of_two_answers_one_wins(client: Client, tmp_path: Path) -> None:
     assert "was answered already: retry by" in str(lost[0].cause)
 
 
+@pytest.mark.full
 async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Path) -> None:
     """And other open requests are closed with it."""
 

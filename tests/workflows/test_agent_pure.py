@@ -13,6 +13,7 @@ from temporalio.client import Client
 from activities.boundary.boundary import MAX_LOCAL_RESULT
 from client.history.local import local_activity
 from replan import Refused, tool
+from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.test_agent_missing import outdated
@@ -99,6 +100,7 @@ async def test_pure_steps_in_sequence_are_one_workflow_task(client: Client, tmp_
     assert (last.args, last.result, ended.spent.tool_calls) == ({"value": 2**19}, {"value": 2**20}, 20)
 
 
+@pytest.mark.full
 async def test_pure_and_other_steps_run_side_by_side(client: Client, tmp_path: Path) -> None:
     """A step that needs both starts when both are completed."""
     both = step("c", "double", "b", value={"$from": "a", "path": "value"})
@@ -116,7 +118,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "expected"), FAULTS.items(), ids=FAULTS)
+@pytest.mark.parametrize(("kind", "expected"), sampled({kind: (kind, FAULTS[kind]) for kind in FAULTS}, "refuse"))
 async def test_a_fault_of_a_pure_step_is_a_fault_like_others(
     client: Client, tmp_path: Path, kind: str, expected: tuple[str, str, TaskStatus]
 ) -> None:
@@ -156,6 +158,7 @@ async def test_a_pure_step_whose_worker_was_too_slow_is_repeated_as_an_ordinary_
     assert [(one.code, one.decision) for one in ended.faults] == [("timeout", "retry")]
 
 
+@pytest.mark.full
 async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_task(
     client: Client, tmp_path: Path
 ) -> None:
@@ -180,6 +183,7 @@ async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_ta
     assert ended.faults[-1].reason.startswith("hang gave no answer within 1 s: a @tool.pure must only compute.")
 
 
+@pytest.mark.full
 async def test_a_result_above_the_limit_comes_from_an_ordinary_activity(client: Client, tmp_path: Path) -> None:
     """The step completes all the same; it counts one attempt and one tool call."""
     script: Proposals = [plan(step("a", "lengthen", value=MAX_LOCAL_RESULT + 1)), DONE]
@@ -197,6 +201,7 @@ async def test_a_result_above_the_limit_comes_from_an_ordinary_activity(client: 
     assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 1)
 
 
+@pytest.mark.full
 async def test_a_worker_without_the_kind_leaves_the_step_to_others(client: Client, tmp_path: Path) -> None:
     """A local activity stays on its worker, so an ordinary one follows at once; then the step waits for a worker."""
     script: Proposals = [plan(step("a", "double", value=1)), DONE]
@@ -233,6 +238,7 @@ async def test_a_cancel_stops_between_pure_steps(client: Client, tmp_path: Path)
     assert statuses[-1] in (StepStatus.CANCELLED, StepStatus.PENDING, StepStatus.SKIPPED)
 
 
+@pytest.mark.full
 async def test_a_deadline_ends_a_task_between_pure_steps(client: Client, tmp_path: Path) -> None:
     """The timer fires when the server takes the workflow task back."""
 

@@ -155,6 +155,7 @@ async def test_what_happens_late_is_not_done_twice(client: Client, tmp_path: Pat
     assert (ended.status, len(world.paid), len(world.asked)) == (TaskStatus.COMPLETED, 1, 2)
 
 
+@pytest.mark.full
 async def test_a_look_is_as_old_as_its_beginning(client: Client, tmp_path: Path) -> None:
     """It began too early and answered late, so it is no proof: a later one finds the payment."""
     world = World("late", found="slow")
@@ -173,6 +174,7 @@ async def test_what_nobody_can_tell_is_for_a_person(client: Client, tmp_path: Pa
     assert "could not be found out: find ended with unreachable" in ended.reason
 
 
+@pytest.mark.full
 async def test_a_read_that_is_left_alone_is_no_finding(client: Client, tmp_path: Path) -> None:
     """Its breaker is open: it is asked again after a timer, and then finds the payment."""
     world = World("lost", found="left alone")
@@ -213,6 +215,7 @@ async def test_a_key_is_trusted_as_long_as_there_are_attempts(client: Client, tm
 
 
 @pytest.mark.parametrize("calls", [("dead", "dead", "dead", "dead", "paid")])
+@pytest.mark.full
 async def test_attempts_that_did_nothing_are_counted(client: Client, tmp_path: Path, calls: Sequence[str]) -> None:
     """A call that never gets through is not made for ever: its attempts end as those of any other."""
     world = World(*calls)

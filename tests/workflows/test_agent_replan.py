@@ -103,6 +103,7 @@ async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_look
     ]
 
 
+@pytest.mark.full
 async def test_the_planner_is_not_told_of_what_time_has_cured(client: Client, tmp_path: Path) -> None:
     """A hiccup before the refusal is in the record of the task, and no reason for a new plan."""
     called = []
@@ -143,10 +144,14 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
     ("broken", "why"),
     [
         (Refused("No."), "look failed (refused): No."),
-        (Unreachable("Cut."), "look failed (unreachable): Cut."),
-        (NeedsPerson("No key."), "look failed (needs_person): No key."),
-        (KeyError("bug"), "look failed (bug): "),
-        (FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "Left alone.", retry_after=61)), "look failed (circuit_open): Left"),
+        pytest.param(Unreachable("Cut."), "look failed (unreachable): Cut.", marks=pytest.mark.full),
+        pytest.param(NeedsPerson("No key."), "look failed (needs_person): No key.", marks=pytest.mark.full),
+        pytest.param(KeyError("bug"), "look failed (bug): ", marks=pytest.mark.full),
+        pytest.param(
+            FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "Left alone.", retry_after=61)),
+            "look failed (circuit_open): Left",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
@@ -174,6 +179,7 @@ async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
     assert seen.unread.startswith(why)
 
 
+@pytest.mark.full
 async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path) -> None:
     """Observations are tool calls too: one for the refusal, four for a look that never got through."""
     called = []
@@ -195,6 +201,7 @@ async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path
     assert (len(called), ended.spent.tool_calls) == (4, 5)
 
 
+@pytest.mark.full
 async def test_a_kind_that_is_down_is_not_looked_with(client: Client, tmp_path: Path) -> None:
     """What may not be used any more is not worth four attempts of looking either: the view is the fault's own."""
     called = []
@@ -263,6 +270,7 @@ async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, t
     assert sorted(world.called) == ["look nine", "take nine", "take nine"]
 
 
+@pytest.mark.full
 async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_path: Path) -> None:
     """Which of two siblings is refused first is chance; what the planner and the next plan say is not."""
     second_was_refused = asyncio.Event()
@@ -288,6 +296,7 @@ async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_pa
     assert ended.revisions[1].refused == ("a", "b")
 
 
+@pytest.mark.full
 async def test_a_continuation_of_a_finished_plan_is_no_replan(client: Client, tmp_path: Path) -> None:
     """A planner that goes on after a finished plan has not replanned."""
     script: Proposals = [
@@ -309,7 +318,7 @@ def nested(refers: bool) -> JsonValue:
     return {"$from": "nine", "path": "said"} if refers else "nine"
 
 
-@pytest.mark.parametrize("refers", [False, True])
+@pytest.mark.parametrize("refers", [pytest.param(False, marks=pytest.mark.full), True])
 async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp_path: Path, refers: bool) -> None:
     """The repeat guard knows a call by its resolved arguments, and sends the plan back before it is scheduled."""
     world = World("nine")
@@ -327,6 +336,7 @@ async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp
     assert world.called.count("take nine") == 1
 
 
+@pytest.mark.full
 async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come_late(
     client: Client, tmp_path: Path
 ) -> None:
@@ -347,6 +357,7 @@ async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come
     assert world.called.count("take nine") == 1
 
 
+@pytest.mark.full
 async def test_a_refused_call_may_be_made_again_after_an_effect(client: Client, tmp_path: Path) -> None:
     """The task itself has changed the world since, so the answer may be another."""
     world = World("nine")

@@ -53,7 +53,7 @@ def rows(folder: Path) -> list[str]:
         return [word for (word,) in store.execute("SELECT word FROM away_rows ORDER BY id")]
 
 
-@pytest.mark.parametrize("kind", ["write", "shout"])
+@pytest.mark.parametrize("kind", ["write", pytest.param("shout", marks=pytest.mark.full)])
 async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind: str) -> None:
     """Locked for longer than SQLite waits: a timer of the task, no attempt lost, and then the step is done."""
     async with staged(client, tmp_path, TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
@@ -74,6 +74,7 @@ async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind
     )
 
 
+@pytest.mark.full
 async def test_a_store_that_is_gone_is_waited_for(client: Client, tmp_path: Path) -> None:
     """Its file is moved away between two steps, and comes back."""
     async with staged(client, tmp_path, TOOLS, [plan(step("a", "write", word="x")), *two()]) as stage:
@@ -102,7 +103,7 @@ async def away(stage: Stage, folder: Path) -> TaskStatus:
     return (await outcome(handle)).status
 
 
-@pytest.mark.parametrize("trouble", ["full", "another version"])
+@pytest.mark.parametrize("trouble", ["full", pytest.param("another version", marks=pytest.mark.full)])
 async def test_what_time_cannot_cure_is_for_a_person(client: Client, tmp_path: Path, trouble: str) -> None:
     """A full disk, and tables of another version: no retry, no new plan, a sentence; what was finished stays."""
 

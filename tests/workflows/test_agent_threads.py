@@ -136,7 +136,9 @@ async def paying(
             await ready.close()
 
 
-@pytest.mark.parametrize("effect", ["unkeyed", "keyed", "idempotent"])
+@pytest.mark.parametrize(
+    "effect", ["unkeyed", *(pytest.param(one, marks=pytest.mark.full) for one in ("keyed", "idempotent"))]
+)
 async def test_a_thread_that_ends_late_is_the_result_of_its_attempt(
     client: Client, tmp_path: Path, effect: str
 ) -> None:
@@ -149,6 +151,7 @@ async def test_a_thread_that_ends_late_is_the_result_of_its_attempt(
     assert (bank.began, bank.paid) == (1, 1)
 
 
+@pytest.mark.full
 async def test_what_a_late_thread_raises_is_the_fault_of_its_attempt(client: Client, tmp_path: Path) -> None:
     """A refusal is a refusal, however late: nothing is in doubt."""
     bank = Bank(LATE)
@@ -165,7 +168,7 @@ async def test_what_a_late_thread_raises_is_the_fault_of_its_attempt(client: Cli
     assert (ended.faults[-1].code, ended.faults[-1].applied, bank.began) == ("refused", Applied.NONE, 1)
 
 
-@pytest.mark.parametrize("finds", [True, False])
+@pytest.mark.parametrize("finds", [pytest.param(True, marks=pytest.mark.full), False])
 async def test_a_thread_that_outlives_its_attempt_is_for_a_person(client: Client, tmp_path: Path, finds: bool) -> None:
     """That nothing is found proves nothing while it may run on: it is not paid again, and the reason says why."""
     bank = Bank()
@@ -200,6 +203,7 @@ async def test_what_is_found_settles_it_although_the_thread_runs(client: Client,
     assert (ended.faults[-1].still_running, ended.faults[-1].reconciled) == (True, "applied")
 
 
+@pytest.mark.full
 async def test_a_key_is_sent_again_but_nothing_found_proves_nothing(client: Client, tmp_path: Path) -> None:
     """The service knows the key, so it is asked again; what the thread does that outlived its attempt is not known."""
     bank, calls = Bank(), list[str]()
@@ -233,7 +237,7 @@ async def test_a_cancel_waits_for_the_thread_and_undoes_what_it_did(client: Clie
     assert (ended.status, bank.paid, bank.refunded) == (TaskStatus.CANCELLED, 1, 1)
 
 
-@pytest.mark.parametrize("effect", ["unkeyed", "keyed"])
+@pytest.mark.parametrize("effect", ["unkeyed", pytest.param("keyed", marks=pytest.mark.full)])
 async def test_a_rollback_names_a_thread_that_outlived_the_cancel(client: Client, tmp_path: Path, effect: str) -> None:
     """Nobody is told that all was undone, and the payment that comes later is one."""
     bank = Bank()
@@ -246,6 +250,7 @@ async def test_a_rollback_names_a_thread_that_outlived_the_cancel(client: Client
     assert "pay was still running when its attempt ended" in told.reason and "Not undone: a" in ended.reason
 
 
+@pytest.mark.full
 async def test_an_undo_of_what_an_earlier_thread_may_do_again_stays_for_a_person(
     client: Client, tmp_path: Path
 ) -> None:
@@ -267,6 +272,7 @@ async def test_an_undo_of_what_an_earlier_thread_may_do_again_stays_for_a_person
     assert "earlier attempt of pay was still running" in told.reason
 
 
+@pytest.mark.full
 async def test_a_thread_that_is_left_running_is_logged_and_counted_until_it_ends(
     client: Client, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(client: Cli
     assert ended.reason.endswith("Undone: c, b, a.")
 
 
+@pytest.mark.full
 async def test_an_escalated_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
     """By default nothing is undone behind anybody's back."""
     async with staged(client, tmp_path, tools([]), [three("person"), DONE]) as stage:
@@ -169,6 +170,7 @@ async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(client: Clie
     assert await notes(tmp_path) == []
 
 
+@pytest.mark.full
 async def test_a_cancelled_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
     """A plain cancel undoes nothing."""
     async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
@@ -221,6 +223,7 @@ async def test_a_closed_task_with_long_arguments_is_undone(client: Client, tmp_p
     assert ([one.done for one in undo.undo], await notes(tmp_path)) == ([True], [])
 
 
+@pytest.mark.full
 async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_path: Path) -> None:
     """A long task folds its oldest steps away: nobody is told that all was undone."""
     async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:

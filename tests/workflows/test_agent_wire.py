@@ -61,10 +61,14 @@ class SendsPayload:
     ("encoding", "data", "expected"),
     [
         ("binary/encrypted", "?", ["persistent_infrastructural", "undecodable", 1]),
-        ("json/plain", "{not json", ["persistent_infrastructural", "undecodable", 1]),
-        ("json/plain", '["no", "object"]', ["persistent_semantic", "invalid_input", 1]),
+        pytest.param(
+            "json/plain", "{not json", ["persistent_infrastructural", "undecodable", 1], marks=pytest.mark.full
+        ),
+        pytest.param(
+            "json/plain", '["no", "object"]', ["persistent_semantic", "invalid_input", 1], marks=pytest.mark.full
+        ),
         ("json/plain", '{"word": 7}', ["persistent_semantic", "invalid_input", 1]),
-        ("binary/null", "", ["persistent_semantic", "invalid_input", 1]),
+        pytest.param("binary/null", "", ["persistent_semantic", "invalid_input", 1], marks=pytest.mark.full),
     ],
 )
 async def test_arguments_that_cannot_be_read_are_a_typed_fault_after_one_attempt(
@@ -103,7 +107,11 @@ def returning(value: object) -> Tool[..., Any]:
     return answer
 
 
-@pytest.mark.parametrize("lie", [None, 7, "text", {"sad": 1}, [Said(said="x")]], ids=repr)
+@pytest.mark.parametrize(
+    "lie",
+    [{"sad": 1}, *(pytest.param(one, marks=pytest.mark.full) for one in (None, 7, "text", [Said(said="x")]))],
+    ids=repr,
+)
 async def test_a_result_that_is_not_what_was_promised_is_a_refusal(client: Client, tmp_path: Path, lie: object) -> None:
     """A result can lie: it is checked against the annotation, and what breaks it leads to a new plan."""
     async with staged(client, tmp_path, [returning(lie)], [plan(step("a", "answer")), DONE]) as stage:
@@ -112,7 +120,9 @@ async def test_a_result_that_is_not_what_was_promised_is_a_refusal(client: Clien
     assert [(one.code, one.decision, one.attempt) for one in ended.faults] == [("unexpected_result", "replan", 1)]
 
 
-@pytest.mark.parametrize("fits", [{"said": "x"}, {"said": "x", "more": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "fits", [pytest.param({"said": "x"}, marks=pytest.mark.full), {"said": "x", "more": 1}], ids=repr
+)
 async def test_a_result_that_fits_the_promise_is_taken_as_it(client: Client, tmp_path: Path, fits: object) -> None:
     """Plain data of the promised shape will do; fields that were not promised do not cross the border."""
     async with staged(client, tmp_path, [returning(fits)], [plan(step("a", "answer")), DONE]) as stage:
@@ -125,10 +135,10 @@ async def test_a_result_that_fits_the_promise_is_taken_as_it(client: Client, tmp
     ("value", "code"),
     [
         pytest.param(object(), "unserialisable", id="object"),
-        pytest.param("w" * (MAX_RESULT + 1), "too_large", id="long"),
+        pytest.param("w" * (MAX_RESULT + 1), "too_large", id="long", marks=pytest.mark.full),
         pytest.param("🦊" * (MAX_RESULT // 4 + 1), "too_large", id="long in bytes"),
-        pytest.param(float("nan"), "unserialisable", id="nan"),
-        pytest.param([1, {"deep": float("inf")}], "unserialisable", id="infinity"),
+        pytest.param(float("nan"), "unserialisable", id="nan", marks=pytest.mark.full),
+        pytest.param([1, {"deep": float("inf")}], "unserialisable", id="infinity", marks=pytest.mark.full),
     ],
 )
 async def test_a_result_that_cannot_be_carried_goes_to_a_person(
@@ -189,7 +199,7 @@ async def swallow(args: Words) -> Said:
     return Said(said=str(len(args.words)))
 
 
-@pytest.mark.parametrize("letter", ["x", "語"])
+@pytest.mark.parametrize("letter", [pytest.param("x", marks=pytest.mark.full), "語"])
 async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(
     client: Client, tmp_path: Path, letter: str
 ) -> None:
@@ -207,7 +217,7 @@ async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(
     assert "swallow" not in scheduled
 
 
-@pytest.mark.parametrize("letter", ["x", "語"])
+@pytest.mark.parametrize("letter", [pytest.param("x", marks=pytest.mark.full), "語"])
 async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(
     client: Client, tmp_path: Path, letter: str
 ) -> None:
@@ -222,6 +232,7 @@ async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(
     assert (told.count(False), [one.result_omitted for one in ended.steps]) == (2, told)
 
 
+@pytest.mark.full
 async def test_what_was_left_out_for_the_planner_is_there_for_the_steps(client: Client, tmp_path: Path) -> None:
     """A reference is resolved in the workflow, which has everything."""
     steps = plan(*(step(f"a{number}", "large", word="x") for number in range(9)))
@@ -232,6 +243,7 @@ async def test_what_was_left_out_for_the_planner_is_there_for_the_steps(client: 
     assert [one.result for one in ended.steps[-9:]] == [{"said": "1"}] * 9
 
 
+@pytest.mark.full
 async def test_large_arguments_are_shown_as_they_were_planned(client: Client, tmp_path: Path) -> None:
     """A task whose outcome is refused could never end."""
     planned: JsonValue = [{"$from": "a", "path": "said"}] * 2
@@ -246,8 +258,8 @@ async def test_large_arguments_are_shown_as_they_were_planned(client: Client, tm
 @pytest.mark.parametrize(
     ("returned", "known"),
     [
-        ({"result": "x"}, []),
-        ({"result": "x", "a field of tomorrow": 1}, []),
+        pytest.param({"result": "x"}, [], marks=pytest.mark.full),
+        pytest.param({"result": "x", "a field of tomorrow": 1}, [], marks=pytest.mark.full),
         ({"result": "x", "attempt": 3, "earlier": ["half done", {"code": "a code of tomorrow"}, SLOW]}, ["timeout"]),
     ],
     ids=["older", "newer", "foreign heartbeats"],

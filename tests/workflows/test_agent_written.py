@@ -49,6 +49,7 @@ async def test_after_a_rejection_comes_the_next_written_plan(client: Client, tmp
     assert scheduled == ["catalogue", "refuse", "replan", "refuse", "replan", "echo", "plan"]
 
 
+@pytest.mark.full
 async def test_a_plan_that_finished_needs_none_that_was_written_for_its_rejection(
     client: Client, tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_plan_that_finished_needs_none_that_was_written_for_its_rejectio
     assert planner.told == []
 
 
+@pytest.mark.full
 async def test_an_answer_is_passed_over_after_a_rejection(client: Client, tmp_path: Path) -> None:
     """It would say that all was done. When nothing is left, the planner is asked, and nothing is played later."""
     planner = Recording(DONE, plan(step("b", "refuse", word="b")), plan(step("c", "echo")), Answer(result="its own"))
@@ -78,7 +80,7 @@ async def test_an_answer_is_passed_over_after_a_rejection(client: Client, tmp_pa
     ("said", "status", "code"),
     [
         (GiveUp(reason="Then not."), TaskStatus.FAILED, "gave_up"),
-        (Question(text="Which other?"), TaskStatus.ESCALATED, "question"),
+        pytest.param(Question(text="Which other?"), TaskStatus.ESCALATED, "question", marks=pytest.mark.full),
     ],
 )
 async def test_a_person_may_write_that_a_rejection_ends_the_task(
@@ -107,6 +109,7 @@ async def test_a_written_answer_is_made_of_results(client: Client, tmp_path: Pat
     assert scheduled == ["catalogue", "echo", "echo"]
 
 
+@pytest.mark.full
 async def test_an_answer_whose_step_was_replaced_is_the_planners(client: Client, tmp_path: Path) -> None:
     """The written answer has no result to be made of."""
     planner = Recording(DONE, DONE, Answer(result="the end"))
@@ -129,7 +132,9 @@ BAD_REVISIONS: list[tuple[Proposal, Sequence[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "says"), BAD_REVISIONS)
+@pytest.mark.parametrize(
+    ("bad", "says"), [BAD_REVISIONS[0], *(pytest.param(*one, marks=pytest.mark.full) for one in BAD_REVISIONS[1:])]
+)
 async def test_a_mistake_in_a_later_plan_is_found_before_anything_runs(
     client: Client, tmp_path: Path, bad: Proposal, says: Sequence[str]
 ) -> None:
@@ -143,6 +148,7 @@ async def test_a_mistake_in_a_later_plan_is_found_before_anything_runs(
     assert [part for part in says if part not in ended.reason] == []
 
 
+@pytest.mark.full
 async def test_a_later_plan_that_cannot_be_run_where_it_is_needed_is_refused(client: Client, tmp_path: Path) -> None:
     """The id of a step that ran is taken, and the rejected call is not repeated: that is no request to the planner."""
     planner = Recording(DONE)
@@ -152,6 +158,7 @@ async def test_a_later_plan_that_cannot_be_run_where_it_is_needed_is_refused(cli
     assert (ended.status, ended.code, planner.told) == (TaskStatus.FAILED, "plan_refused", [])
 
 
+@pytest.mark.full
 async def test_a_step_that_never_started_may_be_written_again(client: Client, tmp_path: Path) -> None:
     """Under its own id, which no call has used."""
     first = (step("a", "refuse"), step("last", "echo", "a"))
@@ -170,6 +177,7 @@ async def test_the_record_of_a_hand_written_plan_says_by_hand(client: Client, tm
     assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, BY_HAND], BY_HAND)
 
 
+@pytest.mark.full
 async def test_a_planner_that_plans_after_a_hand_written_plan_is_named(client: Client, tmp_path: Path) -> None:
     """From its own plan on."""
     async with staged(client, tmp_path, [refuse, echo], Recording(DONE, plan(step("b", "echo")), DONE)) as stage:
@@ -178,6 +186,7 @@ async def test_a_planner_that_plans_after_a_hand_written_plan_is_named(client: C
     assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, "recording"], "recording")
 
 
+@pytest.mark.full
 async def test_kinds_of_a_later_plan_are_named_by_the_user() -> None:
     """So they may have effects after untrusted content was read, as those of the first plan."""
     task = by_hand("echo", plan(step("b", "pay"), step("c", "post")), GiveUp(reason="No."))

@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 
 from replan import Key, NeedsPerson, Tool, tool
+from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
@@ -140,7 +141,7 @@ WHO_NEEDS_ONE: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("policy", "reason", "steps"), WHO_NEEDS_ONE.values(), ids=WHO_NEEDS_ONE)
+@pytest.mark.parametrize(("policy", "reason", "steps"), sampled(WHO_NEEDS_ONE, "effects"))
 async def test_a_task_may_want_more_approvals(
     client: Client, tmp_path: Path, policy: str, reason: str, steps: list[str]
 ) -> None:
@@ -161,6 +162,7 @@ async def test_a_task_may_want_more_approvals(
     assert SHOP.sold == [("pen", 5)]
 
 
+@pytest.mark.full
 async def test_nobody_is_asked_to_approve_what_the_tool_does_not_take(client: Client, tmp_path: Path) -> None:
     """Arguments are checked first: the planner has to mend them."""
     said: JsonValue = {"$from": "said", "path": "said"}
@@ -171,6 +173,7 @@ async def test_nobody_is_asked_to_approve_what_the_tool_does_not_take(client: Cl
     assert (ended.requests, [fault.code for fault in ended.faults]) == ((), ["invalid_input"])
 
 
+@pytest.mark.full
 async def test_a_task_that_does_not_wait_ends(stage: Stage) -> None:
     """As escalated, and nothing was bought."""
     ended = await stage.run()
@@ -263,6 +266,7 @@ async def test_an_approval_needs_the_code_of_what_was_seen(stage: Stage) -> None
     assert (before, ended.code, SHOP.keys) == (after, "aborted", [])
 
 
+@pytest.mark.full
 async def test_an_approval_lasts_for_the_retries_of_its_call(client: Client, tmp_path: Path) -> None:
     """And for the same call after a person mended what was broken, since it had no effect yet."""
 
@@ -310,6 +314,7 @@ async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path:
     assert (second.call.kind, ended.status, SHOP.sold) == ("other", TaskStatus.COMPLETED, [("x", 1)])
 
 
+@pytest.mark.full
 async def test_several_calls_ask_at_the_same_time(client: Client, tmp_path: Path) -> None:
     """Each has a request of its own, and the code says for which of them an approval is."""
     both = plan(step("one", "buy", item="desk", amount=900), step("two", "buy", item="lamp", amount=800))
@@ -328,6 +333,7 @@ async def test_several_calls_ask_at_the_same_time(client: Client, tmp_path: Path
     assert (ended.status, sorted(SHOP.sold)) == (TaskStatus.COMPLETED, [("desk", 900), ("lamp", 800)])
 
 
+@pytest.mark.full
 async def test_what_an_approved_effect_needs_to_be_undone_needs_no_approval(client: Client, tmp_path: Path) -> None:
     """Unless the tool that undoes it says always: then it stays, and the outcome says why."""
 
@@ -384,6 +390,7 @@ async def finished_tasks(handle: Handle) -> list[int]:
     ]
 
 
+@pytest.mark.full
 async def test_an_approval_before_the_reset_point_is_void(client: Client, stage: Stage) -> None:
     """What it was for was not done yet, and is not done in the new run without a person."""
     SHOP.is_closed = True
@@ -407,7 +414,7 @@ async def test_an_approval_before_the_reset_point_is_void(client: Client, stage:
     assert (called, before, SHOP.sold, ended.status) == (1, [], [("desk", 900)], TaskStatus.COMPLETED)
 
 
-@pytest.mark.parametrize("place", ["before the request", "after the request"])
+@pytest.mark.parametrize("place", ["before the request", pytest.param("after the request", marks=pytest.mark.full)])
 async def test_temporals_own_reset_asks_again(client: Client, stage: Stage, place: str) -> None:
     """The server gives the new run the approval of the old one again, and it is not accepted."""
     handle = await stage.start(waiting())

@@ -128,6 +128,7 @@ async def test_one_answer_resumes_all_tasks_of_a_cause(client: Client, tmp_path:
     assert not [one for one in await find_incidents(client) if one.queue == stage.queue]
 
 
+@pytest.mark.full
 async def test_a_canary_that_fails_again_spends_nobody_else(client: Client, tmp_path: Path) -> None:
     """The others are not told, and a later resolution answers all of them."""
     async with staged(client, tmp_path, TOOLS, PAY) as stage:

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -76,21 +77,25 @@ async def test_a_task_that_cannot_be_read_fails_with_the_reason(client: Client, 
     assert await mistakes(client, tmp_path, "AgentWorkflow", {**FORMS, **TASKS}) == {}
 
 
+@pytest.mark.full
 async def test_a_rollback_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
     """The same for the workflow that undoes a task."""
     assert await mistakes(client, tmp_path, "UndoWorkflow", {**FORMS, **ROLLBACKS}) == {}
 
 
+@pytest.mark.full
 async def test_an_inquiry_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
     """The same for the workflow that answers the console."""
     assert await mistakes(client, tmp_path, "InspectWorkflow", FORMS) == {}
 
 
+@pytest.mark.full
 async def test_a_notification_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
     """The same for the workflow that tells a receiver."""
     assert await mistakes(client, tmp_path, "NotifyWorkflow", FORMS) == {}
 
 
+@pytest.mark.full
 async def test_the_reason_names_the_field_and_what_it_takes(client: Client, tmp_path: Path) -> None:
     """An engineer who wrote the client finds the mistake in it."""
     async with staged(client, tmp_path, [echo], [DONE]) as stage:

@@ -53,7 +53,9 @@ async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, t
     assert await failed_tasks(handle) == 0
 
 
-@pytest.mark.parametrize("size", [3 * MEGABYTE, 5 * MEGABYTE], ids=["3 MB", "5 MB"])
+@pytest.mark.parametrize(
+    "size", [3 * MEGABYTE, pytest.param(5 * MEGABYTE, marks=pytest.mark.full)], ids=["3 MB", "5 MB"]
+)
 async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client, tmp_path: Path, size: int) -> None:
     """On a bare server 3 MB is an error without a cause, and 5 MB looks like a timeout and is tried again."""
 
@@ -69,7 +71,10 @@ async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client,
     assert (ended.code, ended.steps[0].attempts, await failed_tasks(handle)) == ("too_large", 1, 0)
 
 
-@pytest.mark.parametrize(("count", "why"), [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), (3_000, "propose less at once")])
+@pytest.mark.parametrize(
+    ("count", "why"),
+    [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), pytest.param(3_000, "propose less at once", marks=pytest.mark.full)],
+)
 async def test_thousands_of_parallel_steps_are_refused_before_anything_is_scheduled(
     client: Client, tmp_path: Path, count: int, why: str
 ) -> None:

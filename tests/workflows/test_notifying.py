@@ -106,6 +106,7 @@ async def test_what_nobody_answers_has_a_reminder(client: Client, tmp_path: Path
     assert (1.5, "reminder of the request r1") in [(one.seconds, one.summary) for one in waits]
 
 
+@pytest.mark.full
 async def test_several_requests_are_told_apart(client: Client, tmp_path: Path) -> None:
     """Whoever aborts one closes all."""
     async with receiver() as mailbox, staged(client, tmp_path, TOOLS, TWO, notify=mailbox.url) as stage:
@@ -120,6 +121,7 @@ async def test_several_requests_are_told_apart(client: Client, tmp_path: Path) -
     assert len({one["id"] for one in mailbox.posted}) == 4
 
 
+@pytest.mark.full
 async def test_a_cancel_closes_what_was_asked(client: Client, tmp_path: Path) -> None:
     """Nobody is left with a request that no answer is for."""
     async with receiver() as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
@@ -143,6 +145,7 @@ class OneByOne:
         return plan(step(f"s{done}", "echo", word="a")) if done < 2 else DONE
 
 
+@pytest.mark.full
 async def test_a_budget_that_is_extended_closes_its_request(client: Client, tmp_path: Path) -> None:
     """The command that answers names the limit."""
     async with receiver() as mailbox, staged(client, tmp_path, TOOLS, OneByOne(), notify=mailbox.url) as stage:
@@ -224,6 +227,7 @@ async def test_a_repetition_has_the_same_id(client: Client, tmp_path: Path) -> N
     assert len({json.dumps(one) for one in mailbox.posted}) == 1
 
 
+@pytest.mark.full
 async def test_a_worker_without_a_receiver_leaves_it_to_another(
     client: Client, server: DevServer, tmp_path: Path
 ) -> None:
@@ -243,6 +247,7 @@ async def test_a_worker_without_a_receiver_leaves_it_to_another(
     assert ended.code == "aborted"
 
 
+@pytest.mark.full
 async def test_without_a_receiver_nothing_is_started(client: Client, tmp_path: Path) -> None:
     """The commands of such a task are those of before."""
     async with staged(client, tmp_path, TOOLS, PAY) as stage:
@@ -254,6 +259,7 @@ async def test_without_a_receiver_nothing_is_started(client: Client, tmp_path: P
     assert [one.seconds for one in waits] == [1]
 
 
+@pytest.mark.full
 async def test_after_a_reset_a_request_is_another_one(client: Client, tmp_path: Path) -> None:
     """The step asks again, and the receiver does not take that for a repetition; a reset is not refused meanwhile."""
     async with receiver(503, 200) as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
@@ -282,6 +288,7 @@ async def early(tmp_path: Path) -> AsyncIterator[Client]:
         yield await connect(address=server.address, plain=True)
 
 
+@pytest.mark.full
 async def test_a_new_run_loses_no_notification(early: Client, tmp_path: Path) -> None:
     """What the receiver did not take yet goes on beside the task."""
     port, turns = free_port(), [plan(step(f"s{number}", "echo", word="a")) for number in range(4)]
@@ -301,6 +308,7 @@ async def test_a_new_run_loses_no_notification(early: Client, tmp_path: Path) ->
     assert sorted(mailbox.types) == ["request.closed r1", "request.opened r1"]
 
 
+@pytest.mark.full
 async def test_a_history_with_notifications_replays(client: Client, tmp_path: Path) -> None:
     """Redacted, too: then it has no value of the task."""
     async with receiver() as mailbox, staged(client, tmp_path, TOOLS, TWO, notify=mailbox.url) as stage:

@@ -52,6 +52,7 @@ async def asked(handle: Handle, number: int) -> None:
     await until(handle, lambda now: len(now.requests) >= number, seconds=60)
 
 
+@pytest.mark.full
 async def test_no_extension_is_lost_or_counted_twice_while_runs_change(early: Client, tmp_path: Path) -> None:
     """A budget is extended again and again in the same words, while a new run begins every few steps."""
     steps = [plan(step(f"s{number}", "echo", word=str(number))) for number in range(9)]
@@ -97,6 +98,7 @@ async def test_an_answer_that_is_sent_again_to_the_next_run_counts_once(early: C
     )
 
 
+@pytest.mark.full
 async def test_a_reply_with_which_a_new_run_begins_is_taken_once(early: Client, tmp_path: Path) -> None:
     """The workflow task that takes the answer continues as new. Of two people, one is told that the other was first."""
     number = 6
@@ -128,6 +130,7 @@ async def test_a_reply_with_which_a_new_run_begins_is_taken_once(early: Client, 
     assert "was answered already: reply by " in lost[-1] or "has ended" in lost[-1]
 
 
+@pytest.mark.full
 async def test_answers_are_taken_while_workers_change(client: Client, tmp_path: Path) -> None:
     """As in a deploy: each is accepted once, by the worker that stops or by one that starts."""
     queue, planner = f"queue-{uuid.uuid4().hex[:8]}", Recording(LAST, DONE)
