@@ -182,20 +182,20 @@ async def test_to_start_is_idempotent_by_id(replan: Client) -> None:
 
     assert done.steps[0].result == {"id": 7}
     assert (await replan.task("same")).id == "same"
-    with pytest.raises(Problem, match="no task 'nobody'"):
-        await replan.task("nobody")
+    with pytest.raises(Problem, match="no task 'unheard-of'"):
+        await replan.task("unheard-of")
     with pytest.raises(Problem, match="cannot be an id"):
         await replan.start("pay 7", id=" ")
 
 
 async def test_to_start_is_idempotent_by_key(replan: Client) -> None:
     """The same task with the same key is one task, also after its end; another task with it is refused."""
-    first = await replan.start("pay 40", key="order 7")
+    first = await replan.start("pay 40", key="parcel 7")
     await first.result()
-    again = await replan.start("pay 40", key="order 7")
-    other = await replan.start("pay 40", key="order 8")
+    again = await replan.start("pay 40", key="parcel 7")
+    other = await replan.start("pay 40", key="parcel 8")
     with pytest.raises(Problem) as refused:
-        await replan.start("pay 41", key="order 7")
+        await replan.start("pay 41", key="parcel 7")
 
     assert again.id == first.id != other.id
     assert refused.value.code == "other_task"
