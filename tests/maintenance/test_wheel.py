@@ -78,10 +78,16 @@ def test_all_rooms_are_in_the_wheel() -> None:
     assert rooms | {"replan", "maintenance"} <= set(BUILD["sdist"]["only-include"])
 
 
-def test_no_module_of_the_wheel_imports_a_room(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package `replan` as the wheel has it."""
+    made = tmp_path_factory.mktemp("wheel") / "replan"
+    wheel.copy(ROOT, MOVED, made)
+    return made
+
+
+def test_no_module_of_the_wheel_imports_a_room(package: Path) -> None:
     """A user's packages of these names are never asked for."""
-    package = tmp_path / "replan"
-    wheel.copy(ROOT, MOVED, package)
     files = list(package.rglob("*.py"))
     imported = {file: test_rooms.packages(ast.parse(file.read_text()), own="") for file in files}
 
@@ -90,15 +96,14 @@ def test_no_module_of_the_wheel_imports_a_room(tmp_path: Path) -> None:
     assert {file.name for file in package.iterdir()} == {*(p.name for p in (ROOT / "replan").glob("[!_]*")), *PRIVATE}
 
 
-def test_the_wheel_has_the_templates_and_the_static_files_of_the_web_server(tmp_path: Path) -> None:
+def test_the_wheel_has_the_templates_and_the_static_files_of_the_web_server(package: Path) -> None:
     """What `serve` reads beside its modules is copied with them."""
-    wheel.copy(ROOT, MOVED, tmp_path / "replan")
     read = {
         file.relative_to(ROOT) for name in ("templates", "static") for file in (ROOT / "console/web" / name).iterdir()
     }
 
     assert len(read) > 10
-    assert [file for file in read if not (tmp_path / "replan/_internal" / file).is_file()] == []
+    assert [file for file in read if not (package / "_internal" / file).is_file()] == []
 
 
 PRIVATE = {"__init__.py", "__main__.py", "_internal"}
