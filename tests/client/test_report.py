@@ -161,7 +161,10 @@ async def test_ended_tasks_are_read_once(client: TemporalClient, query: str, rep
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + b"x" * 5000, b""])
+@pytest.mark.parametrize(
+    "content",
+    [b"no database", *(pytest.param(one, marks=pytest.mark.full) for one in (b"SQLite format 3\0" + b"x" * 5000, b""))],
+)
 async def test_a_broken_cache_is_replaced(client: TemporalClient, query: str, tmp_path: Path, content: bytes) -> None:
     """A full disk or a killed process must not cost a report."""
     file = tmp_path / "report.sqlite"

@@ -212,6 +212,7 @@ def test_the_web_server_starts_only_where_it_is_asked_for() -> None:
     assert SERVE.passed_on == {"REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"}
 
 
+@pytest.mark.full
 def test_the_web_server_refuses_to_start_without_a_token() -> None:
     """The very words of the file, without REPLAN_TOKEN, end with exit code 2 and name the variable."""
     environment = {name: value for name, value in os.environ.items() if name not in SERVE.passed_on}

@@ -5,6 +5,7 @@ import sys
 import uuid
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from runtime.dev_server import DevServer, free_port
@@ -37,6 +38,7 @@ async def test_a_queue_that_nobody_serves_is_not(server: DevServer, tmp_path: Pa
     assert said.count("\n") == 1
 
 
+@pytest.mark.full
 async def test_without_a_server_it_is_not(tmp_path: Path) -> None:
     """The same where no server answers."""
     code, said = await asked(f"localhost:{free_port()}", tmp_path, "replan")

@@ -108,6 +108,7 @@ STEP = {
 }
 
 
+@pytest.mark.full
 async def test_content_is_in_spans_only_if_it_is_asked_for(
     server: DevServer, tmp_path: Path, received: Receiver
 ) -> None:
@@ -144,6 +145,7 @@ async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
         yield running
 
 
+@pytest.mark.full
 async def test_a_task_of_many_runs_has_one_span(early: DevServer, tmp_path: Path, received: Receiver) -> None:
     """All steps of all runs are below it, also where the task was started without a trace, and on other workers."""
     processes = Processes(early.address, tmp_path, received.environment)
@@ -241,7 +243,15 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
 """
 
 
-@pytest.mark.parametrize("variables", [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({}, marks=pytest.mark.full),
+        {"OTEL_SDK_DISABLED": "true"},
+        pytest.param({"OTEL_TRACES_EXPORTER": "none"}, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
 def test_off_costs_nothing(variables: Mapping[str, str], tmp_path: Path) -> None:
     """Without an endpoint, or with OpenTelemetry's own switches, nothing is imported and no interceptor is there."""
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"} if variables else {}
@@ -299,7 +309,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("address", ["localhost:4318", "nonsense"])
+@pytest.mark.parametrize("address", ["localhost:4318", pytest.param("nonsense", marks=pytest.mark.full)])
 def test_an_address_that_is_no_url_is_refused(tmp_path: Path, address: str) -> None:
     """Before the first spans are lost."""
     refused = _checked(Path(sys.executable), tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": address})

@@ -9,6 +9,7 @@ import pytest
 
 from console.web.access import COOKIE, Access
 from runtime.dev_server import DevServer
+from tests.gate import sampled
 from tests.processes import Processes
 from tests.web.serving import TOKEN, Served, asked, path_of, paying, serving, started
 
@@ -69,16 +70,18 @@ REFUSED: Mapping[str, tuple[Sequence[str], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_server_that_anybody_could_use_does_not_start(server: DevServer, tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize(("options", "token", "words"), sampled(REFUSED, "any address"))
+def test_a_server_that_anybody_could_use_does_not_start(
+    server: DevServer, tmp_path: Path, options: Sequence[str], token: str, words: str
+) -> None:
     """It ends as for a wrong option, and says what is missing."""
-    options, token, words = REFUSED[case]
     done = Processes(server.address, tmp_path, {"REPLAN_TOKEN": token}).starter("serve", "--port", "0", *options)
 
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
 
 
+@pytest.mark.full
 async def test_with_a_token_it_may_listen_on_any_address(server: DevServer, queue: str, tmp_path: Path) -> None:
     """Then it answers under whatever name it has."""
     async with (

@@ -24,7 +24,10 @@ async def test_a_task_is_started_and_runs_to_its_end(program: httpx2.AsyncClient
     assert [one["result"] for one in document["steps"]] == [{"id": 40}]
 
 
-@pytest.mark.parametrize("id", ["orders/2026/7", "an order", "50% off?", "größer #1"])
+@pytest.mark.parametrize(
+    "id",
+    ["orders/2026/7", *(pytest.param(one, marks=pytest.mark.full) for one in ("an order", "50% off?", "größer #1"))],
+)
 async def test_an_id_may_have_any_characters(program: httpx2.AsyncClient, id: str) -> None:
     """A slash, a blank, a percent sign: an id is written into a path by the rules of URLs."""
     response = await program.post("/tasks", json={**paying(41), "id": id})
@@ -108,6 +111,7 @@ async def test_the_same_answer_twice_counts_once(program: httpx2.AsyncClient) ->
     assert [one["answer"]["choice"] for one in document["requests"]] == ["abort"]
 
 
+@pytest.mark.full
 async def test_another_answer_to_an_answered_request_is_409(program: httpx2.AsyncClient) -> None:
     """The first one counts; two steps wait, so that the task goes on waiting."""
     plan: list[JsonValue] = [{"id": name, "kind": "charge", "args": {"amount": 904}} for name in ("one", "two")]
@@ -124,6 +128,7 @@ async def test_another_answer_to_an_answered_request_is_409(program: httpx2.Asyn
     assert (second.status_code, second.json()["code"]) == (409, "not_accepted")
 
 
+@pytest.mark.full
 async def test_an_answer_to_a_task_that_has_ended_is_409(program: httpx2.AsyncClient) -> None:
     """With a code of its own."""
     id = await started(program, 43)
@@ -143,6 +148,7 @@ async def test_a_wrong_call_code_is_not_approved(program: httpx2.AsyncClient) ->
     assert (response.status_code, response.json()["code"]) == (409, "not_accepted")
 
 
+@pytest.mark.full
 async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) -> None:
     """Sent twice with one key it adds once, and with another key it adds again."""
     id = await started(program, 906, limits={"tool_calls": 20})
@@ -157,6 +163,7 @@ async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) 
     assert [one["said"] for one in said] == ["tool_calls 25", "tool_calls 25", "tool_calls 30"]
 
 
+@pytest.mark.full
 async def test_a_cancelled_task_ends(program: httpx2.AsyncClient) -> None:
     """The response does not wait for it."""
     id = await started(program, 907)
@@ -190,6 +197,7 @@ async def test_the_effects_of_an_ended_task_are_undone_once(program: httpx2.Asyn
     assert (second.status_code, second.json()["status"]) == (200, "complete"), second.text
 
 
+@pytest.mark.full
 async def test_a_running_task_is_not_undone(program: httpx2.AsyncClient) -> None:
     """It has to end first."""
     id = await started(program, 909)
@@ -240,6 +248,7 @@ async def test_a_key_with_another_body_is_409(program: httpx2.AsyncClient) -> No
     assert (response.status_code, response.json()["code"]) == (409, "other_task")
 
 
+@pytest.mark.full
 async def test_no_limit_is_a_wish(program: httpx2.AsyncClient) -> None:
     """`null` takes a limit away, and is not the same as leaving it out."""
     id = await started(program, 911, limits={"tokens": None})
@@ -316,6 +325,7 @@ def difference(response: httpx2.Response, status: int, code: str) -> str:
     return "" if is_whole and (response.status_code, found["code"]) == (status, code) else response.text[:300]
 
 
+@pytest.mark.full
 async def test_a_field_that_does_not_go_with_an_answer_is_named(program: httpx2.AsyncClient) -> None:
     """An approval has no arguments; that is an edit."""
     id = await started(program, 910)

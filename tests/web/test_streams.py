@@ -92,6 +92,7 @@ async def test_after_the_end_there_is_nothing(program: httpx2.AsyncClient) -> No
 UNKNOWN = ("nonsense", "-", "0123abcd-7", "0123abcd--1", "0123abcd-99999999999999999999", "²-²")
 
 
+@pytest.mark.full
 async def test_an_unknown_last_id_gets_the_task_from_its_start(program: httpx2.AsyncClient) -> None:
     """What no server gave is no reason to fail, and to tell twice is better than not to tell."""
     id = await started(program, 44)
@@ -118,6 +119,7 @@ async def test_a_stream_tells_what_is_asked_and_answered(program: httpx2.AsyncCl
     assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
 
 
+@pytest.mark.full
 async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
     """200 streams of eight tasks, open at once: each reaches the end, each task completes, and the server answers."""
     async with local.visit() as program:
@@ -137,6 +139,7 @@ async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
     assert (ready.status_code, after.status_code, took < 5) == (200, 200, True)
 
 
+@pytest.mark.full
 async def test_a_stream_goes_on_with_a_new_server(server: DevServer, queue: str, tmp_path: Path) -> None:
     """The server is killed while the task waits; a listener comes back to its port with the id it had."""
     options = ("--queue", queue)
@@ -161,7 +164,7 @@ async def until_asked(program: httpx2.AsyncClient, id: str) -> Told:
     raise AssertionError("it asked nothing")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_a_stop_does_not_wait_for_streams(
     server: DevServer, queue: str, tmp_path: Path, number: signal.Signals
 ) -> None:
