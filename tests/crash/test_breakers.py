@@ -90,6 +90,7 @@ async def run(client: Client, workers: Workers, service: Service, tasks: int, se
         return list(await asyncio.gather(*map(outcome, started)))
 
 
+@pytest.mark.parametrize("store_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True)
 @pytest.mark.parametrize(
     ("tasks", "seconds"),
     [(6, 2), pytest.param(50, 20, marks=(pytest.mark.full, pytest.mark.timeout(240)))],

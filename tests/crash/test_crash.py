@@ -105,7 +105,8 @@ async def test_a_killed_worker_loses_nothing_between_steps(
     assert time.monotonic() - killed < 15
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.timeout(180)
 async def test_a_call_survives_three_workers(
     client: Client, server: DevServer, tmp_path: Path, notes: Path, number: signal.Signals
@@ -158,7 +159,9 @@ async def test_a_worker_that_shuts_down_takes_its_threads_with_it_before_anybody
 
 
 @pytest.mark.parametrize(
-    ("dies", "replayed"), [("before the commit", False), ("after the commit", True)], ids=["before", "after"]
+    ("dies", "replayed"),
+    [pytest.param("before the commit", False, marks=pytest.mark.full), ("after the commit", True)],
+    ids=["before", "after"],
 )
 async def test_a_committed_effect_happens_once(
     client: Client, server: DevServer, tmp_path: Path, dies: str, replayed: bool
@@ -178,6 +181,7 @@ async def test_a_committed_effect_happens_once(
     assert rows == [(ended.steps[0].result["id"],)]  # type: ignore[index,call-overload]  # JSON of a model
 
 
+@pytest.mark.full
 async def test_sigterm_ends_a_worker_in_order(client: Client, server: DevServer, tmp_path: Path, notes: Path) -> None:
     """An idle worker exits with 0 within seconds, and says how many tasks go on later."""
     workers = Workers(server.address, tmp_path, [chain(notes, "a"), DONE])

@@ -10,12 +10,14 @@ import pytest
 from runtime.dev_server import DevServer
 from tests.activities.test_notification import SLEEPS, runs
 from tests.activities.test_notification import until as happened
+from tests.gate import sampled
 from tests.processes import Processes
 from tests.receiving import receiver
 
 ASKS = ("--task", "book a slot for the team at 14:00", "--on-escalation", "wait", "--replans", "0", "--detach")
 
 
+@pytest.mark.full
 async def test_a_worker_that_is_killed_meanwhile_is_followed_by_another(server: DevServer, tmp_path: Path) -> None:
     """The second post has the id of the first."""
     processes = Processes(server.address, tmp_path)
@@ -59,7 +61,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize(("given", "exit", "says"), CHECKED.values(), ids=CHECKED)
+@pytest.mark.parametrize(("given", "exit", "says"), sampled(CHECKED, "no command"))
 def test_check_says_who_is_told(tmp_path: Path, given: str, exit: int, says: str) -> None:
     """Or what is wrong, without a server; the environment names it as well as the option."""
     by_option = Processes("localhost:1", tmp_path).run([sys.executable, "worker.py", "--check", "--notify", given])

@@ -28,7 +28,7 @@ def thoughts(notes: Path, count: int) -> NewSteps:
     return plan(*(step(word, "ponder", *words[max(0, i - 1) : i], word=word, **args) for i, word in enumerate(words)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_pure_steps_survive_their_worker(
     client: Client, server: DevServer, tmp_path: Path, notes: Path, number: signal.Signals
 ) -> None:

@@ -99,6 +99,7 @@ async def test_tasks_are_planned_and_inspected_while_all_slots_are_taken(place: 
     assert ended.status is TaskStatus.COMPLETED
 
 
+@pytest.mark.full
 async def test_a_worker_without_a_free_thread_ends_so_that_a_supervisor_starts_it_again(place: Place) -> None:
     """Threads that hang are lost to the process: the next worker has new ones. The exit code says that it failed."""
     with place.serving("--threads", "2") as worker:
@@ -126,6 +127,7 @@ async def test_a_tool_that_blocks_its_event_loop_harms_no_other_task(place: Plac
     assert "starving.py" in entry["at"][-1]
 
 
+@pytest.mark.full
 async def test_a_call_that_blocks_beyond_its_timeout_is_a_timeout(place: Place) -> None:
     """It is an attempt of the tool, and its fault says what is wrong; the next attempt has the same key."""
     with place.serving():

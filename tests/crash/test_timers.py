@@ -16,6 +16,7 @@ from evals.chaos.tasks import replay_failures
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.crash.test_crash import Workers
+from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, step
 from workflows import attributes
 from workflows.agent import AgentWorkflow
@@ -79,7 +80,7 @@ async def _histories(handles: Sequence[Handle]) -> AsyncIterator[WorkflowHistory
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(30, marks=pytest.mark.full)])
-@pytest.mark.parametrize("what", TIMERS)
+@pytest.mark.parametrize("what", sampled({what: [what] for what in TIMERS}, "store away"))
 @pytest.mark.timeout(240)
 async def test_a_timer_that_fires_with_nobody_there_is_replayed_alike(
     client: Client, server: DevServer, tmp_path: Path, what: str, times: int
@@ -119,6 +120,7 @@ async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
         yield running
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 async def test_a_suggestion_of_a_new_run_is_replayed_alike(early: DevServer, tmp_path: Path) -> None:
     """The server suggests continue-as-new at a workflow task of which a query has told the next worker already."""
