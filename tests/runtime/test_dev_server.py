@@ -95,6 +95,7 @@ async def test_the_state_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
         assert (await again.get_workflow_handle("kept").describe()).id == "kept"
 
 
+@pytest.mark.full
 async def test_a_server_that_ends_again_at_once_is_given_up(tmp_path: Path) -> None:
     """One that ends by itself is started again, but not for ever."""
     said = list[str]()
@@ -120,7 +121,9 @@ async def test_a_later_start_adds_search_attributes_to_an_old_database(tmp_path:
         assert [run async for run in client.list_workflows("TestOld = 'a' AND TestNew = 'a'")] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [*(pytest.param(one, marks=pytest.mark.full) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child whose parent was killed")
 async def test_no_signal_to_the_parent_leaves_a_server_behind(
     number: signal.Signals, parent: subprocess.Popen[str], tmp_path: Path
@@ -133,7 +136,7 @@ async def test_no_signal_to_the_parent_leaves_a_server_behind(
     assert await eventually(lambda: not processes_of(tmp_path))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child whose parent was killed")
 async def test_a_signal_while_starting_leaves_no_server_behind(
     number: signal.Signals, parent: subprocess.Popen[str], tmp_path: Path
@@ -156,7 +159,7 @@ async def test_cancelling_a_start_leaves_no_server_behind(tmp_path: Path) -> Non
     assert (starting.cancelled(), processes_of(tmp_path)) == (True, [])
 
 
-@pytest.mark.parametrize("which", ["port", "ui_port"])
+@pytest.mark.parametrize("which", ["port", pytest.param("ui_port", marks=pytest.mark.full)])
 async def test_a_taken_port_is_named_with_the_remedy(which: str, tmp_path: Path) -> None:
     """A port that another program holds is a sentence that names it and says how to use another."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -191,7 +194,7 @@ async def test_dev_reuses_a_server_that_answers(server: DevServer, tmp_path: Pat
     assert await answers(server.address)
 
 
-@pytest.mark.parametrize("other", ["server", "program"])
+@pytest.mark.parametrize("other", ["server", pytest.param("program", marks=pytest.mark.full)])
 async def test_dev_leaves_other_programs_their_port(
     other: str, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +229,7 @@ async def test_two_starts_at_once_share_one_server(tmp_path: Path, monkeypatch: 
     assert {await first, second} == {(usual, "ours"), (usual, "was running already")}
 
 
+@pytest.mark.full
 async def test_the_address_of_a_server_is_known_while_it_runs(tmp_path: Path) -> None:
     """What a server wrote does not count any more when it has ended, even by a kill."""
     before = state_folder.server_address(tmp_path)

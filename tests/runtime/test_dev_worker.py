@@ -65,6 +65,7 @@ def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert all(json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines())
 
 
+@pytest.mark.full
 async def test_a_server_that_does_not_start_again_ends_the_worker(tmp_path: Path) -> None:
     """One line says why, and the process ends, so that a supervisor can start both."""
     once, program = tmp_path / "once", tmp_path / "temporal"
@@ -81,6 +82,7 @@ async def test_a_server_that_does_not_start_again_ends_the_worker(tmp_path: Path
     assert lines[-1].startswith("The Temporal server ended while it started (no memory left)")
 
 
+@pytest.mark.full
 async def test_a_worker_whose_server_is_gone_says_so_once(tmp_path: Path) -> None:
     """It keeps asking, as the server of somebody else may come back; the log has one line of it, in its usual form."""
     spec = ServerSpec(tmp_path, port=free_port(), ui_port=free_port())

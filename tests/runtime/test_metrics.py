@@ -67,6 +67,7 @@ def test_metrics_are_for_this_machine_unless_an_address_is_given(host: str) -> N
     assert own.metric_meter and scraped == {}
 
 
+@pytest.mark.full
 def test_a_port_that_is_taken_stops_only_a_worker_that_serves(tmp_path: Path) -> None:
     """It says which port, and ends with 2; `--check` needs no port."""
     processes = Processes("localhost:1", tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from runtime.process import version
 from tests.processes import ROOT
 
-SCRIPTS = pytest.mark.parametrize("script", ["worker.py", "starter.py"])
+SCRIPTS = pytest.mark.parametrize("script", [pytest.param("worker.py", marks=pytest.mark.full), "starter.py"])
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -17,7 +17,7 @@ def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @SCRIPTS
-@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("flag", ["-h", pytest.param("--help", marks=pytest.mark.full)])
 def test_help_is_short_and_long(script: str, flag: str) -> None:
     """Both forms print the help of both scripts."""
     done = run(script, flag)

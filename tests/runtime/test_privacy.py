@@ -44,6 +44,7 @@ def test_other_users_cannot_read_what_a_worker_writes(tmp_path: Path) -> None:
     assert [*others(state), *others(tmp_path / "files")] == []
 
 
+@pytest.mark.full
 def test_the_databases_of_an_earlier_version_are_closed(server: DevServer, tmp_path: Path) -> None:
     """A folder that was there stays as it is, since it may hold other things; the databases in it do not."""
     state = tmp_path / "state"
