@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,9 +10,13 @@ from runtime.dev_server import free_port
 from tests.processes import Processes
 
 HEADER = '''
+from pathlib import Path
+
 from pydantic import BaseModel
 
-from replan import tool
+from replan import Refused, tool
+
+FILE = Path(__file__).with_name("lines")
 
 
 class Words(BaseModel):
@@ -34,6 +37,23 @@ TOOL = '''
 @tool.read(observe=list_topics)
 async def {kind}(args: Words) -> Words:
     """Look for some words."""
+    return args
+'''
+UNKEYED = '''
+
+@tool.read
+async def find_line(args: Words) -> Words:
+    """Look whether a line is there."""
+    if args.words not in FILE.read_text().splitlines():
+        raise Refused("There is no such line.", code="not_found")
+    return args
+
+
+@tool.unkeyed(reconcile=find_line.using(words="args.words"), settle=0)
+async def add_line(args: Words) -> Words:
+    """Add a line."""
+    with FILE.open("a") as file:
+        file.write(args.words + "\\n")
     return args
 '''
 
@@ -71,9 +91,10 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     folder = tmp_path_factory.mktemp("broken")
     wanted = [(kind_of(fault, test), fault) for fault in BROKEN for test in ("shown", "data")]
     wanted.append(("search_mine", "conflict:1"))
+    more = [("purchase", "lost:1"), ("add_line", "lost:1")]
     tools = folder / "my_tools.py"
-    tools.write_text(HEADER + "".join(TOOL.format(kind=kind) for kind, _ in wanted))
-    breaks = [word for kind, fault in wanted for word in ("--break", f"{kind}={fault}")]
+    tools.write_text(HEADER + "".join(TOOL.format(kind=kind) for kind, _ in wanted) + UNKEYED)
+    breaks = [word for kind, fault in [*wanted, *more] for word in ("--break", f"{kind}={fault}")]
     processes = Processes(f"localhost:{free_port()}", folder)
     with processes.worker("--dev", "--tools", str(tools), *breaks):
         yield processes
@@ -114,13 +135,11 @@ def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
     ]
 
 
-def test_a_write_whose_answer_is_lost_happens_once(tmp_path: Path) -> None:
+def test_a_write_whose_answer_is_lost_happens_once(broken: Processes) -> None:
     """`lost` on a transactional tool: it commits, and the second call returns what the first one came to."""
-    processes = Processes(f"localhost:{free_port()}", tmp_path)
-    with processes.worker("--dev", "--break", "purchase=lost:1"):
-        done = processes.starter("call", "purchase", '{"sku": "A-17", "at_most": "30"}', "--json")
-        effects = processes.starter("effects", json.loads(done.stdout)["task_id"], "--json")
-        orders = processes.starter("call", "list_orders", '{"sku": "A-17"}', "--json")
+    done = broken.starter("call", "purchase", '{"sku": "A-17", "at_most": "30"}', "--json")
+    effects = broken.starter("effects", json.loads(done.stdout)["task_id"], "--json")
+    orders = broken.starter("call", "list_orders", '{"sku": "A-17"}', "--json")
     step = json.loads(done.stdout)["steps"][0]
     found = [order["id"] for order in json.loads(orders.stdout)["steps"][0]["result"]["orders"]]
 
@@ -131,45 +150,10 @@ def test_a_write_whose_answer_is_lost_happens_once(tmp_path: Path) -> None:
     assert (found[0], found.count(step["result"]["id"])) == (step["result"]["id"], 1)
 
 
-UNKEYED = '''
-from pathlib import Path
-
-from pydantic import BaseModel
-
-from replan import Refused, tool
-
-FILE = Path({file!r})
-
-
-class Words(BaseModel):
-    words: str
-
-
-@tool.read
-async def find_line(args: Words) -> Words:
-    """Look whether a line is there."""
-    if args.words not in FILE.read_text().splitlines():
-        raise Refused("There is no such line.", code="not_found")
-    return args
-
-
-@tool.unkeyed(reconcile=find_line.using(words="args.words"), settle=0)
-async def add_line(args: Words) -> Words:
-    """Add a line."""
-    with FILE.open("a") as file:
-        file.write(args.words + "\\n")
-    return args
-'''
-
-
-def test_an_unkeyed_call_whose_answer_is_lost_is_found_out(tmp_path: Path) -> None:
+def test_an_unkeyed_call_whose_answer_is_lost_is_found_out(broken: Processes) -> None:
     """`lost` on an unkeyed tool with a reconcile: what was done is found, and not done again; nobody is asked."""
-    file, tools = tmp_path / "lines", tmp_path / "my_tools.py"
-    tools.write_text(UNKEYED.format(file=str(file)))
-    processes = Processes(f"localhost:{free_port()}", tmp_path)
-    with processes.worker("--dev", "--tools", str(tools), "--break", "add_line=lost:1"):
-        done = processes.starter("call", "add_line", '{"words": "hello"}', "--json")
+    done = broken.starter("call", "add_line", '{"words": "hello"}', "--json")
     document: dict[str, Any] = json.loads(done.stdout)
 
-    assert (done.returncode, file.read_text()) == (0, "hello\n"), done.stdout
+    assert (done.returncode, (broken.folder / "lines").read_text()) == (0, "hello\n"), done.stdout
     assert [one["decision"] for one in document["faults"]] == ["reconcile"]
