@@ -62,10 +62,19 @@ def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Proc
 
 
 @pytest.fixture(scope="module")
-def served(written: Processes) -> Iterator[Processes]:
-    """A worker with the tools of the page."""
-    with written.worker("--tools", str(written.folder / "my_tools.py"), "--tools", str(written.folder / "my_lists.py")):
-        yield written
+def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
+    """A worker with the tools of the page, and the payment service that they use."""
+    with payments() as service:
+        written.environment["PAYMENTS_URL"] = service.url.removesuffix("/charges")
+        files = [str(written.folder / name) for name in ("my_tools.py", "my_lists.py", "my_payments.py")]
+        with written.worker(*(word for file in files for word in ("--tools", file))):
+            yield written, service
+
+
+@pytest.fixture(scope="module")
+def served(paying: tuple[Processes, Payments]) -> Processes:
+    """The commands for that worker."""
+    return paying[0]
 
 
 def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
@@ -92,6 +101,7 @@ def test_the_page_has_files_and_commands() -> None:
     assert len(COMMANDS) == 9
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["my_tools.py", "my_payments.py", "my_lists.py"])
 def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
     """What a reader copies passes `worker.py --check` as it stands."""
@@ -100,6 +110,7 @@ def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.full
 def test_the_tests_of_the_page_pass(written: Processes) -> None:
     """Those of the page's tools, run as their reader would."""
     files = "test_my_tools.py test_my_calls.py"
@@ -174,6 +185,7 @@ def test_each_command_of_the_worker_has_options_that_exist(written: Processes, c
     assert (done.returncode, kind in done.stdout) == (0, True)
 
 
+@pytest.mark.full
 def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
     """The page's command for the worker, then its call: both as they stand, on a server of their own."""
     [command] = [one for one in COMMANDS if "--break" in one]
@@ -183,16 +195,6 @@ def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
         done = run(alone, next(one for one in COMMANDS if " call " in one))
 
     assert BROKEN["503:2"].words in done.stderr, done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
-    """A worker with the payment tools of the page, and the service that they use."""
-    with payments() as service:
-        address = {"PAYMENTS_URL": service.url.removesuffix("/charges"), "PYTHONPATH": str(ROOT)}
-        alone = Processes(f"localhost:{free_port()}", written.folder, address)
-        with alone.worker("--dev", "--tools", str(written.folder / "my_payments.py")):
-            yield alone, service
 
 
 CHARGE = """python starter.py call charge '{"customer": "Ada", "amount": "24.50"}' --json"""
