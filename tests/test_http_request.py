@@ -8,6 +8,7 @@ import pytest
 
 from runtime.dev_server import DevServer
 from tests.activities.payments import Payments, payments
+from tests.gate import sampled
 from tests.processes import Processes
 
 PLANTED = "Bearer planted-secret"
@@ -56,7 +57,7 @@ STARTS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "words"), STARTS.values(), ids=STARTS)
+@pytest.mark.parametrize(("options", "words"), sampled(STARTS, "no variable"))
 def test_a_worker_that_may_not_send_what_it_should_does_not_start(
     server: DevServer, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_worker_that_may_not_send_what_it_should_does_not_start(
     assert words in str(ended.value)
 
 
+@pytest.mark.full
 def test_by_default_a_person_is_asked(server: DevServer, tmp_path: Path, service: Payments) -> None:
     """Nothing is sent anywhere until a person has named the host."""
     mine, queue = processes(server, tmp_path), ("--queue", tmp_path.name)

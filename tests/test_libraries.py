@@ -106,6 +106,7 @@ async def test_requests_a_409_leads_to_a_new_plan(client: Client, tmp_path: Path
     assert (fault.code, fault.attempt, fault.observed) == (Code.CONFLICT, 1, {"free": ["14:30"]})
 
 
+@pytest.mark.full
 async def test_requests_a_429_waits_as_long_as_it_is_told(client: Client, tmp_path: Path) -> None:
     """Retry-After, and not the tool's backoff."""
     began = time.monotonic()

@@ -38,6 +38,7 @@ def test_tasks_run_and_their_effects_are_there(commands: Processes, url: str, tm
     assert "sk-secret" not in done.stdout + doctor.stdout + log and "alembic" not in log
 
 
+@pytest.mark.full
 async def test_a_task_waits_for_a_database_that_stopped(
     commands: Processes, postgresql: Cluster, tmp_path: Path
 ) -> None:
