@@ -105,8 +105,7 @@ async def test_a_killed_worker_loses_nothing_between_steps(
     assert time.monotonic() - killed < 15
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 @pytest.mark.timeout(180)
 async def test_a_call_survives_three_workers(
     client: Client, server: DevServer, tmp_path: Path, notes: Path, number: signal.Signals
@@ -159,9 +158,7 @@ async def test_a_worker_that_shuts_down_takes_its_threads_with_it_before_anybody
 
 
 @pytest.mark.parametrize(
-    ("dies", "replayed"),
-    [pytest.param("before the commit", False, marks=pytest.mark.full), ("after the commit", True)],
-    ids=["before", "after"],
+    ("dies", "replayed"), [("before the commit", False), ("after the commit", True)], ids=["before", "after"]
 )
 async def test_a_committed_effect_happens_once(
     client: Client, server: DevServer, tmp_path: Path, dies: str, replayed: bool

@@ -128,7 +128,6 @@ async def test_another_answer_to_an_answered_request_is_409(program: httpx2.Asyn
     assert (second.status_code, second.json()["code"]) == (409, "not_accepted")
 
 
-@pytest.mark.full
 async def test_an_answer_to_a_task_that_has_ended_is_409(program: httpx2.AsyncClient) -> None:
     """With a code of its own."""
     id = await started(program, 43)
@@ -148,7 +147,6 @@ async def test_a_wrong_call_code_is_not_approved(program: httpx2.AsyncClient) ->
     assert (response.status_code, response.json()["code"]) == (409, "not_accepted")
 
 
-@pytest.mark.full
 async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) -> None:
     """Sent twice with one key it adds once, and with another key it adds again."""
     id = await started(program, 906, limits={"tool_calls": 20})
@@ -163,7 +161,6 @@ async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) 
     assert [one["said"] for one in said] == ["tool_calls 25", "tool_calls 25", "tool_calls 30"]
 
 
-@pytest.mark.full
 async def test_a_cancelled_task_ends(program: httpx2.AsyncClient) -> None:
     """The response does not wait for it."""
     id = await started(program, 907)

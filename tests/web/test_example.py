@@ -16,7 +16,6 @@ from tests.web.serving import PATIENCE, TOKEN, serving, told
 QUEUE = ("--queue", "approvals")
 
 
-@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_an_order_is_followed_and_approved_over_http(server: DevServer, tmp_path: Path) -> None:
     """It starts one task for an order that is sent twice, passes its events on, and approves its call."""

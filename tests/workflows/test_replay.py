@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.console.replaying import BESIDE_TASKS, HISTORIES, replay, replay_changed
 from tests.processes import ROOT
 
@@ -33,7 +31,6 @@ def test_a_patched_change_has_a_history_of_each_behaviour() -> None:
     )
 
 
-@pytest.mark.full
 def test_a_changed_workflow_fails_to_replay() -> None:
     """A workflow with one more command fails on every history: the replay above can fail."""
     done = replay_changed(*HISTORIES)
