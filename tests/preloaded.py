@@ -43,21 +43,52 @@ def run(words: Sequence[str], environment: Mapping[str, str], seconds: float) ->
     Raises:
         TimeoutExpired: it took longer than `seconds`, and was killed.
     """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, _connected() as connection:
-        request = json.dumps({"words": list(words), "environment": dict(environment)}).encode()
-        streams = [output.fileno(), errors.fileno()]
-        socket.send_fds(connection, [len(request).to_bytes(8, "big")], streams)
-        connection.sendall(request)
-        answers = connection.makefile()
-        pid = int(answers.readline())
-        connection.settimeout(seconds)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = Forked(words, environment, [output.fileno(), errors.fileno()])
         try:
-            code = int(answers.readline())
+            code = process.wait(seconds)
         except TimeoutError as late:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired([str(STARTER), *words], seconds) from late
         said, complained = (_text(stream) for stream in (output, errors))
     return subprocess.CompletedProcess([str(STARTER), *words], code, said, complained)
+
+
+class Forked:
+    """`python starter.py WORDS` while it runs, with the methods of Popen that tests need."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> None:
+        """Begin it; `streams` are its output and its errors, or else the terminal in which it leads a session."""
+        self.returncode: int | None = None
+        self._connection = _connected()
+        request = json.dumps({"words": list(words), "environment": dict(environment)}).encode()
+        socket.send_fds(self._connection, [len(request).to_bytes(8, "big")], streams)
+        self._connection.sendall(request)
+        self._answers = self._connection.makefile()
+        self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait for its end, and return its exit code; raises TimeoutError."""
+        if self.returncode is None:
+            self._connection.settimeout(seconds)
+            with self._connection, self._answers:
+                self.returncode = int(self._answers.readline())
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
 
 
 def _text(stream: Any) -> str:
@@ -127,9 +158,15 @@ def _answer(connection: socket.socket) -> NoReturn:
 
 def _become(words: list[str], environment: dict[str, str], streams: list[int]) -> NoReturn:
     """Be `python starter.py WORDS`."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, given in enumerate(streams, start=1):
+    if len(streams) == 1:
+        os.setsid()
+        keys = os.open(os.ttyname(streams[0]), os.O_RDWR)  # the first terminal that it opens becomes its own
+        streams *= 2
+    else:
+        keys = os.open(os.devnull, os.O_RDONLY)
+    for number, given in enumerate([keys, *streams]):
         os.dup2(given, number)
+    for given in {keys, *streams}:
         os.close(given)
     opened = {"stdin": open(0), "stdout": open(1, "w"), "stderr": open(2, "w", errors="backslashreplace")}  # noqa: SIM115
     for name, stream in opened.items():

@@ -1,11 +1,14 @@
-"""Replaying histories in a fresh process."""
+"""Replaying histories in a process of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests import preloaded
 from tests.processes import ROOT
 
+SECONDS = 100
 HISTORIES = sorted((ROOT / "tests" / "histories").glob("*.json"))
 """Histories of tasks."""
 
@@ -14,16 +17,11 @@ BESIDE_TASKS = sorted((ROOT / "tests" / "histories" / "beside_tasks").glob("*.js
 
 
 def replay(*files: str | Path) -> subprocess.CompletedProcess[str]:
-    """Replay files in a fresh process, as users do."""
-    return run("starter.py", "replay", *map(str, files))
+    """Replay files in a process of its own, as users do."""
+    return preloaded.run(["replay", *map(str, files)], os.environ, SECONDS)
 
 
 def replay_changed(*files: str | Path) -> subprocess.CompletedProcess[str]:
     """Replay files in a fresh process with a workflow that was changed on purpose, which must fail."""
-    return run("-m", "tests.changed_workflow", *map(str, files))
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of Python from the checkout."""
-    command = [sys.executable, *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    command = [sys.executable, "-m", "tests.changed_workflow", *map(str, files)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)

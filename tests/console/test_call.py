@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from console.exits import OF_PROBLEM
 from replan import tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
+from tests.gate import sampled
 from tests.harness import DONE, staged
 from tests.processes import ROOT, Processes
 
@@ -61,10 +61,8 @@ def test_arguments_that_cannot_be_sent_are_a_sentence(text: str, words: str) -> 
 async def test_a_pipe_gets_the_result_alone(server: DevServer, client: Client, tmp_path: Path) -> None:
     """`call ... | jq` works; what became of the call is on stderr."""
     async with staged(client, tmp_path, [echo], [DONE]) as stage:
-        words = ("call", "echo", '{"words": "a\\u202eb"}', "--queue", stage.queue, "--address", server.address)
-        done = await asyncio.to_thread(
-            subprocess.run, starter(ROOT, *words), cwd=ROOT, capture_output=True, text=True, timeout=60
-        )
+        words = ("call", "echo", '{"words": "a\\u202eb"}', "--queue", stage.queue)
+        done = await asyncio.to_thread(Processes(server.address, tmp_path).starter, *words)
 
     assert (done.returncode, json.loads(done.stdout)) == (0, {"words": "a\u202eb"})
     assert "✓ call echo" in done.stderr and "\u202e" not in done.stdout
@@ -89,14 +87,14 @@ async def test_a_person_sees_that_the_call_runs(server: DevServer, client: Clien
     assert json.loads("".join(window.shown.text[1:])) == {"words": ""}
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("nope",), "The call was rejected: there is no kind 'nope': there are echo."),
-        (("eco",), "The call was rejected: there is no kind 'eco': did you mean echo?"),
-        (("echo", '{"text": "a"}'), "The call was rejected: echo: has no argument 'text': it takes words."),
-    ],
-)
+MISTAKES = {
+    "kind": (("nope",), "The call was rejected: there is no kind 'nope': there are echo."),
+    "almost": (("eco",), "The call was rejected: there is no kind 'eco': did you mean echo?"),
+    "argument": (("echo", '{"text": "a"}'), "The call was rejected: echo: has no argument 'text': it takes words."),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), sampled(MISTAKES, "kind", "argument"))
 async def test_a_mistake_is_one_of_the_call(
     server: DevServer, client: Client, tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
@@ -111,6 +109,7 @@ async def test_a_mistake_is_one_of_the_call(
     assert said in explained.stdout and "A mistake in a call is not sent" in explained.stdout
 
 
+@pytest.mark.full
 async def test_words_are_not_broken_at_80_columns(server: DevServer, tmp_path: Path) -> None:
     """What a tool does stays in its column."""
     with Processes(server.address, tmp_path).worker("--queue", "columns"):
