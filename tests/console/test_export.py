@@ -73,10 +73,10 @@ SCRIPT: Proposals = [
 ]
 
 
-@pytest.fixture
-async def task(client: Client, tmp_path: Path) -> Handle:
+@pytest.fixture(scope="module")
+async def task(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Handle:
     """A task that ended, with secrets wherever a task can have some."""
-    async with staged(client, tmp_path, tools(), SCRIPT) as stage:
+    async with staged(client, tmp_path_factory.mktemp("task"), tools(), SCRIPT) as stage:
         handle = await client.start_workflow(
             AgentWorkflow.run,
             Task(text="buy the kestrel"),

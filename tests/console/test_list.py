@@ -4,7 +4,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -103,9 +102,10 @@ class Shop:
                 await asyncio.sleep(0.05)
 
 
-@pytest.fixture
-async def shop(client: Client, tmp_path: Path, capsys: Captured) -> AsyncIterator[Shop]:
-    """A task of each status; the ids are those statuses."""
+@pytest.fixture(scope="module")
+async def queue(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A queue with a task of each status; the ids are those statuses."""
+    folder = tmp_path_factory.mktemp("shop")
     queue = f"queue-{secrets.token_hex(6)}"
     scripts: dict[str, Any] = {
         "completed": [DONE],
@@ -115,7 +115,7 @@ async def shop(client: Client, tmp_path: Path, capsys: Captured) -> AsyncIterato
         "cancelled": [plan(step("a", "wait"))],
     }
     for status, script in scripts.items():
-        async with staged(client, tmp_path, [wait], script, queue=queue):
+        async with staged(client, folder, [wait], script, queue=queue):
             limits = {"deadline": 1} if status == "over_budget" else {}
             task = Task.model_validate({"text": f"a task {status}", "limits": limits})
             handle = await client.start_workflow(AgentWorkflow.run, task, id=f"{queue}-{status}", task_queue=queue)
@@ -127,11 +127,16 @@ async def shop(client: Client, tmp_path: Path, capsys: Captured) -> AsyncIterato
         handle = await client.start_workflow(AgentWorkflow.run, task, id=f"{queue}-{status}", task_queue=queue)
         if status == "terminated":
             await handle.terminate()
+    yield queue
+    await client.get_workflow_handle(f"{queue}-running").terminate()
+
+
+@pytest.fixture
+async def shop(client: Client, queue: str, capsys: Captured) -> Shop:
+    """The shop with these tasks."""
     shop = Shop(client, queue, capsys)
     await shop.settled(7, 6)
-    yield shop
-    with suppress(RPCError):  # a test may have served the queue
-        await client.get_workflow_handle(f"{queue}-running").terminate()
+    return shop
 
 
 async def test_every_ending_has_its_word(shop: Shop) -> None:
@@ -192,16 +197,20 @@ async def test_a_limit_leaves_the_newest(shop: Shop) -> None:
     assert [one["task_id"] for one in listed] == [f"{shop.queue}-terminated", f"{shop.queue}-running"]
 
 
-async def test_a_task_that_was_reset_stands_as_its_newest_run(shop: Shop, client: Client, tmp_path: Path) -> None:
+async def test_a_task_that_was_reset_stands_as_its_newest_run(client: Client, tmp_path: Path, capsys: Captured) -> None:
     """It is listed once, and no more as what its old run was."""
-    id = f"{shop.queue}-escalated"
-    async with staged(client, tmp_path, [wait], [DONE], queue=shop.queue):
-        await reset(client, client.get_workflow_handle_for(AgentWorkflow.run, id), Common(), to="plan:1", why=None)
-        await client.get_workflow_handle(id).result()
-    await shop.settled(8, 7)
+    async with staged(client, tmp_path, [wait], [Question(text="Which one?")]) as stage:
+        first = await stage.start()
+        await outcome(first)
+    async with staged(client, tmp_path, [wait], [DONE], queue=stage.queue):
+        newest = client.get_workflow_handle_for(AgentWorkflow.run, first.id)
+        await reset(client, newest, Common(), to="plan:1", why=None)
+        await newest.result()
+    shop = Shop(client, stage.queue, capsys)
+    await shop.settled(2, 2)
     listed = await shop.documents()
 
-    assert [one["status"] for one in listed if one["task_id"] == id] == ["completed"]
+    assert [(one["task_id"], one["status"]) for one in listed] == [(first.id, "completed")]
     assert await shop.documents("escalated") == []
 
 

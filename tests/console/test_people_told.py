@@ -37,10 +37,10 @@ async def answered(handle: Handle, number: int, choice: str, **given: Any) -> No
     await handle.execute_update(choice, {**given, "request": f"r{number}"}, result_type=str)
 
 
-@pytest.fixture
-async def much(client: Client, tmp_path: Path) -> AsyncIterator[list[HistoryEvent]]:
+@pytest.fixture(scope="module")
+async def much(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[list[HistoryEvent]]:
     """A task that asked four times: a question, a fault whose first result is refused, and a budget."""
-    async with desk(client, tmp_path, QUESTION, SIGN, TAKEN) as busy:
+    async with desk(client, tmp_path_factory.mktemp("much"), QUESTION, SIGN, TAKEN) as busy:
         handle = await busy.begin(Task(text="magpie", on_escalation="wait", limits=Limits(replans=0)))
         await answered(handle, 1, "reply", text="wren", by="ann")
         with pytest.raises(WorkflowUpdateFailedError):
