@@ -102,6 +102,7 @@ async def test_a_rejection_is_told(client: Client, tmp_path: Path, console: Cons
     assert "noted was rejected (rejected): A person rejected the call of write: Not that bird." in explained.stdout
 
 
+@pytest.mark.full
 async def test_a_reset_asks_again(client: Client, tmp_path: Path) -> None:
     """What was approved in the old run was not done, and is not done in the new one without a person."""
     async with desk(client, tmp_path, plan(step("noted", "sign", word="dunlin"))) as writer:
@@ -136,6 +137,7 @@ WRONG = {
 }
 
 
+@pytest.mark.full
 async def test_what_cannot_be_answered_changes_nothing(writing: tuple[Desk, Handle], console: Console) -> None:
     """And says why."""
     _, handle = writing

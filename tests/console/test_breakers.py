@@ -95,6 +95,7 @@ def test_a_tool_without_a_breaker_cannot_be_closed(commands: Processes) -> None:
     assert "`python starter.py breakers` lists those of tools that have failed" in without.stderr
 
 
+@pytest.mark.full
 def test_what_is_not_as_usual_is_shown(commands: Processes) -> None:
     """By `tools KIND` and by `--check`."""
     weather, news = commands.starter("tools", "weather", *QUEUE), commands.starter("tools", "news", *QUEUE)

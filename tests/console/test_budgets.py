@@ -10,15 +10,16 @@ from temporalio.client import Client
 
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal
+from tests.gate import sampled
 from tests.processes import ROOT, Processes
 from workflows.budget import Limits
 from workflows.task import Task
 
 PROFILE = """
-import sys
-from console.commands import start
+from console.commands.start import profile_name
 from console.options import Common
-print(start.profile_name(Common(json="--json" in sys.argv), detach="--detach" in sys.argv, jsonl="--jsonl" in sys.argv))
+for given in ("", "json", "jsonl", "detach"):
+    print(profile_name(Common(json=given == "json"), detach=given == "detach", jsonl=given == "jsonl"))
 """
 
 
@@ -103,24 +104,20 @@ def test_a_budget_that_cannot_be_used_is_said_before_anything_is_connected(
     assert error["reason"].startswith(words)
 
 
-@pytest.mark.parametrize(
-    ("options", "profile"),
-    [([], "interactive"), (["--json"], "background"), (["--jsonl"], "background"), (["--detach"], "background")],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-async def test_at_a_terminal_a_task_is_interactive_unless_nobody_waits(
-    tmp_path: Path, options: list[str], profile: str
-) -> None:
+async def test_at_a_terminal_a_task_is_interactive_unless_nobody_waits(tmp_path: Path) -> None:
     """Both ends are a terminal, and what is written is for people."""
-    with Terminal([sys.executable, "-c", PROFILE, *options], {"PYTHONPATH": str(ROOT)}, tmp_path) as terminal:
+    with Terminal([sys.executable, "-c", PROFILE], {"PYTHONPATH": str(ROOT)}, tmp_path) as terminal:
         code = await terminal.ended()
 
-    assert (code, terminal.shown.text) == (0, [profile])
+    assert (code, terminal.shown.text) == (0, ["interactive", *["background"] * 3])
 
 
-@pytest.mark.parametrize("closed", ["", "0<&-", "</dev/null"])
+CLOSED = {"a pipe": [""], "closed": ["0<&-"], "empty": ["</dev/null"]}
+
+
+@pytest.mark.parametrize("closed", sampled(CLOSED, "empty"))
 def test_without_a_terminal_at_both_ends_nobody_waits(console: Processes, closed: str) -> None:
     """A pipe, an empty input and a closed one are no person."""
     ended = console.run(["sh", "-c", f'exec "$@" {closed} 2>/dev/null', "sh", sys.executable, "-c", PROFILE])
 
-    assert ended.stdout.strip() == "background"
+    assert ended.stdout.split() == ["background"] * 4

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gate import sampled
 from tests.processes import ROOT
 
 ASK = """
@@ -31,18 +32,20 @@ def completed(*words: str) -> list[str]:
     return done.stdout.split()
 
 
+TABS = [
+    (("python", "starter.py", "sh"), ["show"]),
+    ((sys.executable, str(ROOT / "starter.py"), "sh"), ["show"]),
+    (("python3", "starter.py", "list", "--stat"), ["--status"]),
+    (("python", "starter.py", "start", "--task", '"a b; $(c)"', "--too"), ["--tool-calls"]),
+    (("python", "starter.py", "nothing-begins-so"), []),
+    (("python", "other.py", "sh"), []),
+    (("python", ""), []),
+]
+
+
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [
-        (("python", "starter.py", "sh"), ["show"]),
-        ((sys.executable, str(ROOT / "starter.py"), "sh"), ["show"]),
-        (("python3", "starter.py", "list", "--stat"), ["--status"]),
-        (("python", "starter.py", "start", "--task", '"a b; $(c)"', "--too"), ["--tool-calls"]),
-        (("python", "starter.py", "nothing-begins-so"), []),
-        (("python", "other.py", "sh"), []),
-        (("python", ""), []),
-    ],
-    ids=lambda words: " ".join(words),
+    sampled({" ".join(tab[0]): tab for tab in TABS}, "python3 starter.py list --stat", "python other.py sh", "python "),
 )
 def test_tab_offers_commands_and_options(words: tuple[str, ...], offered: list[str]) -> None:
     """For `python starter.py`, wherever the two lie; nothing of ours for another script."""

@@ -15,6 +15,7 @@ from activities.boundary.attempt import HeaderInterceptor
 from runtime import serve
 from runtime.dev_server import DevServer, free_port
 from runtime.process import version
+from tests.gate import sampled
 from tests.processes import ROOT, Processes
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow
 from workflows.interceptor import CallInterceptor
@@ -168,6 +169,7 @@ def test_without_a_server_everything_else_is_skipped(tmp_path_factory: pytest.Te
     assert {check["status"] for check in others} == {"skipped"} and len(others) == len([*NAMES, *PLACES, *LAST]) - 1
 
 
+@pytest.mark.full
 def test_a_server_that_never_says_a_word_does_not_hold_it_up(elsewhere: Processes) -> None:
     """Within about ten seconds, whatever hangs."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -204,7 +206,10 @@ async def test_an_old_worker_is_a_sentence(elsewhere: Processes, client: Client)
     assert by_name(done.stdout)["worker"]["found"] == "answers, but is older than this console"
 
 
-@pytest.mark.parametrize("command", [("show", "x"), ("--task", "x"), ("tools",)], ids=" ".join)
+COMMANDS = [("show", "x"), ("--task", "x"), ("tools",)]
+
+
+@pytest.mark.parametrize("command", sampled({" ".join(words): [words] for words in COMMANDS}, "show x"))
 def test_every_command_without_a_server_names_the_doctor(
     tmp_path_factory: pytest.TempPathFactory, command: tuple[str, ...]
 ) -> None:

@@ -23,6 +23,7 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.registry import Registry
 from runtime import serve
 from runtime.dev_server import DevServer
+from tests.gate import sampled
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
 from workflows.inspect import Findings, InquiryInput, InspectWorkflow
@@ -72,15 +73,18 @@ def test_what_was_shown_is_run_unchanged(desk: Processes) -> None:
     assert [one["id"] for one in outcome["steps"]] == [one["id"] for one in shown["steps"]]
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"id": "a", "kind": "serch"}, "there is no kind 'serch': did you mean search?"),
-    ({"id": "a", "kind": "search", "args": {"query": {"$from": "b"}}}, "needs 'b', which does not exist"),
-    ({"id": "a", "kind": "search", "args": {"query": "x", "limt": 3}}, "has no argument 'limt'"),
-    ({"id": "a", "kind": "search", "args": {"query": "x"}, "needs": ["a"]}, "steps need each other in a circle"),
-]
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "kind": ({"id": "a", "kind": "serch"}, "there is no kind 'serch': did you mean search?"),
+    "reference": ({"id": "a", "kind": "search", "args": {"query": {"$from": "b"}}}, "needs 'b', which does not exist"),
+    "argument": ({"id": "a", "kind": "search", "args": {"query": "x", "limt": 3}}, "has no argument 'limt'"),
+    "circle": (
+        {"id": "a", "kind": "search", "args": {"query": "x"}, "needs": ["a"]},
+        "steps need each other in a circle",
+    ),
+}
 
 
-@pytest.mark.parametrize(("wrong", "words"), REFUSED)
+@pytest.mark.parametrize(("wrong", "words"), sampled(REFUSED, "kind", "circle"))
 def test_a_hand_written_plan_is_checked_as_when_it_is_run(desk: Processes, wrong: dict[str, Any], words: str) -> None:
     """Bad usage, with the reason; nothing is run."""
     file = desk.folder / "wrong.json"
@@ -175,6 +179,7 @@ class Slow:
         return Answer(result="at last")
 
 
+@pytest.mark.full
 async def test_a_slow_planner_is_waited_for(client: Client, commands: Processes) -> None:
     """A worker that has begun is there."""
     async with planning(client, Slow(6)) as queue:
@@ -195,6 +200,7 @@ async def ended_in(client: Client, queue: str) -> WorkflowExecutionStatus | None
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.full
 async def test_ctrl_c_withdraws_the_question(client: Client, commands: Processes) -> None:
     """Exit code 130, no traceback, and the planner need not think any longer."""
     async with planning(client, Slow(60)) as queue:
@@ -212,6 +218,7 @@ async def test_ctrl_c_withdraws_the_question(client: Client, commands: Processes
         assert await ended_in(client, queue) is WorkflowExecutionStatus.TERMINATED
 
 
+@pytest.mark.full
 async def test_without_a_worker_nobody_is_asked_later(client: Client, commands: Processes) -> None:
     """One sentence, exit code 6, and no question stays behind for which a planner would work when nobody listens."""
     queue = f"nobody-{uuid.uuid4().hex[:8]}"
@@ -231,6 +238,7 @@ class InspectOfOld:
         return Findings(planner="offline", tools=())
 
 
+@pytest.mark.full
 async def test_an_old_worker_is_a_sentence(client: Client, commands: Processes) -> None:
     """It answers something else than was asked; nothing waits for a plan that never comes."""
     old = serve.build(client, "old-planner", workflows=[InspectOfOld], activities=[], interceptors=[])

@@ -48,6 +48,7 @@ async def is_in_backoff(task: Handle, attempt: int) -> bool:
     return any((one.activity_id, one.attempt, one.state) == ("one", attempt, waits) for one in pending)
 
 
+@pytest.mark.full
 async def test_the_history_does_not_tell_that_attempts_were_made(client: Client, tmp_path: Path) -> None:
     """The server writes no start of the attempts; so a call that could be retried counts as one that was."""
     async with cancelled(client, tmp_path) as task:

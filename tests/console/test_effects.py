@@ -58,6 +58,7 @@ def test_an_undone_effect_says_by_what(desk: Rollbacks) -> None:
     assert "by undo:send (recall)" in lines and "shout (unkeyed)  outcome unknown" in lines
 
 
+@pytest.mark.full
 def test_an_effect_that_the_task_undid_itself_says_so(desk: Rollbacks) -> None:
     """From its own history."""
     task = desk.run_task("note", "put", "person", options=("--on-escalation", "undo"))
@@ -86,6 +87,7 @@ def test_reads_are_no_effects(desk: Rollbacks) -> None:
     assert desk.starter("effects", task).stdout == said
 
 
+@pytest.mark.full
 def test_a_new_task_under_an_old_id_has_effects_of_its_own(desk: Rollbacks) -> None:
     """The keys begin with the first run, so what the task before did, and that it was undone, is not among them."""
     task = desk.run_task("note")

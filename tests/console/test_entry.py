@@ -12,6 +12,7 @@ import pytest
 from console.app import app
 from console.entry import main
 from runtime.dev_server import DevServer, free_port
+from tests.gate import sampled
 from tests.processes import ROOT, Processes
 
 Captured = pytest.CaptureFixture[str]
@@ -146,7 +147,10 @@ def nobody(tmp_path: Path) -> Processes:
     return Processes(f"localhost:{free_port()}", tmp_path, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize("command", [("--task", "x"), ("show", "x"), ("cancel", "x")], ids=" ".join)
+NEED_A_SERVER = [("--task", "x"), ("show", "x"), ("cancel", "x")]
+
+
+@pytest.mark.parametrize("command", sampled({" ".join(words): [words] for words in NEED_A_SERVER}, "show x"))
 def test_a_server_that_is_not_there_is_a_sentence_and_6(nobody: Processes, command: tuple[str, ...]) -> None:
     """Where nobody answers, and how to start somebody; no traceback."""
     done = nobody.starter(*command)
@@ -205,6 +209,7 @@ def test_a_task_may_be_started_before_its_worker(commands: Processes) -> None:
     assert commands.starter("cancel", id).returncode == 0
 
 
+@pytest.mark.full
 def test_a_terminal_that_knows_no_such_letter_shows_a_question_mark(server: DevServer, tmp_path: Path) -> None:
     """Signs and foreign names are no reason to fail where the locale is an old one."""
     old = Processes(server.address, tmp_path, {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
@@ -214,6 +219,7 @@ def test_a_terminal_that_knows_no_such_letter_shows_a_question_mark(server: DevS
     assert done.stdout.startswith("t?-")
 
 
+@pytest.mark.full
 def test_a_follower_without_a_worker_says_so_and_detaches(commands: Processes) -> None:
     """After 3 s: which queue, and the command that serves it; Ctrl-C leaves the task running, exit code 130."""
     command = [sys.executable, str(ROOT / "starter.py"), "--task", "wait", "--queue", "nobody-there"]

@@ -168,6 +168,7 @@ async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
         yield running
 
 
+@pytest.mark.full
 async def test_a_server_may_be_killed_and_come_back(
     own_server: DevServer, tmp_path: Path, heard: Heard, gate: Gate
 ) -> None:

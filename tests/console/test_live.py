@@ -18,6 +18,7 @@ from replan import Refused, tool
 from runtime.dev_server import DevServer
 from tests.console.outcomes import all_lines
 from tests.console.terminal import Terminal, starter
+from tests.gate import sampled
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.processes import ROOT
 from workflows.agent import AgentWorkflow
@@ -125,6 +126,7 @@ async def test_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following
     assert await query_progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
 async def test_a_closed_terminal_ends_it_quietly(client: Client, stage: Stage, terminal: Following) -> None:
     """No orphan goes on drawing; the task does."""
@@ -137,6 +139,7 @@ async def test_a_closed_terminal_ends_it_quietly(client: Client, stage: Stage, t
     assert await query_progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
 async def test_a_signal_ends_it_with_the_keys_given_back(stage: Stage, terminal: Following) -> None:
     """`kill` leaves a terminal that shows what is typed."""
@@ -148,6 +151,7 @@ async def test_a_signal_ends_it_with_the_keys_given_back(stage: Stage, terminal:
         assert (code, window.echoes) == (-signal.SIGTERM, True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
 async def test_a_stopped_view_goes_on_below(stage: Stage, terminal: Following) -> None:
     """After Ctrl-Z and `fg` it leaves alone what the shell has written, and draws a new picture."""
@@ -165,6 +169,7 @@ async def test_a_stopped_view_goes_on_below(stage: Stage, terminal: Following) -
     assert rows.count("Plan 1") == 2 and rows.index("$ fg") < len(rows) - 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", [[MANY, MORE, LONG, DONE]], indirect=True)
 async def test_another_size_is_drawn_anew(stage: Stage, terminal: Following) -> None:
     """Narrower and lower: from then on no line is wider, no picture higher than the terminal."""
@@ -181,8 +186,11 @@ async def test_another_size_is_drawn_anew(stage: Stage, terminal: Following) -> 
     assert max(frame.count("\n") for frame in frames) < 12
 
 
+COLOURED: dict[str, tuple[dict[str, str], bool]] = {"colours": ({}, True), "none": ({"NO_COLOR": "1"}, False)}
+
+
 @pytest.mark.parametrize("stage", [[plan(step("a", "refuse"), step("b", "work")), DONE, DONE]], indirect=True)
-@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+@pytest.mark.parametrize(("environment", "coloured"), sampled(COLOURED, "colours"))
 async def test_colours_double_the_signs(
     stage: Stage, terminal: Following, environment: dict[str, str], coloured: bool
 ) -> None:
@@ -204,8 +212,11 @@ async def test_a_simple_terminal_gets_lines(stage: Stage, terminal: Following) -
     assert "  ✗ a refuse" in window.raw
 
 
+FLAGS: dict[str, list[list[str]]] = {"lines": [[]], "document": [["--json"]], "events": [["--jsonl"]]}
+
+
 @pytest.mark.parametrize("stage", [[plan(step("a", "refuse")), DONE]], indirect=True)
-@pytest.mark.parametrize("flag", [[], ["--json"], ["--jsonl"]], ids=["lines", "document", "events"])
+@pytest.mark.parametrize("flag", sampled(FLAGS, "lines"))
 async def test_a_pipe_gets_no_escapes(server: DevServer, stage: Stage, flag: list[str]) -> None:
     """Plain lines, one document, one event a line."""
     command = starter(
@@ -217,12 +228,11 @@ async def test_a_pipe_gets_no_escapes(server: DevServer, stage: Stage, flag: lis
     assert "\x1b" not in done.stdout and "会議室 is taken." in done.stdout
 
 
+STARTS = [("--help",), ("--task", "x"), *(("--task", "x", more) for more in ("--json", "--jsonl", "--detach"))]
+
+
 @pytest.mark.parametrize("stage", [[plan(step("a", "work")), DONE]], indirect=True)
-@pytest.mark.parametrize(
-    "words",
-    [("--help",), ("--task", "x"), ("--task", "x", "--json"), ("--task", "x", "--jsonl"), ("--task", "x", "--detach")],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("words", sampled({" ".join(words): [words] for words in STARTS}, "--task x"))
 async def test_a_closed_pipe_ends_it_quietly(server: DevServer, stage: Stage, words: tuple[str, ...]) -> None:
     """`| head -1`: no traceback, the exit code of SIGPIPE."""
     options = ("--id", stage.queue, "--queue", stage.queue, "--address", server.address) if len(words) > 1 else ()

@@ -262,6 +262,7 @@ async def test_a_call_that_may_not_be_repeated_runs_to_its_end(place: tuple[Clie
     assert (ended.status, ended.steps[0].attempts, ended.faults) == (TaskStatus.COMPLETED, 1, ())
 
 
+@pytest.mark.full
 async def test_calls_before_a_reset_count(place: tuple[Client, DevServer, Path]) -> None:
     """`temporal activity reset` begins to count anew, and a task does not."""
     async with operator(*place, busy=2) as one:
@@ -295,6 +296,7 @@ async def test_a_step_that_is_paused_before_it_began_lacks_no_worker(place: tupl
     assert "a (charge) finished at its first attempt" in text and "an operator held it back for" in text
 
 
+@pytest.mark.full
 async def test_a_step_that_is_paused_beyond_its_deadline(place: tuple[Client, DevServer, Path]) -> None:
     """It is said before, with the command that saves it; without that it fails, and its calls count as they were."""
     async with operator(*place, busy=1) as one:

@@ -14,6 +14,7 @@ from temporalio.client import Client
 from runtime.dev_server import DevServer
 from tests.console.desk import Desk, desk
 from tests.console.terminal import Terminal, starter
+from tests.gate import sampled
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
 from tests.workflows.history import Handle, until
@@ -144,7 +145,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("words", "says"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("words", "says"), sampled(WRONG, "no such answer", "no JSON", "less"))
 async def test_a_mistake_is_found_before_a_server_is_asked(console: Console, words: tuple[str, ...], says: str) -> None:
     """Bad usage, with exit code 2."""
     wrong = await console(*words, "--address", "127.0.0.1:1")
@@ -153,6 +154,7 @@ async def test_a_mistake_is_found_before_a_server_is_asked(console: Console, wor
     assert wrong.stderr.startswith(says)
 
 
+@pytest.mark.full
 async def test_without_a_worker_the_answer_waits(client: Client, console: Console, tmp_path: Path) -> None:
     """After some seconds the command says so; a worker that starts then takes the answer."""
     queue = f"queue-{uuid.uuid4().hex[:8]}"
@@ -249,6 +251,7 @@ async def test_without_a_terminal_following_ends(signing: tuple[Desk, Handle], c
     assert (events[-1]["event"], events[-1]["document"]["status"]) == ("end", "waiting")
 
 
+@pytest.mark.full
 async def test_where_nobody_can_type_it_is_followed_until_somebody_answers(
     signing: tuple[Desk, Handle], console: Console, server: DevServer
 ) -> None:

@@ -17,6 +17,7 @@ from runtime.dev_server import DevServer
 from tests.console.desk import Desk, desk
 from tests.console.terminal import PATIENCE, Terminal, starter
 from tests.console.test_live import CLOSED
+from tests.gate import sampled
 from tests.harness import Stage, outcome, plan, staged, step
 from tests.processes import ROOT
 from tests.workflows import test_approvals
@@ -154,6 +155,7 @@ async def test_a_line_that_was_begun_answers_no_other_request(asking: Asking, fo
     assert [(one.choice, one.by) for one in given if one] == [("retry", "ann"), ("retry", login_name())]
 
 
+@pytest.mark.full
 async def test_a_request_that_is_answered_elsewhere_is_gone(asking: Asking, follow: Follow) -> None:
     """Where nothing was typed, the next one is shown at once, and takes keys a moment later."""
     async with asking(TWICE) as (_, handle):
@@ -167,6 +169,7 @@ async def test_a_request_that_is_answered_elsewhere_is_gone(asking: Asking, foll
     assert code == 0
 
 
+@pytest.mark.full
 async def test_the_oldest_of_several_is_asked_first(asking: Asking, follow: Follow) -> None:
     """It says how many more there are; a newer one never takes its place."""
     both = plan(step("one", "sign", word="b"), step("two", "sign", word="c"))
@@ -224,7 +227,7 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize(("typed", "asked", "words", "has"), MORE.values(), ids=MORE)
+@pytest.mark.parametrize(("typed", "asked", "words", "has"), sampled(MORE, "hint"))
 async def test_some_answers_take_words(
     asking: Asking, follow: Follow, typed: str, asked: str, words: str, has: Mapping[str, Any]
 ) -> None:
@@ -276,7 +279,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize(("question", "lines", "said"), QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.parametrize(("question", "lines", "said"), sampled(QUESTIONS, "by its number"))
 async def test_a_question_takes_an_option_or_words(
     asking: Asking, follow: Follow, question: Question, lines: tuple[str, ...], said: str
 ) -> None:
@@ -338,7 +341,7 @@ async def test_ctrl_c_leaves_it_waiting(asking: Asking, follow: Follow) -> None:
     assert [one.id for one in progress.open_requests] == ["r1"]
 
 
-@pytest.mark.parametrize("flag", ["--json", "--jsonl"])
+@pytest.mark.parametrize("flag", ["--json", pytest.param("--jsonl", marks=pytest.mark.full)])
 async def test_a_program_is_asked_nothing(asking: Asking, server: DevServer, flag: str) -> None:
     """Also at a terminal: the command ends, with the request in its document."""
     async with asking(SIGN) as (_, handle):
@@ -351,6 +354,7 @@ async def test_a_program_is_asked_nothing(asking: Asking, server: DevServer, fla
     assert "The key is missing." in terminal.raw and "Type " not in terminal.raw and "\x1b" not in terminal.raw
 
 
+@pytest.mark.full
 async def test_a_simple_terminal_gets_the_commands(asking: Asking, follow: Follow) -> None:
     """TERM=dumb cannot draw below a tree: a second terminal answers."""
     async with asking(SIGN) as (_, handle):
@@ -375,6 +379,7 @@ async def test_a_signal_gives_the_terminal_back(asking: Asking, follow: Follow) 
             assert (code, terminal.echoes, terminal.is_by_line) == (-signal.SIGTERM, True, True)
 
 
+@pytest.mark.full
 async def test_a_closed_terminal_ends_it_quietly(asking: Asking, follow: Follow) -> None:
     """Nothing is sent, and no orphan goes on reading; the task waits."""
     async with asking(SIGN) as (_, handle):
@@ -390,6 +395,7 @@ async def test_a_closed_terminal_ends_it_quietly(asking: Asking, follow: Follow)
     assert [one.id for one in progress.open_requests] == ["r1"]
 
 
+@pytest.mark.full
 async def test_a_stopped_prompt_goes_on_below(asking: Asking, follow: Follow) -> None:
     """After Ctrl-Z and `fg`, with what the shell has made of the terminal meanwhile."""
     async with asking(SIGN) as (_, handle):
@@ -411,6 +417,7 @@ async def test_a_stopped_prompt_goes_on_below(asking: Asking, follow: Follow) ->
     assert "$ fg" in terminal.shown.text
 
 
+@pytest.mark.full
 async def test_another_size_is_drawn_anew(asking: Asking, follow: Follow) -> None:
     """No line is wider than the terminal; of a long line that is typed, the end is shown."""
     async with asking(SIGN) as (_, handle):
@@ -454,7 +461,7 @@ DECIDED = {
 }
 
 
-@pytest.mark.parametrize(("lines", "sold"), DECIDED.values(), ids=DECIDED)
+@pytest.mark.parametrize(("lines", "sold"), sampled(DECIDED, "approve", "edit"))
 async def test_a_call_is_approved_where_it_is_shown(
     stage: Stage, follow: Follow, lines: tuple[str, ...], sold: list[tuple[str, int]]
 ) -> None:

@@ -206,6 +206,7 @@ async def test_what_a_task_stored_is_kept_that_runs_again_under_its_id(place: Pl
     assert await place.tasks() == {id}
 
 
+@pytest.mark.full
 async def test_many_tasks_are_asked_about_page_by_page(place: Place) -> None:
     """More than one answer has; those that stay do not stand in the way of the others."""
     ids = sorted(new("many") for _ in range(MAX_TASKS + 20))
@@ -251,6 +252,7 @@ async def prune_slowly(inquiry: InquiryInput) -> PruneFindings:
     return PruneFindings(planner="offline", pruned=Pruned(payloads=1, size=2))
 
 
+@pytest.mark.full
 async def test_a_worker_that_prunes_for_long_is_not_reported_as_none(
     client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

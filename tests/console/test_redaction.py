@@ -58,6 +58,7 @@ def test_every_redacted_history_replays(files: list[Path]) -> None:
     assert (done.returncode, done.stdout.count(": ok")) == (0, len(HISTORIES)), done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_a_changed_workflow_fails_on_every_redacted_history(files: list[Path]) -> None:
     """A redacted history is as good a witness as the original."""
     done = replay_changed(*files)
@@ -117,6 +118,7 @@ def test_a_long_value_keeps_its_size(value: str) -> None:
     assert len(canonical(Placeholders().data(value)).encode()) == len(canonical(value).encode())
 
 
+@pytest.mark.full
 async def test_a_rollback_and_what_was_found_out_replay_redacted(client: Client, tmp_path: Path) -> None:
     """What was undone, what was found, and what stays can still be told; no word of it is left."""
     world = World(["lost", "paid"])

@@ -17,6 +17,7 @@ from client.replay import replayed, saved
 from replan import NeedsPerson, tool
 from runtime.dev_server import DevServer
 from tests.console.replaying import HISTORIES
+from tests.gate import sampled
 from tests.harness import DONE, plan, staged, step
 from tests.processes import Processes
 from tests.workflows.props import Said, Word, echo
@@ -78,16 +79,16 @@ def test_an_encrypted_history_is_none_of_another_version(commands: Processes, tm
 
 
 WRONG = {
-    "": "replay takes either files or --query",
-    "a.json --query x": "replay takes either files or --query",
-    "a.json --limit 3": "--limit is for --query",
-    "a.json": "'a.json' cannot be read (No such file or directory)",
-    "pyproject.toml": "'pyproject.toml' holds no history",
-    "tests/golden.json": "",
+    "nothing": ("", "replay takes either files or --query"),
+    "both": ("a.json --query x", "replay takes either files or --query"),
+    "another's option": ("a.json --limit 3", "--limit is for --query"),
+    "no file": ("a.json", "'a.json' cannot be read (No such file or directory)"),
+    "no JSON": ("pyproject.toml", "'pyproject.toml' holds no history"),
+    "no history": ("tests/golden.json", ""),
 }
 
 
-@pytest.mark.parametrize(("words", "said"), WRONG.items())
+@pytest.mark.parametrize(("words", "said"), sampled(WRONG, "both", "no file", "no history"))
 def test_what_cannot_be_replayed_is_bad_usage(commands: Processes, words: str, said: str) -> None:
     """It is no verdict on this version."""
     done = commands.starter("replay", *words.split())

@@ -19,6 +19,7 @@ from console.commands.reset import reset
 from console.options import Common
 from tests.console.desk import QUIET, desk
 from tests.console.histories import history
+from tests.gate import sampled
 from tests.harness import outcome, plan, step
 from tests.workflows.history import until
 from workflows.agent import AgentWorkflow
@@ -63,6 +64,7 @@ async def events(client: Client, id: str) -> Sequence[HistoryEvent]:
     return (await client.get_workflow_handle(id).fetch_history()).events
 
 
+@pytest.mark.full
 async def test_a_task_may_be_reset_more_than_once(client: Client, tmp_path: Path) -> None:
     """The newest run is meant, also to a step of an earlier plan, and to the planner's turn."""
     refused = plan(step("w", "write", word="taken"), step("a", "look"))
@@ -74,6 +76,7 @@ async def test_a_task_may_be_reset_more_than_once(client: Client, tmp_path: Path
     assert here.calls == {"look": 5, "look 2": 6}
 
 
+@pytest.mark.full
 async def test_a_cancelled_task_goes_on(client: Client, tmp_path: Path) -> None:
     """The request to cancel belonged to the old run."""
     async with desk(client, tmp_path, plan(step("a", "look"), step("b", "linger", "a"))) as here:
@@ -86,6 +89,7 @@ async def test_a_cancelled_task_goes_on(client: Client, tmp_path: Path) -> None:
     assert done.status is TaskStatus.COMPLETED
 
 
+@pytest.mark.full
 async def test_what_a_person_answered_after_the_point_is_asked_again(client: Client, tmp_path: Path) -> None:
     """The answer, and more of a budget, belonged to the old run."""
     question = Question(text="Which?", options=("this", "that"))
@@ -149,7 +153,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("steps", "to", "words"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("steps", "to", "words"), sampled(REFUSED, "a finished effect", "an unknown step"))
 async def test_what_cannot_be_gone_back_to_is_refused(
     client: Client, tmp_path: Path, steps: Sequence[Step], to: str, words: str
 ) -> None:
@@ -195,6 +199,7 @@ def hidden(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     return events
 
 
+@pytest.mark.full
 async def test_a_task_that_is_past_its_deadline_is_refused(client: Client, tmp_path: Path) -> None:
     """It would end again at once: the deadline counts from the first start."""
     async with desk(client, tmp_path, plan(step("a", "stare"))) as here:

@@ -94,6 +94,7 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
     assert desk.effects(task) == {"book-2": "undone", "book-3": "applied"}
 
 
+@pytest.mark.full
 async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client: Client) -> None:
     """One that was left by another reset undoes other effects: the second reset waits for its end."""
     task = desk.book()
@@ -188,7 +189,8 @@ async def deleted(client: Client, id: str, run: str) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("kinds", [["note", "deposit"], pytest.param(["send", "put"], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kinds", [["note", "deposit"], ["send", "put"]])
 async def test_there_is_something_to_undo_where_only_an_earlier_run_did_it(
     server: DevServer, client: Client, tmp_path: Path, kinds: Sequence[str]
 ) -> None:

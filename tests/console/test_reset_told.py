@@ -21,6 +21,7 @@ from client.undo import over_all_runs
 from console.commands.reset import reset
 from replan import Key, Refused, Tool, tool
 from tests.console.desk import QUIET
+from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
 from workflows import ids, routing
@@ -130,7 +131,7 @@ async def test_an_effect_of_a_later_plan_is_in_the_way(client: Client, tmp_path:
     assert (await task.describe()).run_id == before
 
 
-@pytest.mark.parametrize("to", ["b", "c"])
+@pytest.mark.parametrize("to", ["b", pytest.param("c", marks=pytest.mark.full)])
 async def test_an_effect_that_is_called_at_once_with_its_key_is_not(client: Client, tmp_path: Path, to: str) -> None:
     """Nothing can come before it that leads to another plan."""
     async with told(client, tmp_path, plan(*CHAIN), DONE) as desk:
@@ -147,6 +148,7 @@ async def test_an_effect_of_the_same_plan_is_in_the_way_behind_a_read(client: Cl
             await reset(client, task, QUIET, to="a", why=None)
 
 
+@pytest.mark.full
 async def test_a_plan_by_hand_that_cannot_change_may_be_run_again(client: Client, tmp_path: Path) -> None:
     """Without replans no step ever has another id; with them it is refused, and nobody could be told of it."""
     async with told(client, tmp_path, DONE) as desk:
@@ -161,7 +163,9 @@ async def test_a_plan_by_hand_that_cannot_change_may_be_run_again(client: Client
     assert (done.status, [plain.value.code, undo.value.code]) == (TaskStatus.COMPLETED, ["effect_stands", "by_hand"])
 
 
-@pytest.mark.parametrize(("to", "fate"), [("c", Fate.UNDO), (ids.of_request(2), Fate.KEEP)])
+@pytest.mark.parametrize(
+    ("to", "fate"), sampled({"undo": ("c", Fate.UNDO), "keep": (ids.of_request(2), Fate.KEEP)}, "keep")
+)
 async def test_a_later_plan_by_hand_can_be_told_nothing_either(
     client: Client, tmp_path: Path, to: str, fate: Fate
 ) -> None:
@@ -189,9 +193,10 @@ async def test_the_planner_is_told_what_stands(client: Client, tmp_path: Path) -
     assert "belongs to an earlier step" in done.rejections[0].reasons[0]
 
 
-@pytest.mark.parametrize(
-    "steps", [CHAIN, [step("a", "look"), step("b", "put", "a", word="hi"), step("c", "look", "b")]]
-)
+IDEMPOTENT = [step("a", "look"), step("b", "put", "a", word="hi"), step("c", "look", "b")]
+
+
+@pytest.mark.parametrize("steps", [CHAIN, pytest.param(IDEMPOTENT, marks=pytest.mark.full)])
 async def test_an_effect_of_the_plan_in_force_that_is_kept_counts_as_done(
     client: Client, tmp_path: Path, steps: Sequence[Step]
 ) -> None:
@@ -203,6 +208,7 @@ async def test_an_effect_of_the_plan_in_force_that_is_kept_counts_as_done(
     assert (done.status, len(desk.sent), len(desk.planner.told)) == (TaskStatus.COMPLETED, 1, 3)
 
 
+@pytest.mark.full
 async def test_an_effect_of_unknown_outcome_is_told_as_that(client: Client, tmp_path: Path) -> None:
     """It is in the way, too, and with `--keep` the planner hears that nobody knows."""
     async with told(client, tmp_path, plan(step("a", "look")), plan(step("b", "shout")), DONE, DONE) as desk:
@@ -225,6 +231,7 @@ async def test_what_has_no_undo_is_named_and_nothing_is_reset(client: Client, tm
     assert (await task.describe()).run_id == before
 
 
+@pytest.mark.full
 async def test_a_running_task_is_told_too(client: Client, tmp_path: Path) -> None:
     """Its run is told and then set back, so that the new one knows from its first moment on."""
     script = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]
@@ -242,6 +249,7 @@ async def test_a_running_task_is_told_too(client: Client, tmp_path: Path) -> Non
     assert (desk.planner.told[3].turn, [one.step.id for one in desk.planner.told[3].earlier]) == (2, ["b"])
 
 
+@pytest.mark.full
 async def test_a_task_that_was_closed_from_outside_is_not_told(client: Client, tmp_path: Path) -> None:
     """Going back to its last moment might call something; so it is refused."""
     script = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]

@@ -89,6 +89,7 @@ async def test_a_conversation_is_one_document(desk: Processes, api: ModelApi) ->
     assert "441" in second["results"][0]["text"] and second["calls"][0]["name"] == "finish"
 
 
+@pytest.mark.full
 async def test_a_proposal_that_was_rejected_did_not_fail(desk: Processes, api: ModelApi) -> None:
     """Nothing of it was run, so nothing can have failed: the call of the model was rejected."""
     id = await task(desk, api, proposes(step("sum", "calculat", expression="1 + 1")), PLANS, finishes("441"))
@@ -108,6 +109,7 @@ async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(de
     assert "18% of 2450" in json.dumps(api.bodies[-1])
 
 
+@pytest.mark.full
 async def test_what_a_cancelled_task_had_done_is_told_to_the_next(desk: Processes, api: ModelApi) -> None:
     """The model had called for it, and died before it was told what came of it."""
     api.script = [PLANS, Delayed(60)]
@@ -123,11 +125,12 @@ async def test_what_a_cancelled_task_had_done_is_told_to_the_next(desk: Processe
     assert "sum is finished" in json.dumps(api.bodies[-1])
 
 
+@pytest.mark.full
 async def test_a_terminal_shows_it_in_colours(desk: Processes, api: ModelApi) -> None:
     """In its width: signs and words have colours, what was said has none."""
     id = await task(desk, api, PLANS, finishes("word " * 40))
     shown = {"TEMPORAL_ADDRESS": desk.address}
-    with Terminal(starter(ROOT, "transcript", id), shown, desk.folder, (60, 40)) as terminal:
+    with Terminal(starter(ROOT, "transcript", id), shown, ROOT, (60, 40)) as terminal:
         assert await terminal.ended() == 0
 
     assert "\x1b[32m→ propose_plan\x1b[0m" in terminal.raw and "\x1b[36m> told\x1b[0m" in terminal.raw
@@ -143,6 +146,7 @@ async def test_a_task_that_no_model_planned_has_none(desk: Processes) -> None:
     assert said.stdout.startswith(f"{ran['task_id']} has no conversation in the store of its worker: no model")
 
 
+@pytest.mark.full
 async def test_without_a_worker_it_says_so(server: DevServer, tmp_path: Path) -> None:
     """A console never opens the store."""
     processes = Processes(server.address, tmp_path)

@@ -70,6 +70,7 @@ def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
     assert "nobody knows whether it was applied" in told["undo"][0]["reason"]
 
 
+@pytest.mark.full
 def test_what_an_earlier_undo_has_undone_is_not_called_again(served: Rollbacks) -> None:
     """Only what stayed is tried once more; both are listed, as they were."""
     task = served.run_task("note", "put", "engrave")
@@ -83,6 +84,7 @@ def test_what_an_earlier_undo_has_undone_is_not_called_again(served: Rollbacks) 
     assert undone == [{"engrave": False, "put": True, "note": True}] * 2
 
 
+@pytest.mark.full
 def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: Rollbacks) -> None:
     """Past its limit it is for a person: `undo` and `effects` name it, and `effects` what it came to in the end."""
     with served.hanging():
@@ -141,6 +143,7 @@ def test_a_closed_task_cannot_be_cancelled_but_undone(served: Rollbacks) -> None
     assert f"undo {task}" in document(late)["error"]["remedy"]
 
 
+@pytest.mark.full
 def test_a_cancelled_task_that_was_not_asked_keeps_what_it_did(served: Rollbacks) -> None:
     """A plain `cancel`; `undo` takes it back afterwards."""
     task = served.run_task("note", "linger", options=("--detach",))
@@ -168,6 +171,7 @@ def test_there_is_no_other_way_to_escalate(desk: Rollbacks) -> None:
     assert "'pause' is not one of 'wait', 'end', 'undo'" in wrong.stderr
 
 
+@pytest.mark.full
 def test_an_effect_of_a_run_after_an_undo_is_undone(served: Rollbacks) -> None:
     """A task that was reset after it had been undone is undone anew: its last run has effects of its own."""
     task = served.run_task("put", "person")
@@ -188,6 +192,7 @@ def test_nothing_is_undone_where_nothing_was_done(served: Rollbacks) -> None:
     assert undone.stdout == f"There is nothing to undo: {task} has changed nothing that still stands.\n"
 
 
+@pytest.mark.full
 def test_whoever_looks_at_an_undone_task_is_told(served: Rollbacks) -> None:
     """Its own history knows nothing of a rollback after its end; `show` and `explain` do."""
     task = served.run_task("note", "engrave")
@@ -199,6 +204,7 @@ def test_whoever_looks_at_an_undone_task_is_told(served: Rollbacks) -> None:
     assert said in served.starter("explain", task).stdout and said in served.starter("show", task).stdout
 
 
+@pytest.mark.full
 def test_without_a_worker_nobody_knows_what_to_undo(desk: Rollbacks) -> None:
     """Said in a sentence, with the remedy."""
     with desk.one():
@@ -209,6 +215,7 @@ def test_without_a_worker_nobody_knows_what_to_undo(desk: Rollbacks) -> None:
     assert f"python worker.py --queue {desk.queue}" in document(refused)["error"]["remedy"]
 
 
+@pytest.mark.full
 def test_a_rollback_is_no_task(served: Rollbacks) -> None:
     """`list` has the task alone, and the newest task is still that one."""
     task = served.run_task("note")
@@ -230,6 +237,7 @@ def test_a_task_that_goes_back_to_before_an_undone_effect_meets_a_conflict(serve
     assert "was done and then undone" in note["fault"]["reason"]
 
 
+@pytest.mark.full
 def test_a_rollback_is_left_alone_by_ctrl_c(served: Rollbacks) -> None:
     """It goes on, and the command says how to come back."""
     task = served.run_task("send")

@@ -49,6 +49,7 @@ def test_the_queue_is_that_of_the_task(commands: Processes) -> None:
     assert f"Follow: python starter.py show {SHOWN} --follow  Stop: python starter.py cancel {SHOWN}\n" in errors
 
 
+@pytest.mark.full
 def test_a_document_is_waited_for_with_words(commands: Processes) -> None:
     """With --json all of them are on stderr."""
     said, out, errors, code = left(commands, "show", ID, "--follow", "--json")
@@ -57,6 +58,7 @@ def test_a_document_is_waited_for_with_words(commands: Processes) -> None:
     assert f"Follow: python starter.py show {SHOWN} --follow" in errors
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("flag", [[], ["--json"]], ids=["lines", "document"])
 def test_a_call_is_followed_like_a_task(commands: Processes, flag: list[str]) -> None:
     """Who does not answer, and after Ctrl-C how to come back: the call goes on."""

@@ -4,7 +4,6 @@ import asyncio
 import json
 import secrets
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -40,7 +39,7 @@ from runtime.payloads import DATA_CONVERTER
 from tests.broken_workflow import BrokenWorkflow
 from tests.changed_workflow import ChangedWorkflow
 from tests.console.desk import Word
-from tests.console.terminal import Terminal
+from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.processes import ROOT, Processes
 from tests.workflows.history import timers
@@ -185,6 +184,7 @@ async def test_cancel_says_that_it_cannot_stop_yet(deploys: Deploys, broken: Han
     assert document["failing"]["cause"] == "unhandled_failure" and TERMINATE in document["failing"]["remedy"]
 
 
+@pytest.mark.full
 async def test_cancel_says_it_in_words(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
     """What was asked, why it does not follow yet, and what stays."""
     await cancel.cancel(deploys.client, broken, Common(), undo=True)
@@ -240,6 +240,7 @@ async def test_a_follower_says_it_once_and_follows_on_when_a_worker_is_mended(de
     assert result.status is TaskStatus.COMPLETED and not heard.silent
 
 
+@pytest.mark.full
 async def test_the_messages_vanish_when_a_worker_is_mended(deploys: Deploys, capsys: Captured) -> None:
     """The task goes on by itself and completes; nothing is said of it any more."""
     handle = await deploys.begin()
@@ -256,6 +257,7 @@ async def test_the_messages_vanish_when_a_worker_is_mended(deploys: Deploys, cap
     assert await show.show(deploys.client, handle, JSON) == 0
 
 
+@pytest.mark.full
 async def test_without_a_worker_the_failure_is_told_and_a_worker_asked_for(deploys: Deploys) -> None:
     """Both are true when the failing worker was stopped: its failure, and that nobody has the task now."""
     async with deploys.worker(BrokenWorkflow):
@@ -294,6 +296,7 @@ async def test_code_that_decides_otherwise_is_told_from_an_exception(deploys: De
     assert result.status is TaskStatus.COMPLETED
 
 
+@pytest.mark.full
 async def test_a_worker_that_cannot_replay_a_task_at_rest_is_named(deploys: Deploys) -> None:
     """No workflow task is due, so nothing failed yet: still not `no worker`, since one answers with an error."""
     async with deploys.worker(kind="rest"):
@@ -310,6 +313,7 @@ async def test_a_worker_that_cannot_replay_a_task_at_rest_is_named(deploys: Depl
     assert "the worker's code cannot replay its history" in said.value.reason
 
 
+@pytest.mark.full
 async def test_undo_of_a_task_that_a_worker_cannot_replay_is_no_missing_worker(deploys: Deploys) -> None:
     """What the closed task did is asked of a worker, which answers that its code cannot tell."""
     async with deploys.worker():
@@ -327,6 +331,7 @@ async def catalogue(wanted: dict[str, JsonValue]) -> None:
     """Be there: the SDK replays a local activity only in a worker that has it."""
 
 
+@pytest.mark.full
 async def test_a_rollback_that_cannot_go_on_is_begun_anew(deploys: Deploys, capsys: Captured) -> None:
     """On a worker that is too old to know rollbacks; the way out is not that of a task."""
     async with deploys.worker():
@@ -426,11 +431,13 @@ async def test_start_ends_with_an_error_document(deploys: Deploys, server: DevSe
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (3, "workflow_task_fails")
 
 
+@pytest.mark.full
 async def test_at_a_terminal_it_is_said_and_followed_on(deploys: Deploys, server: DevServer) -> None:
     """A person who watches is told, and the command stays until the worker is mended and the task ends."""
     handle = await deploys.begin()
-    command = [sys.executable, str(ROOT / "starter.py"), "show", handle.id, "--follow"]
-    with Terminal(command, {"TEMPORAL_ADDRESS": server.address}, ROOT, (300, 24)) as window:
+    with Terminal(
+        starter(ROOT, "show", handle.id, "--follow"), {"TEMPORAL_ADDRESS": server.address}, ROOT, (300, 24)
+    ) as window:
         async with deploys.worker(BrokenWorkflow):
             await window.until("its workflow task fails (attempt ")
         async with deploys.worker():

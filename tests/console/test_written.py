@@ -108,6 +108,7 @@ def test_the_next_plan_of_the_file_follows_a_rejection(desk: Processes) -> None:
     assert "1 planning call" not in why
 
 
+@pytest.mark.full
 def test_a_person_may_write_the_end(desk: Processes) -> None:
     """`explain` has the reason, though no planner was asked."""
     file = desk.folder / "end.json"
