@@ -23,6 +23,7 @@ from activities.borders.http import MAX_BODY, is_unsent
 from activities.borders.table import Proof, Verdict
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
+from tests.activities.bench import NO_TLS
 from workflows.faults import Code, Fault
 
 PEM = Path(__file__).parents[1] / "site.example.pem"
@@ -31,7 +32,7 @@ PEM = Path(__file__).parents[1] / "site.example.pem"
 async def verdict_of(url: str, method: str = "GET", **options: Any) -> Verdict | None:
     """The verdict on a tool's call of `url`; None when nothing went wrong."""
     try:
-        async with httpx2.AsyncClient(trust_env=False, **options) as client:
+        async with httpx2.AsyncClient(trust_env=False, **{"verify": NO_TLS, **options}) as client:
             (await client.request(method, url)).raise_for_status()
     except Exception as error:
         return judge(error)
@@ -181,7 +182,7 @@ async def test_only_a_refusal_is_observed(status: int) -> None:
 
 async def test_the_body_of_a_stream_that_nobody_read_is_left_out() -> None:
     """A tool that streams gets its refusal classified as well."""
-    async with serving(reply(409, b'{"free": []}')) as url, httpx2.AsyncClient(trust_env=False) as http:
+    async with serving(reply(409, b'{"free": []}')) as url, httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as http:
         with pytest.raises(httpx2.HTTPStatusError) as refused:
             async with http.stream("GET", url) as answer:
                 answer.raise_for_status()
