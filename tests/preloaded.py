@@ -1,7 +1,8 @@
-"""Commands of the console, each in a process of its own that need not load the console first.
+"""Commands of the console and of the worker, each in a process of its own that need not load its modules first.
 
-`python starter.py` loads modules for half a second, and tests run a thousand commands. So one process loads them, and
-forks for each command: environment, arguments, streams and exit code are those of a fresh one.
+`python starter.py` loads modules for half a second, `python worker.py` for two, and tests run a thousand commands. So
+one process for each script loads them, and forks for each command: environment, arguments, streams and exit code are
+those of a fresh one.
 """
 
 import importlib
@@ -27,9 +28,9 @@ import console
 from runtime.process import leave
 
 ROOT = Path(__file__).parents[1]
-STARTER = ROOT / "starter.py"
+STARTER, WORKER = ROOT / "starter.py", ROOT / "worker.py"
 READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ")
-"""How the names of variables begin that count when Python starts, and so not in a fork; PYTHONPATH is for workers."""
+"""How the names of variables begin that count when Python starts, and so not in a fork; PYTHONPATH is taken over."""
 
 
 def can_run(environment: Mapping[str, str]) -> bool:
@@ -37,30 +38,34 @@ def can_run(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith(READ_AT_START) for name in environment if name != "PYTHONPATH")
 
 
-def run(words: Sequence[str], environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run `python starter.py WORDS` to its end.
+def run(
+    words: Sequence[str], environment: Mapping[str, str], seconds: float, script: Path = STARTER
+) -> subprocess.CompletedProcess[str]:
+    """Run `python SCRIPT WORDS` to its end.
 
     Raises:
         TimeoutExpired: it took longer than `seconds`, and was killed.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = Forked(words, environment, [output.fileno(), errors.fileno()])
+        process = Forked(script, words, environment, [output.fileno(), errors.fileno()])
         try:
             code = process.wait(seconds)
         except TimeoutError as late:
             os.kill(process.pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired([str(STARTER), *words], seconds) from late
+            raise subprocess.TimeoutExpired([str(script), *words], seconds) from late
         said, complained = (_text(stream) for stream in (output, errors))
-    return subprocess.CompletedProcess([str(STARTER), *words], code, said, complained)
+    return subprocess.CompletedProcess([str(script), *words], code, said, complained)
 
 
 class Forked:
-    """`python starter.py WORDS` while it runs, with the methods of Popen that tests need."""
+    """`python SCRIPT WORDS` while it runs, with the methods of Popen that tests need."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> None:
+    def __init__(
+        self, script: Path, words: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
+    ) -> None:
         """Begin it; `streams` are its output and its errors, or else the terminal in which it leads a session."""
         self.returncode: int | None = None
-        self._connection = _connected()
+        self._connection = _connected(script)
         request = json.dumps({"words": list(words), "environment": dict(environment)}).encode()
         socket.send_fds(self._connection, [len(request).to_bytes(8, "big")], streams)
         self._connection.sendall(request)
@@ -96,31 +101,34 @@ def _text(stream: Any) -> str:
     return str(stream.read().decode().replace("\r\n", "\n"))
 
 
-def _connected() -> socket.socket:
+def _connected(script: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(_server()[0])
+    connection.connect(_server(script)[0])
     return connection
 
 
 @cache
-def _server() -> tuple[str, subprocess.Popen[bytes]]:
-    """The process that forks, and its address; it is started at the first use, and ends with us."""
+def _server(script: Path) -> tuple[str, subprocess.Popen[bytes]]:
+    """The process that forks for a script, and its address; it is started at the first use, and ends with us."""
     folder = tempfile.mkdtemp(prefix="replan-console-")
     address = f"{folder}/socket"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
-    command = [sys.executable, "-m", "tests.preloaded", str(listener.fileno()), folder]
+    command = [sys.executable, "-m", "tests.preloaded", str(script), str(listener.fileno()), folder]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
     listener.close()
     return address, process
 
 
-def serve(listener: socket.socket, folder: Path) -> None:
-    """Load the console, and fork for each request until standard input, which our parent holds open, is closed."""
-    for found in pkgutil.walk_packages(console.__path__, "console."):
-        if found.name != "console.demo":
-            importlib.import_module(found.name)
+def serve(script: Path, listener: socket.socket, folder: Path) -> None:
+    """Load the script's modules, and fork for each request until standard input, our parent's, is closed."""
+    if script == WORKER:
+        importlib.import_module("worker")
+    else:
+        for found in pkgutil.walk_packages(console.__path__, "console."):
+            if found.name != "console.demo":
+                importlib.import_module(found.name)
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -130,7 +138,7 @@ def serve(listener: socket.socket, folder: Path) -> None:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            _answer(connection)
+            _answer(script, connection)
         connection.close()
 
 
@@ -140,7 +148,7 @@ def _reap(*_about: object) -> None:
             pass
 
 
-def _answer(connection: socket.socket) -> NoReturn:
+def _answer(script: Path, connection: socket.socket) -> NoReturn:
     """Run what is asked for in a child; send its id, then its exit code."""
     size, streams, _, _ = socket.recv_fds(connection, 8, 2)
     with connection.makefile("rb") as asked:
@@ -149,15 +157,15 @@ def _answer(connection: socket.socket) -> NoReturn:
     pid = os.fork()
     if pid == 0:
         connection.close()
-        _become(request["words"], request["environment"], streams)
+        _become(script, request["words"], request["environment"], streams)
     connection.sendall(f"{pid}\n".encode())
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     connection.sendall(f"{code}\n".encode())
     os._exit(0)
 
 
-def _become(words: list[str], environment: dict[str, str], streams: list[int]) -> NoReturn:
-    """Be `python starter.py WORDS`."""
+def _become(script: Path, words: list[str], environment: dict[str, str], streams: list[int]) -> NoReturn:
+    """Be `python SCRIPT WORDS`."""
     if len(streams) == 1:
         os.setsid()
         keys = os.open(os.ttyname(streams[0]), os.O_RDWR)  # the first terminal that it opens becomes its own
@@ -174,10 +182,11 @@ def _become(words: list[str], environment: dict[str, str], streams: list[int]) -
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [str(STARTER), *words]
+    sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    sys.argv = [str(script), *words]
     code: Any = 1
     try:
-        runpy.run_path(str(STARTER), run_name="__main__")
+        runpy.run_path(str(script), run_name="__main__")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
@@ -186,4 +195,4 @@ def _become(words: list[str], environment: dict[str, str], streams: list[int]) -
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
+    serve(Path(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), Path(sys.argv[3]))

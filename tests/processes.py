@@ -73,9 +73,16 @@ class Processes:
         """Run a command of the console to its end."""
         if self.installed:
             return self.run([str(self.installed), *words])
+        return self._run_script(preloaded.STARTER, *words)
+
+    def asked(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """What the checkout's worker answers without serving tasks, as with `--check`."""
+        return self._run_script(preloaded.WORKER, *words)
+
+    def _run_script(self, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
         if preloaded.can_run(self.environment):
-            return preloaded.run(words, self._environment, PATIENCE)
-        return self.run([sys.executable, str(ROOT / "starter.py"), *words])
+            return preloaded.run(words, self._environment, PATIENCE, script)
+        return self.run([sys.executable, str(script), *words])
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run any command from the checkout, or from the folder of those who installed the wheel."""

@@ -1,7 +1,6 @@
 """`worker.py --check`: an author reads every mistake at once, and where it is."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.processes import Processes
 def check(folder: Path, *files: Path) -> subprocess.CompletedProcess[str]:
     """Check tools files, without a server."""
     options = [word for file in files for word in ("--tools", str(file))]
-    return Processes("localhost:1", folder).run([sys.executable, "worker.py", "--check", *options])
+    return Processes("localhost:1", folder).asked("--check", *options)
 
 
 def planted(folder: Path) -> tuple[Path, list[str]]:

@@ -239,7 +239,7 @@ def site(tmp_path: Path) -> Path:
 def worker(folder: Path, site: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the worker with these options, and with the package installed."""
     place = Processes("localhost:1", folder, {"PYTHONPATH": str(site)})
-    return place.run([sys.executable, "worker.py", *words])
+    return place.asked(*words)
 
 
 def declare(site: Path, mapping: str) -> None:
@@ -393,7 +393,7 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
         ("httpx2.ReadTimeout", "becomes  timeout (transient, infrastructural)"),
         pytest.param("FileNotFoundError", "proves   this attempt had no effect", marks=pytest.mark.full),
         pytest.param("httpx2.HTTPStatusError", "becomes  one of these, by its HTTP status", marks=pytest.mark.full),
-        ("KeyError", "so it is a bug: no retry and no new plan: a person"),
+        pytest.param("KeyError", "so it is a bug: no retry and no new plan: a person", marks=pytest.mark.full),
         pytest.param("replan.Refused", "says itself what it is", marks=pytest.mark.full),
         pytest.param("ExceptionGroup", "as bad as the worst of its members", marks=pytest.mark.full),
         pytest.param("asyncio.CancelledError", "cancels a call: it is no fault", marks=pytest.mark.full),
@@ -402,7 +402,7 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
 )
 def test_classify_says_what_follows(tmp_path: Path, name: str, said: str) -> None:
     """Without a server, a store, or a line of code."""
-    done = worker(tmp_path, tmp_path, "--classify", name)
+    done = Processes("localhost:1", tmp_path).run([sys.executable, "worker.py", "--classify", name])
 
     assert said in done.stdout and done.returncode == 0
 

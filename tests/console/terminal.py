@@ -88,7 +88,7 @@ class Terminal:
     ) -> subprocess.Popen[bytes] | preloaded.Forked:
         settings = {**os.environ, **environment}
         if command[:2] == starter(cwd) and cwd == preloaded.ROOT and preloaded.can_run(environment):
-            return preloaded.Forked(command[2:], settings, [self._slave])
+            return preloaded.Forked(preloaded.STARTER, command[2:], settings, [self._slave])
         opened = f'exec "$@" <>{os.ttyname(self._slave)} >&0 2>&0'
         return subprocess.Popen(["sh", "-c", opened, "sh", *command], env=settings, cwd=cwd, start_new_session=True)
 
