@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 PROCESSES_PER_CORE = 3
 """More than one, since most tests wait most of the time."""
 SLOW_SECONDS = 30
-BOTH_DATABASES = {"test_borders_sql", "test_breakers", "test_effects", "test_ledger", "test_races", "test_store"}
+BOTH_DATABASES = {"test_borders_sql", "test_breakers", "test_ledger", "test_races", "test_store"}
 """Modules whose tests run on PostgreSQL in the quick tier, too."""
 ONE_PROVIDER = {
     "test_accounts",
@@ -60,6 +60,12 @@ def sampled(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:
     return [
         pytest.param(*case, id=name, marks=() if name in quick else pytest.mark.full) for name, case in cases.items()
     ]
+
+
+on_sqlite = pytest.mark.parametrize(
+    "store_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True
+)
+"""For a test of BOTH_DATABASES whose twin on PostgreSQL is of the full tier."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -70,6 +70,7 @@ UNSEEN = {
 """Mistakes in the use of an SDK, which only a bug of ours could make: its base's row says so."""
 
 
+@pytest.mark.full
 def test_both_sdks_are_enumerated_whole() -> None:
     """Every exception that the packages export is among them, and every class of the provider's own table."""
     found = {raised for _, raised in CLASSES}
@@ -145,6 +146,7 @@ def test_a_retry_after_is_only_for_what_time_cures() -> None:
     assert classify(openai.InternalServerError("no", response=late, body=None)).retry_after == 3
 
 
+@pytest.mark.full
 def test_no_sdk_is_loaded_before_a_model_is_asked() -> None:
     """A worker without keys starts as fast as ever: classifying and choosing a planner import neither."""
     code = (

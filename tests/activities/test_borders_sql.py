@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders import classify, judge
 from activities.borders.table import Proof
 from activities.storage.store import open_store, reading, writing
+from tests.gate import on_sqlite
 from workflows.faults import Code, Fault
 
 HIDDEN = "sk-secret"
@@ -68,14 +69,14 @@ async def fault_of(engine: AsyncEngine, *statements: str, **values: Any) -> Faul
     ("statement", "code"),
     [
         ("INSERT INTO seats VALUES (3, 'ann')", Code.CONFLICT),
-        ("INSERT INTO seats VALUES (1, 'eve')", Code.CONFLICT),
+        pytest.param("INSERT INTO seats VALUES (1, 'eve')", Code.CONFLICT, marks=pytest.mark.full),
         ("INSERT INTO seats VALUES (3, NULL)", Code.CONFLICT),
-        ("INSERT INTO seats VALUES (3, 'nobody')", Code.CONFLICT),
+        pytest.param("INSERT INTO seats VALUES (3, 'nobody')", Code.CONFLICT, marks=pytest.mark.full),
         ("INSERT INTO notes VALUES (99)", Code.CONFLICT),
         ("SELEKT 'sk-secret'", Code.BUG),
         ("SELECT * FROM nowhere", Code.BUG),
-        ("SELECT nothing FROM seats", Code.BUG),
-        ("SELECT :missing", Code.BUG),
+        pytest.param("SELECT nothing FROM seats", Code.BUG, marks=pytest.mark.full),
+        pytest.param("SELECT :missing", Code.BUG, marks=pytest.mark.full),
     ],
 )
 async def test_what_the_database_says_to_a_statement(engine: AsyncEngine, statement: str, code: Code) -> None:
@@ -103,6 +104,7 @@ async def test_a_read_that_writes_is_a_bug(engine: AsyncEngine, statement: str) 
     assert (fault.code, "declare it @tool.transactional" in fault.reason) == (Code.BUG, True)
 
 
+@on_sqlite
 async def test_reading_does_not_bind_who_comes_after(engine: AsyncEngine) -> None:
     """The connection goes back to the pool, and the next one may write and then read again."""
     for number in range(3, 13):
@@ -157,6 +159,7 @@ async def test_what_only_a_person_can_mend_is_not_retried(embedded: AsyncEngine,
     [("SELECT id FROM seats WHERE id = 9", Code.NOT_FOUND), ("SELECT id FROM seats", Code.CONFLICT)],
     ids=["none", "several"],
 )
+@on_sqlite
 async def test_one_row_was_wanted(engine: AsyncEngine, statement: str, code: Code) -> None:
     """`scalar_one` over no row or over several is an answer about the world."""
     async with engine.begin() as connection:
@@ -167,6 +170,7 @@ async def test_one_row_was_wanted(engine: AsyncEngine, statement: str, code: Cod
     assert classify(raised.value).code is code
 
 
+@on_sqlite
 async def test_values_of_a_statement_stay_out_of_the_reason(engine: AsyncEngine) -> None:
     """SQLAlchemy writes statement and parameters into its messages; none of it leaves the border."""
     fault = await fault_of(engine, "INSERT INTO seats VALUES (1, :name)", name=HIDDEN)

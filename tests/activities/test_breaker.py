@@ -251,4 +251,4 @@ class Workers(RuleBasedStateMachine):
 
 
 TestWorkers = Workers.TestCase
-TestWorkers.settings = settings(stateful_step_count=30, max_examples=200)
+TestWorkers.settings = settings(stateful_step_count=30)

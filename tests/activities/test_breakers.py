@@ -28,6 +28,7 @@ from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.activities.bench import Bench, bench
+from tests.gate import on_sqlite
 from workflows.faults import Applied, Code, Fault
 from workflows.header import CallHeader, Provided
 
@@ -171,6 +172,7 @@ async def test_a_tool_whose_service_is_down_is_left_alone_by_all_workers(workers
     assert fault.reason.startswith("ask is left alone: 3 calls in a row failed (unreachable), the next trial call is")
 
 
+@on_sqlite
 async def test_one_bad_call_with_its_retries_does_not_open_it(workers: list[Bench]) -> None:
     """Other calls of the tool are still made."""
     await codes(workers[0], 6, run="the-same")
@@ -192,6 +194,7 @@ async def test_one_trial_at_a_time_and_then_all_go_at_once(workers: list[Bench])
     assert (await state(workers[0])).is_clean
 
 
+@on_sqlite
 async def test_a_failed_trial_opens_it_again_for_everybody(workers: list[Bench]) -> None:
     """One call per recovery time, over all workers."""
     await codes(workers[0], 3)
@@ -204,6 +207,7 @@ async def test_a_failed_trial_opens_it_again_for_everybody(workers: list[Bench])
     assert (await state(workers[0])).state is BreakerState.OPEN
 
 
+@on_sqlite
 async def test_a_call_does_not_wait_long_for_a_slow_trial(workers: list[Bench]) -> None:
     """Its slot is needed for other tools."""
     await codes(workers[0], 3)
@@ -221,6 +225,7 @@ async def test_a_call_does_not_wait_long_for_a_slow_trial(workers: list[Bench]) 
     assert SERVICE.calls == 4
 
 
+@on_sqlite
 async def test_only_so_many_calls_wait_for_a_trial(workers: list[Bench]) -> None:
     """The others are refused at once, so that a slow trial does not take all slots of a worker."""
     few = Breakers(workers[0].engine, max_waiting=1)
@@ -230,6 +235,7 @@ async def test_only_so_many_calls_wait_for_a_trial(workers: list[Bench]) -> None
         assert third
 
 
+@on_sqlite
 async def test_a_trial_that_is_cut_off_frees_its_lease(workers: list[Bench]) -> None:
     """A cancelled call says nothing about the service: another trial follows at once."""
     await codes(workers[0], 3)
@@ -247,6 +253,7 @@ async def test_a_trial_that_is_cut_off_frees_its_lease(workers: list[Bench]) -> 
     assert (await workers[1].call(ask)).result == {"word": "here"}
 
 
+@on_sqlite
 async def test_a_late_failure_of_before_the_outage_does_not_prolong_it(workers: list[Bench]) -> None:
     """A call that was under way when the breaker opened."""
     SERVICE.seconds = 0.5
@@ -261,6 +268,7 @@ async def test_a_late_failure_of_before_the_outage_does_not_prolong_it(workers: 
     assert (opened.state, await state(workers[1])) == (BreakerState.OPEN, opened)
 
 
+@on_sqlite
 async def test_a_person_closes_it(workers: list[Bench]) -> None:
     """The other workers know it within a second."""
     await codes(workers[0], 1, ask_once)
@@ -281,6 +289,7 @@ async def test_times_are_those_of_the_clock_that_the_workers_share(workers: list
     assert breakers["ask_once"].since <= now < breakers["ask_once"].until
 
 
+@on_sqlite
 async def test_a_healthy_tool_costs_no_query_for_each_call(workers: list[Bench]) -> None:
     """One query a second, and nothing is written."""
     worker, statements = workers[0], list[str]()
@@ -380,6 +389,7 @@ async def test_a_tool_that_blocks_its_event_loop_is_counted(tmp_path: Path) -> N
     assert (found.state, found.code) == (BreakerState.OPEN, Code.TIMEOUT)
 
 
+@on_sqlite
 async def test_without_a_store_calls_are_made(workers: list[Bench], tmp_path: Path) -> None:
     """A tool that needs the store says so itself."""
     await codes(workers[0], 1, ask_once)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from activities.boundary.failpoints import BadBreak, Failpoint, FaultInjection
+from tests.gate import sampled
 from tests.processes import ROOT
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.faults import Code
@@ -87,7 +88,7 @@ for point in Failpoint:
 """
 
 
-@pytest.mark.parametrize("point", Failpoint)
+@pytest.mark.parametrize("point", sampled({str(point): [point] for point in Failpoint}, Failpoint.AFTER_CLAIM))
 def test_a_worker_dies_where_it_was_told(point: Failpoint) -> None:
     """SIGKILL to itself: nothing after the point runs, not even a `finally`."""
     command = [sys.executable, "-c", SCRIPT, f"book=die@{point}"]

@@ -71,6 +71,7 @@ def test_with_the_extra_nothing_is_missing() -> None:
     assert missing() is None
 
 
+@pytest.mark.full
 def test_check_says_in_one_sentence_what_is_missing(python: Path, tmp_path: Path) -> None:
     """The worker loads, offers every kind, and names the packages and the command that installs them."""
     done = subprocess.run(

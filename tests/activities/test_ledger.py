@@ -22,6 +22,7 @@ from activities.boundary.ledger import (
 from activities.storage.store import open_store, writing
 from replan import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
+from tests.gate import on_sqlite
 from workflows.faults import Code
 
 ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
@@ -68,6 +69,7 @@ async def test_the_second_call_is_given_what_the_first_came_to(engine: AsyncEngi
     assert await words(engine) == ["one"]
 
 
+@on_sqlite
 async def test_another_key_is_another_effect(engine: AsyncEngine) -> None:
     """A new task that asks for the same has effects of its own."""
     await add(engine, "one")
@@ -121,6 +123,7 @@ async def test_a_result_that_comes_too_late_for_its_row_is_logged(engine: AsyncE
     assert kept == EffectResult("quick", replayed=True)
 
 
+@on_sqlite
 async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:
     """With key, kind and result; those of other tasks are not."""
     await add(engine, "one")
@@ -159,6 +162,7 @@ async def calls(tmp_path: Path, store_url: str) -> AsyncIterator[Bench]:
         yield opened
 
 
+@on_sqlite
 async def test_a_second_attempt_returns_the_result_of_the_first(calls: Bench) -> None:
     """What was committed and not answered is answered now, and marked."""
     first = await calls.call(note, run="r", word="x")
@@ -168,6 +172,7 @@ async def test_a_second_attempt_returns_the_result_of_the_first(calls: Bench) ->
     assert (again.result, again.replayed, await calls.rows("SELECT word FROM notes")) == ({"count": 1}, True, ["x"])
 
 
+@on_sqlite
 async def test_a_refused_call_leaves_nothing(calls: Bench) -> None:
     """Neither the effect nor a row that would answer a later call."""
     await calls.fails(note, run="r", word="no")
@@ -175,6 +180,7 @@ async def test_a_refused_call_leaves_nothing(calls: Bench) -> None:
     assert await calls.rows("SELECT key FROM replan_ledger") == []
 
 
+@on_sqlite
 async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(calls: Bench) -> None:
     """A typed fault, and nothing happens."""
     await calls.call(note, run="r", word="x")

@@ -75,7 +75,10 @@ def make_folder(path: Path) -> None:
     change(path.parent / "inner" / "new.txt")
 
 
-@pytest.mark.parametrize("touch", [change, change_at_once, replace, add, make_folder])
+@pytest.mark.parametrize(
+    "touch",
+    [change_at_once, add, *(pytest.param(one, marks=pytest.mark.full) for one in (change, replace, make_folder))],
+)
 def test_what_is_new_or_changed_is_read(root: Path, library: Library, touch: Callable[[Path], None]) -> None:
     """Also when size and time of change are those of before; and nothing else is read again."""
     touch(root / "b.txt")
@@ -84,7 +87,14 @@ def test_what_is_new_or_changed_is_read(root: Path, library: Library, touch: Cal
     assert library.reads == 5
 
 
-@pytest.mark.parametrize("touch", [change, Path.unlink, lambda path: path.rename(path.with_suffix(".bak"))])
+@pytest.mark.parametrize(
+    "touch",
+    [
+        Path.unlink,
+        pytest.param(change, marks=pytest.mark.full),
+        pytest.param(lambda path: path.rename(path.with_suffix(".bak")), marks=pytest.mark.full),
+    ],
+)
 def test_what_is_gone_is_not_found(root: Path, library: Library, touch: Callable[[Path], None]) -> None:
     """The index forgets what the folder no longer has."""
     touch(root / "b.txt")
@@ -209,6 +219,7 @@ def test_hits_in_a_half_read_folder_say_what_is_missing(root: Path) -> None:
     assert found.skipped == ["3 new documents: there was no time yet, search again"]
 
 
+@pytest.mark.full
 def test_a_folder_without_end_is_read_in_part(root: Path) -> None:
     """What is over the limit is left out, said, and not read again and again."""
     for number in range(10):

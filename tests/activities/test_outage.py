@@ -167,6 +167,7 @@ async def test_a_server_that_stops_is_away_until_it_is_back(served: AsyncEngine,
     await claim(served)
 
 
+@pytest.mark.full
 async def test_a_server_that_restarted_between_two_calls_costs_nothing(
     served: AsyncEngine, postgresql: Cluster
 ) -> None:

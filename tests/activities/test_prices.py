@@ -33,6 +33,7 @@ def stepped(base: int, *above: int) -> TieredPrices:
     )
 
 
+@pytest.mark.full
 def test_a_worker_without_a_model_does_not_import_the_package() -> None:
     """It takes up to half a second, and the offline planner and a server of one's own have no use for it."""
     code = (

@@ -16,6 +16,7 @@ from activities.toolbox.documents.search import Query, search
 from activities.toolbox.injection import Documents
 from tests.activities.bench import Bench
 from tests.activities.pdfs import BOMBS, BROKEN, packed, pdf
+from tests.gate import sampled
 from workflows.faults import Code, Fault
 
 EXAMPLES = Documents(Path(__file__).parents[2] / "examples" / "documents")
@@ -93,7 +94,10 @@ def test_a_long_document_is_read_in_pieces(documents: Documents, name: str, page
     assert found.left_out == f"pages {found.last + 1} to {pages}: call again with page {found.last + 1}"
 
 
-@pytest.mark.parametrize(("name", "whole"), [("diary.txt", DIARY), ("book.pdf", "\n".join(BOOK))])
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [("diary.txt", DIARY), pytest.param("book.pdf", "\n".join(BOOK), marks=pytest.mark.full)],
+)
 def test_the_pieces_make_the_whole(documents: Documents, name: str, whole: str) -> None:
     """Following what `left_out` says, everything is read and nothing twice."""
     texts, page, pages = list[str](), 1, 1
@@ -205,7 +209,7 @@ def test_a_pipe_does_not_hang(documents: Documents) -> None:
     assert refusal(documents, "pipe.txt").code is Code.NOT_FOUND
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", sampled({kind: [kind] for kind in BROKEN}, "encrypted", "half a file"))
 def test_a_pdf_that_cannot_be_read_is_refused(documents: Documents, kind: str) -> None:
     """The planner is told why, and goes on without it."""
     (documents.root / "bad.pdf").write_bytes(BROKEN[kind]())
@@ -215,6 +219,7 @@ def test_a_pdf_that_cannot_be_read_is_refused(documents: Documents, kind: str) -
     assert ("it is encrypted" if kind == "encrypted" else "it is no PDF") in fault.reason
 
 
+@pytest.mark.full
 def test_a_bomb_is_refused(documents: Documents) -> None:
     """What unpacks without end is a page that cannot be read."""
     (documents.root / "bomb.pdf").write_bytes(BOMBS["a stream packed twice"]())

@@ -22,6 +22,7 @@ from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
 from activities.storage.store import REPLAN_TABLES, StoreUnavailable, open_store, sqlite_url, store_id, writing
 from activities.storage.vault import PAYLOADS, EndedTasks, Vault
+from tests.gate import on_sqlite
 
 
 async def change(url: str, *statements: str) -> None:
@@ -33,6 +34,7 @@ async def change(url: str, *statements: str) -> None:
     await engine.dispose()
 
 
+@on_sqlite
 async def test_a_store_stays_itself(store_url: str) -> None:
     """Whoever opens it, and whenever."""
     first, second = await open_store(store_url), await open_store(store_url)
@@ -85,6 +87,7 @@ async def test_migrations_make_the_tables_of_the_code(store_url: str) -> None:
     assert found == []
 
 
+@pytest.mark.full
 async def test_the_comparison_sees_a_difference(store_url: str) -> None:
     """Else the test above could not fail."""
     await change(store_url, "ALTER TABLE replan_ledger ADD COLUMN more VARCHAR(10)")
@@ -96,7 +99,7 @@ async def test_the_comparison_sees_a_difference(store_url: str) -> None:
     assert len(found) == 1 and "more" in str(found[0])
 
 
-@pytest.mark.parametrize("stream", Stream)
+@pytest.mark.parametrize("stream", [Stream.STORE, pytest.param(Stream.LEDGER, marks=pytest.mark.full)])
 async def test_a_store_of_a_newer_replan_is_refused(store_url: str, stream: Stream) -> None:
     """With both revisions and the remedy, and without a password."""
     await change(store_url, f"UPDATE {stream.table} SET version_num = '9999'")  # noqa: S608  # our name
@@ -115,6 +118,7 @@ def test_the_newest_revision_is_the_one_that_alembic_applies(stream: Stream) -> 
     assert [stream.newest] == ScriptDirectory(stream.folder, version_locations=[stream.folder]).get_heads()
 
 
+@pytest.mark.full
 def test_a_worker_opens_a_store_that_exists_without_alembic(tmp_path: Path) -> None:
     """It takes a tenth of the worker's memory."""
     script = "import asyncio, sys; from activities.storage.store import open_store; "

@@ -553,6 +553,7 @@ def test_the_digest_follows_the_promise_and_nothing_else(loaded: Loaded, source:
     assert (loaded(book())["book"].spec.digest == loaded(source)["book"].spec.digest) is same
 
 
+@pytest.mark.full
 def test_the_digest_is_the_same_in_every_process(loaded: Loaded, tmp_path: Path) -> None:
     """Two workers on two machines load the same file."""
     here = loaded(book())["book"].spec.digest

@@ -18,6 +18,7 @@ from examples.desk.papers import Delete, delete_document
 from examples.desk.shop import PriceOf, Purchase, Refund, get_price, purchase, refund
 from replan import Refused, Tool
 from tests.activities.desk.front import TODAY, Desk
+from tests.gate import sampled
 
 
 class Race(NamedTuple):
@@ -64,7 +65,7 @@ async def test_of_two_at_the_same_time_one_is_refused(desk: Desk, other: Desk, r
     assert refused.value.fault.code == race.code
 
 
-@each
+@pytest.mark.parametrize("race", sampled({race.tool.__name__: [race] for race in RACES}, "purchase"))
 async def test_one_that_is_taken_back_leaves_the_way_free(desk: Desk, other: Desk, race: Race) -> None:
     """A transaction that fails after the effect has had none."""
     async with writing(desk.engine).connect() as tx:

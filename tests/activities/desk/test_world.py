@@ -41,7 +41,7 @@ async def test_it_is_the_same_for_everybody(desk: Desk, tmp_path_factory: pytest
     assert await desk.digest() == digest
 
 
-@pytest.mark.parametrize("rows", [400, 1000, 5000])
+@pytest.mark.parametrize("rows", [400, 1000, pytest.param(5000, marks=pytest.mark.full)])
 async def test_its_size_can_be_chosen(store_url: str, rows: int) -> None:
     """What is not calendar or document grows and shrinks."""
     chosen = await open_desk(store_url, rows)
@@ -155,6 +155,7 @@ def test_the_script_says_what_it_made_and_makes_it_once(store_url: str) -> None:
     assert again == (0, "There are rows already: nothing was made.\n")
 
 
+@pytest.mark.full
 def test_the_script_refuses_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
     """Bad usage is exit 2, with what to check."""
     code, said = script("--store", sqlite_url(tmp_path / "nowhere"))
