@@ -140,7 +140,7 @@ async def test_a_wrong_result_is_not_what_the_function_raised(calls: Bench) -> N
 async def test_the_timer_of_an_attempt_is_no_exception_of_the_tool(calls: Bench) -> None:
     """Its TimeoutError proves nothing, whatever the tool says about its own."""
 
-    @tool.keyed(raises={TimeoutError: fault("conflict", applied="none")}, timeout=0.05)
+    @tool.keyed(raises={TimeoutError: fault("conflict", applied="none")}, timeout=0.3)
     async def charge(args: Word, key: Key) -> Word:
         """Charge something."""
         await asyncio.sleep(30)
@@ -359,10 +359,10 @@ async def test_what_a_task_group_and_except_star_leave_is_what_the_tool_declares
 async def test_what_a_thread_raises_after_its_attempt_does_not_say_how_that_ended(calls: Bench) -> None:
     """Nobody knew it then."""
 
-    @tool.keyed(raises={ShopError: "conflict"}, timeout=0.05)
+    @tool.keyed(raises={ShopError: "conflict"}, timeout=0.3)
     def charge(args: Word, key: Key) -> Word:
         """Charge something, late."""
-        time.sleep(0.3)
+        time.sleep(0.6)
         raise SoldOut(HIDDEN)
 
     found, _ = await calls.fails(charge)
