@@ -50,8 +50,8 @@ class Talkative:
 
     def __init__(self, provider: str, strategy: str) -> None:
         """Begin."""
-        # A compatible server is asked a second time, without the limit of the reply, which may be what is too long.
-        denied = [DENIED] * (2 if provider == "openai" else 1)
+        # OpenAI's APIs are asked a second time, without the limit of the reply, which may be what is too long.
+        denied = [DENIED] * (1 if provider == "anthropic" else 2)
         self._moves = [*SCRIPTS[strategy], QUOTING, *denied, ENDS[strategy]]
 
     def __call__(self, heard: ReceivedRequest) -> Response:
