@@ -269,7 +269,7 @@ UNOPENED = {
     "nothing listens there": {"port": 1},
     "its host is not known": {"host": "nowhere.invalid"},
     "there is no such driver": {"drivername": "postgresql+nothing"},
-    "since the package 'asyncpg' is missing": {"drivername": "postgresql+asyncpg"},
+    "since the package 'pg8000' is missing": {"drivername": "postgresql+pg8000"},
 }
 
 
