@@ -125,7 +125,7 @@ async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **gi
     """Answer a request of a task, and return what the task said; None if a provided result is still being checked.
 
     The same answer to the same request is one Update, however often it is sent; and so is one with the same `key`. Sent
-    again after the task has ended, it gets what the task said the first time.
+    again after the task has ended, it gets what the last run of the task said; what an earlier run took is not found.
 
     Raises:
         Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.

@@ -32,5 +32,5 @@ class WrongValue(Problem):
         self.field, self.expected = field, expected
 
     def named(self, name: str) -> "WrongValue":
-        """The same for who knows the field by this name."""
+        """The same problem, with the name by which the reader knows the field."""
         return WrongValue(self.field, self.expected, name)
