@@ -14,30 +14,27 @@ from typing import Any
 
 import httpx2
 
-from activities import tracing
+from activities import sends, tracing
 from activities.errors import Unreachable
 from workflows import routing
 from workflows.faults import Code
 
 _ABOUT_TO_SEND = ("send_request_headers.started", "send_request_body.started")
-_HARMLESS = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT"})
-"""Methods whose requests change nothing (RFC 9110, section 9.2.1); CONNECT only opens a tunnel through a proxy."""
 
 
 @dataclass
 class Deadline:
-    """The deadline of the current attempt, and how many requests with a possible effect the attempt has sent."""
+    """The deadline of the current attempt."""
 
     at: float
     """The time of the deadline: a value of `clock()`, in seconds."""
-    sent: int = 0
-    """The number of sent requests that may have changed something; a GET, for example, does not count."""
 
 
 class DeadlinePassed(Unreachable):
     """The deadline passed before anything was sent that could change something."""
 
     default = Code.TIMEOUT
+    requests = 0
 
     def __init__(self) -> None:
         super().__init__("The deadline of this attempt passed before anything was sent; nothing was changed.")
@@ -78,27 +75,13 @@ def check() -> None:
     """
     deadline = _DEADLINE.get()
     if deadline is not None and clock() >= deadline.at:
-        raise TimeoutError if deadline.sent else DeadlinePassed
+        raise TimeoutError if sends.has_changed() else DeadlinePassed
 
 
 def left() -> float | None:
     """Seconds until the deadline, at least 0; None outside an attempt."""
     deadline = _DEADLINE.get()
     return max(0.0, deadline.at - clock()) if deadline else None
-
-
-def sent() -> int:
-    """The number of requests of this attempt that may have changed something.
-
-    Only requests that a `Guard` has seen are counted: requests of `client()` and of the tools' `Web`.
-    """
-    deadline = _DEADLINE.get()
-    return deadline.sent if deadline else 0
-
-
-def counted(method: str) -> int:
-    """How much a request with this HTTP method adds to `sent()`."""
-    return int(method.encode() not in _HARMLESS)
 
 
 async def before_request(request: httpx2.Request) -> None:
@@ -131,11 +114,6 @@ class Guard:
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(_ABOUT_TO_SEND):
             check()
-        # Headers and body are two events of one request: only the headers are counted.
-        if event.endswith(_ABOUT_TO_SEND[0]) and info["request"].method not in _HARMLESS:
-            deadline = _DEADLINE.get()
-            if deadline is not None:
-                deadline.sent += 1
         if self.then is not None:
             await self.then(event, info)
 

@@ -57,7 +57,8 @@ class ToolError(Exception):
     is_harmless = False
     """True if the error proves that no attempt of the call, this one or an earlier one, has changed anything."""
     requests: int | None = None
-    """How many of the attempt's newest requests had no effect, as the error proves; None means all its requests."""
+    """How many of the call's requests that may change something the error proves to have had no effect; None if the
+    tool itself says that the whole call had none."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None

@@ -50,7 +50,7 @@ _PERSON_FIRST = (
     Quadrant.TRANSIENT_INFRASTRUCTURAL,
     Quadrant.TRANSIENT_SEMANTIC,
 )
-_LEAST_PROVEN_FIRST = (Proof.UNKNOWN, Proof.REFUSED, Proof.NOT_SENT)
+_LEAST_PROVEN_FIRST = (Proof.UNKNOWN, Proof.REFUSED, Proof.NOT_SENT, Proof.PROMISED)
 
 
 def classify(error: BaseException) -> Fault:
@@ -86,7 +86,10 @@ def _own(error: Any) -> Verdict:
         return Row(
             Code.BUG, f"{class_name(error)} has no fault: call super().__init__(reason) in it.", Proof.UNKNOWN
         ).verdict()
-    return Verdict(known, Proof.NOT_SENT if requests == 0 else Proof.REFUSED, requests)
+    return Verdict(known, _OWN_PROOF.get(requests, Proof.REFUSED), requests)
+
+
+_OWN_PROOF = {None: Proof.PROMISED, 0: Proof.NOT_SENT}
 
 
 def _unknown(name: str) -> Verdict:
@@ -138,7 +141,8 @@ def _worst(verdicts: list[Verdict]) -> Verdict:
         verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), _LEAST_PROVEN_FIRST.index(one.proves))
     )
     proves = min((one.proves for one in verdicts), key=_LEAST_PROVEN_FIRST.index)
-    requests = min((one.requests for one in verdicts if one.requests is not None), default=None)
+    counts = [one.requests for one in verdicts if one.proves is Proof.REFUSED]
+    requests = min((count for count in counts if count is not None), default=None) if None not in counts else None
     waits = [one.fault.retry_after for one in verdicts if one.fault.retry_after is not None]
     found: dict[str, Any] = {"retry_after": max(waits, default=None)} if worst.fault.quadrant.is_transient else {}
     if proves is Proof.UNKNOWN and worst.proves is not proves:  # the reason may say that nothing was sent

@@ -55,9 +55,9 @@ def fault(
     """Say what an exception is, in `raises=` and in a mapping of the entry points `replan.faults`.
 
     `code` is one of docs/errors.md. `applied` is what the exception proves about the effect of the call: "none" that
-    there was none, "unknown" nothing. Without it, a rejection (the codes that lead to a new plan) proves that there was
-    none, and any other code proves nothing. `reason` is one sentence for the planner and for people; without it, it
-    names the class. `retry_after` is in seconds.
+    there was none, whatever the tool had sent before, "unknown" nothing. Without it, a rejection (the codes that lead
+    to a new plan) proves that the rejected request had none, and any other code proves nothing. `reason` is one
+    sentence for the planner and for people; without it, it names the class. `retry_after` is in seconds.
     """
     return DeclaredFault(code, applied, reason, retry_after)
 
@@ -142,10 +142,13 @@ def _asking(given: Callable[[Any], str | DeclaredFault], name: str, where: str) 
 def _row(given: str | DeclaredFault, name: str) -> Row:
     said = given if isinstance(given, DeclaredFault) else DeclaredFault(given)
     code = Code(said.code)
-    proves_by_code = QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC
-    is_none = said.applied == "none" if said.applied else proves_by_code
+    by_code = Proof.REFUSED if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC else Proof.UNKNOWN
+    proves = _PROVES[said.applied] if said.applied else by_code
     reason = said.reason or f"The tool raised {name}, which it declares as {code.value}."
-    return Row(code, reason, Proof.REFUSED if is_none else Proof.UNKNOWN, said.retry_after)
+    return Row(code, reason, proves, said.retry_after)
+
+
+_PROVES = {"none": Proof.PROMISED, "unknown": Proof.UNKNOWN}
 
 
 def _wrong(given: object) -> Iterator[str]:

@@ -18,8 +18,9 @@ FOLLOWS: Mapping[Quadrant, str] = {
 }
 """What Replan does after a fault, if the outcome of the call is known."""
 PROVES: Mapping[Proof, str] = {
-    Proof.NOT_SENT: "nothing was sent, so there is no effect; even an unkeyed call may be retried",
-    Proof.REFUSED: "this attempt had no effect; after an attempt with an unknown outcome it proves nothing",
+    Proof.PROMISED: "the tool says that this attempt had none; after one with an unknown outcome it proves nothing",
+    Proof.NOT_SENT: "nothing was sent; if the call sent nothing else, even an unkeyed one may be retried",
+    Proof.REFUSED: "the rejected request had no effect: the attempt had none if that was its only request",
     Proof.UNKNOWN: "nothing: a keyed call is repeated with its key, an unkeyed one is reconciled, or a person decides",
 }
 """What an exception proves about the effect of its call, and what that means for a tool with an effect."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities import deadline
+from activities import sends
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, traceback_of
 from workflows.faults import QUADRANT, Code, Quadrant
 
@@ -166,36 +166,41 @@ def _was_connecting(error: BaseException) -> bool:
     )
 
 
-def _was_preceded(error: BaseException, *responses: object) -> bool:
-    """Whether an earlier request of the same call may have had an effect; `responses` are lists of earlier responses.
+def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple[Any, ...]]:
+    """The lists of requests that came before the one of `error`; `responses` are those that its response knows.
 
     A client sends several requests if it follows a redirect, or repeats a request by itself.
     """
-    earlier = [
+    noted = [
         read(frame.f_locals)
         for one in [error, *carried(error)]
         for module, frame in _frames(one)
         if (read := _EARLIER.get((module, frame.f_code.co_name)))
     ]
-    return any(
-        _may_have_changed(one) for some in (*earlier, *responses) if isinstance(some, list | tuple) for one in some
-    )
+    return [some for some in (*noted, *responses) if isinstance(some, list | tuple)]
+
+
+def _was_preceded(error: BaseException, *responses: object) -> bool:
+    """Whether an earlier request of the same call may have had an effect."""
+    return any(_may_have_changed(one) for some in _earlier(error, *responses) for one in some)
 
 
 def _may_have_changed(earlier: object) -> bool:
     """Whether an earlier request, given by its response or by urllib3's note of it, may have had an effect."""
-    status = _first(attribute(earlier, "status_code"), attribute(earlier, "status"))
-    method = _first(
-        attribute(earlier, "method"), attribute(earlier, "request", "method"), attribute(earlier, "_method")
-    )
+    status, method = _first(attribute(earlier, "status_code"), attribute(earlier, "status")), _method(earlier)
     # urllib3 notes a GET, the method of the next request, for a POST that was answered by 303.
-    if status != 303 and isinstance(method, str) and not deadline.counted(method):
+    if status != 303 and isinstance(method, str) and not sends.may_change(method):
         return False
     if isinstance(status, int):
         # 307 and 308 ask to send the same request elsewhere.
         return not (400 <= status < 500 or status in (307, 308))
     failed = attribute(earlier, "error")
     return not (isinstance(failed, BaseException) and any(map(_was_connecting, [failed, *carried(failed)])))
+
+
+def _method(request: object) -> object:
+    """The method of a request, given by its response or by urllib3's note of it."""
+    return _first(attribute(request, "method"), attribute(request, "request", "method"), attribute(request, "_method"))
 
 
 def _if_alone(row: Row, error: BaseException) -> Verdict:
@@ -288,11 +293,11 @@ def _status(error: BaseException) -> Verdict:
         observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
         retry_after=_retry_after(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
     )
-    if _was_preceded(error, attribute(response, "history"), attribute(response, "raw", "retries", "history")):
+    known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
+    if _was_preceded(error, *known):
         return replace(verdict, proves=Proof.UNKNOWN)
-    # Only requests of httpx2 are counted.
-    is_counted = method and _is_a(error, "httpx2.HTTPStatusError")
-    return replace(verdict, requests=deadline.counted(method) if is_counted else 0)
+    refused = [sum(sends.may_change(str(_method(one))) for one in some) for some in _earlier(error, *known)]
+    return replace(verdict, requests=sends.may_change(method) + max(refused, default=0) if method else None)
 
 
 def _asked(error: BaseException, response: object) -> tuple[str, str]:

@@ -21,10 +21,13 @@ from workflows.faults import Code, Fault
 class Proof(StrEnum):
     """What an exception proves about the effect of the request that failed with it."""
 
+    PROMISED = "promised"
+    """The tool itself says that the call had no effect, whatever it has sent."""
     NOT_SENT = "not sent"
-    """The request was not sent, so it had no effect."""
+    """The request was not sent, so it had no effect. Others of the same call may have had one."""
     REFUSED = "refused"
-    """The request was answered, and the answer says that nothing was changed."""
+    """The request was answered, and the answer says that nothing was changed. Others of the same call may have had an
+    effect."""
     UNKNOWN = "unknown"
     """Nothing: the request may have had its effect."""
 
@@ -35,11 +38,9 @@ class Verdict:
 
     fault: Fault
     proves: Proof
-    requests: int | None = 0
-    """Of the attempt's requests that `deadline.sent()` counts, how many of the newest `proves` speaks of; None for all.
-
-    Above 0 only for an exception of a client whose requests are counted: those of the tools' `Web`.
-    """
+    requests: int | None = None
+    """How many of the call's requests that may have changed something were refused; None if it is not known whether the
+    refused request was one of these."""
     unknown: str = ""
     """The name of the exception's class, if no table knows it; else empty."""
 

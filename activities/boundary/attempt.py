@@ -9,12 +9,12 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 from pydantic import JsonValue
@@ -23,12 +23,14 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities import deadline, metrics, tracing
+from activities import metrics, tracing
 from activities.borders import judge
-from activities.borders.table import Entry, Proof, Verdict, attribute, class_name, is_pythons_own, traceback_of
+from activities.borders.table import Proof, Verdict, attribute, carried, class_name, is_pythons_own, traceback_of
 from activities.errors import ToolError
 from activities.providers.metering import Meter, start_meter
+from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
+from activities.toolbox.declare.libraries import is_foreign
 from workflows import routing
 from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
 from workflows.faults import (
@@ -102,8 +104,10 @@ class Attempt:
     """Seconds that an operator held this attempt and those before it back, added up."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     """The timer that ends the attempt at its timeout."""
-    raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
-    """What the tool itself declares about exceptions."""
+    kind: Kind | None = None
+    """The kind of the tool, with what it declares about exceptions and requests; None for Replan's own activities."""
+    sends: Sends = field(default_factory=Sends)
+    """What the tool's function has sent."""
 
     def show(self, **values: Any) -> None:
         """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
@@ -113,7 +117,7 @@ class Attempt:
     def judge(self, error: BaseException) -> Verdict:
         """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
         is_own = self.called and not self.ended and not self.time.expired()
-        return judge(error, self.raises if is_own else None)
+        return judge(error, self.kind.raises if self.kind and is_own else None)
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, applied its effect; earlier attempts do not count."""
@@ -134,10 +138,34 @@ class Attempt:
     def _proves_no_effect(self, error: BaseException) -> bool:
         if self.ended:  # the function may have had its effect, whatever became of its transaction
             return False
-        verdict = self.judge(error)
-        # Earlier requests of the attempt may have had an effect, whatever the last one says.
-        is_all = verdict.requests is None or deadline.sent() <= verdict.requests
-        return verdict.proves is not Proof.UNKNOWN and is_all
+        verdict, sends = self.judge(error), self.sends
+        match verdict.proves:
+            case Proof.UNKNOWN:
+                return False
+            case Proof.PROMISED:
+                return True
+            case Proof.NOT_SENT:
+                refused = 0
+            case Proof.REFUSED:
+                refused = (sends.all == 1) if verdict.requests is None else verdict.requests
+            case unreachable:
+                assert_never(unreachable)
+        if self.kind and self.kind.requests:  # the tool promises that it sends no other
+            return sends.changes <= self.kind.requests
+        return sends.changes <= refused and not self._may_have_sent_more(error, verdict)
+
+    def _may_have_sent_more(self, error: BaseException, verdict: Verdict) -> bool:
+        """Whether the tool's function may have sent something that nobody has counted."""
+        if not self.reached or self.kind is None:
+            return False
+        # A library has passed a rejection on, of a request that it has sent in a way of its own.
+        is_unseen = (
+            verdict.proves is Proof.REFUSED
+            and not self.sends.all
+            and any(is_foreign(type(one)) for one in (error, *carried(error)))
+        )
+        libraries = self.kind.libraries
+        return is_unseen or not self.sends.is_complete or libraries is None or bool(libraries & UNCOUNTED)
 
     def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, or an earlier attempt applied the effect."""
@@ -163,13 +191,11 @@ class Attempt:
 
 
 @contextlib.asynccontextmanager
-async def attempt_of(
-    spec: ToolSpec, raises: Mapping[type[BaseException], Entry] | None = None
-) -> AsyncIterator[Attempt]:
+async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[Attempt]:
     """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
 
     Every other log line that is written meanwhile says which attempt it is of.
-    `raises` is what the tool itself declares about exceptions of its function.
+    `kind` is that of the tool; None for an activity of Replan's own.
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
@@ -184,8 +210,7 @@ async def attempt_of(
     if late < 0 and faults and faults[-1].waited is not None:  # an operator ended the backoff
         faults = (*faults[:-1], faults[-1].model_copy(update={"waited": max(0.0, faults[-1].waited + late)}))
     known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
-    attempt = Attempt(spec, call, number, known, meter=meter, held=held + max(0.0, late))
-    attempt.raises = raises or {}
+    attempt = Attempt(spec, call, number, known, meter=meter, held=held + max(0.0, late), kind=kind)
     # For all lines of this attempt, also of its threads. The context of an activity ends with it.
     structlog.contextvars.bind_contextvars(
         task=call.task or info.workflow_id,

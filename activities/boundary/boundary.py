@@ -10,7 +10,7 @@ import asyncio
 import functools
 import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 from temporalio.common import RawValue
 
-from activities import deadline
+from activities import deadline, sends
 from activities.borders import validation
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption, shape
 from activities.boundary.breakers import BreakerGuard, Breakers
@@ -80,6 +80,7 @@ class Boundary:
         self.running = list[str]()
         """The calls that run now, as `kind (task/step)`."""
         self._late_calls = set[asyncio.Task[None]]()
+        sends.start()
 
     def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
         """An activity for each kind, and one for all kinds that this worker does not have."""
@@ -90,7 +91,7 @@ class Boundary:
 
         async def run(payload: RawValue) -> StepReturn:
             with deadline.within(kind.spec.timeout), self._counted(kind) as call:
-                async with self.breakers.guard(kind) as guard, attempt_of(kind.spec, kind.raises) as attempt:
+                async with self.breakers.guard(kind) as guard, attempt_of(kind.spec, kind) as attempt:
                     if kind.spec.pure:
                         return await self._compute(kind, payload, attempt)
                     if activity.info().is_local:
@@ -231,11 +232,19 @@ class Boundary:
         deadline.check()
         attempt.called = True
 
-        def function() -> Any:
+        def begin() -> AbstractContextManager[sends.Sends]:
             attempt.reached = True
-            return kind.function(call.args, **given)
+            return sends.counted(attempt.sends)
 
-        value = await (function() if kind.is_async else self.threads.run(kind.spec, function, attempt.time))
+        def in_thread() -> Any:
+            with begin():
+                return kind.function(call.args, **given)
+
+        async def on_loop() -> Any:
+            with begin():
+                return await kind.function(call.args, **given)
+
+        value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._inject(attempt, Failpoint.AFTER_COMMIT)
         attempt.returned = attempt.ended = True

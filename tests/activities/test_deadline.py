@@ -19,6 +19,7 @@ from activities import deadline
 from activities.borders import classify
 from activities.deadline import DeadlinePassed
 from activities.errors import ToolError
+from activities.sends import Sends, counted, has_changed
 from replan import tool
 from replan.testing.http_server import reply, serving, streaming
 from runtime.dev_server import free_port
@@ -49,12 +50,11 @@ async def leading_on(_head: bytes) -> AsyncIterator[bytes]:
 async def test_before_the_deadline_a_request_is_sent() -> None:
     """In time nothing is different, and what may change something is counted."""
     async with streaming(answering) as server, deadline.client(trust_env=False) as http:
-        with deadline.within(10):
+        with deadline.within(10), counted(Sends()) as sends:
             await http.get(server.url)
             await http.post(server.url, json={})
-            counted = deadline.sent()
 
-    assert (len(server.requests), counted) == (2, 1)
+    assert (len(server.requests), sends.all, sends.changes) == (2, 2, 1)
 
 
 async def test_outside_an_attempt_there_is_no_deadline() -> None:
@@ -62,7 +62,7 @@ async def test_outside_an_attempt_there_is_no_deadline() -> None:
     async with streaming(answering) as server, deadline.client(trust_env=False) as http:
         await http.post(server.url, json={})
 
-    assert (len(server.requests), deadline.sent()) == (1, 0)
+    assert (len(server.requests), has_changed()) == (1, False)
 
 
 async def test_after_the_deadline_nothing_is_sent() -> None:
@@ -92,7 +92,7 @@ async def test_a_request_that_waits_for_a_connection_is_not_sent_late() -> None:
 async def test_after_an_earlier_request_nothing_is_proven() -> None:
     """The second request is not sent either, but the first may have changed something."""
     async with streaming(slowly) as server, deadline.client(trust_env=False) as http:
-        with deadline.within(0.2), pytest.raises(TimeoutError) as passed:
+        with deadline.within(0.2), counted(Sends()), pytest.raises(TimeoutError) as passed:
             await http.post(f"{server.url}/first", json={})
             await http.post(f"{server.url}/second", json={})
 
@@ -103,7 +103,7 @@ async def test_after_an_earlier_request_nothing_is_proven() -> None:
 async def test_a_look_before_proves_nothing_wrong() -> None:
     """A GET changes nothing, so that after it the proof still holds."""
     async with streaming(slowly) as server, deadline.client(trust_env=False) as http:
-        with deadline.within(0.2), pytest.raises(DeadlinePassed):
+        with deadline.within(0.2), counted(Sends()), pytest.raises(DeadlinePassed):
             await http.get(f"{server.url}/look")
             await http.post(f"{server.url}/change", json={})
 
@@ -113,7 +113,7 @@ async def test_a_look_before_proves_nothing_wrong() -> None:
 async def test_a_redirect_is_not_followed_late() -> None:
     """What `httpx2` sends by itself counts like what the tool sends."""
     async with streaming(leading_on) as server, deadline.client(trust_env=False, follow_redirects=True) as http:
-        with deadline.within(0.2), pytest.raises(TimeoutError):
+        with deadline.within(0.2), counted(Sends()), pytest.raises(TimeoutError):
             await http.post(server.url, json={})
 
     assert len(server.requests) == 1
@@ -129,7 +129,7 @@ async def test_a_body_is_not_sent_late() -> None:
             await asyncio.sleep(0.3)
 
     async with serving(reply(200)) as url, deadline.client(trust_env=False) as http:
-        with deadline.within(0.2), pytest.raises(TimeoutError):
+        with deadline.within(0.2), counted(Sends()), pytest.raises(TimeoutError):
             await http.post(url, json={}, extensions={"trace": dawdle})
 
     assert "http11.send_request_headers.complete" in seen and "http11.send_request_body.complete" not in seen

@@ -15,6 +15,7 @@ from activities.borders.table import Entry
 from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition
+from activities.toolbox.declare.libraries import libraries_of
 from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from workflows import routing
@@ -42,6 +43,8 @@ class Kind:
     injected: Mapping[str, type]  # the types of the parameters after the first, by name
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
     """What the tool declares about exceptions of its function."""
+    requests: int | None = None
+    """The most requests that a call sends and that may change something, as the tool promises; None if it does not."""
     datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
     breaker: CircuitBreaker | None = None
     """When the tool is left alone because its service is down; None if it never is."""
@@ -58,6 +61,11 @@ class Kind:
     @cached_property
     def args_schema(self) -> dict[str, Any]:
         return self.args.model_json_schema()
+
+    @cached_property
+    def libraries(self) -> frozenset[str] | None:
+        """The top-level packages that the function can use, as far as its code says; None if that is not known."""
+        return libraries_of(self.function)
 
     @cached_property
     def ensure(self) -> Condition | None:
@@ -107,6 +115,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         result=result,
         injected={name: hints[name] for name in parameters[1:]},
         raises=declared.entries(tool.options.raises),
+        requests=tool.options.requests,
         datasource=tool.options.datasource,
         breaker=None if tool.pure else tool.options.breaker,
     )
@@ -141,6 +150,8 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     yield from _datasource_mistakes(tool, hints)
     yield from _tokens_mistakes(tool, hints)
     yield from _thread_mistakes(tool)
+    if tool.options.requests is not None and tool.effect in (Effect.READ, Effect.TRANSACTIONAL):
+        yield f"{tool.__name__}: requests= is for tools whose effect leaves by a request: leave it out."
     yield from _pure_mistakes(tool, parameters)
     first = hints.get(next(iter(parameters), ""))
     if companions.is_model(first):

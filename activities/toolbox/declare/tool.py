@@ -55,6 +55,7 @@ _BREAKER = Rule(
     "None for no circuit breaker, or CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or"
     " more, and seconds above 0, at most a day",
 )
+_ONE = Rule(lambda value: type(value) is int and value == 1, "1, or left out")
 _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number of tokens, 0 or more")
 
 
@@ -96,6 +97,9 @@ class ToolOptions:
     raises: Raises = field(default_factory=dict)
     """What the exceptions of a library are that no table of `activities/borders` knows: by class, a code of
     docs/errors.md, `fault(...)`, or a function that returns one of them."""
+    requests: Annotated[Literal[1] | None, _ONE] = None
+    """1 promises that a call sends at most one request that may change something, and that no library repeats it: then
+    a rejection proves that nothing was applied, also where Replan cannot count what the tool sends."""
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
     """The name of a retry profile in `workflows/routing.py`, which says how often and how fast a failed call is
     repeated."""

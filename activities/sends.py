@@ -1,0 +1,266 @@
+"""What the function of a tool has sent: only then does a rejection prove that the call had no effect.
+
+A rejection is of one request. A tool may have sent another one before it, with any client: its library may repeat a
+request by itself, and it may write first and then read. So the requests of each call are counted, where they leave:
+
+    http.client         urllib, requests, urllib3, botocore: the audit event of each head that is sent
+    httpcore, httpcore2 httpx, httpx2: the trace of each pool
+    aiohttp             each request that is written to a connection
+    SQLAlchemy          each statement
+
+Anything else that may leave makes the count worthless: a process that is started, a socket of an unknown client, a
+request that belongs to no call (of a thread that the tool has started), and a library whose requests nobody can count.
+"""
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, wraps
+from types import FrameType
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+_HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
+"""Methods whose requests change nothing (RFC 9110, section 9.2.1); CONNECT only opens a tunnel through a proxy."""
+_HARMLESS_SQL = frozenset({"SELECT", "SHOW", "EXPLAIN", "SET", "SAVEPOINT", "RELEASE", "ROLLBACK"})
+"""First words of statements that change nothing that another one can see."""
+_HEAD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) \S+ HTTP/1\.[01]\r\n")
+"""The beginning of a request. A body that looks like one is counted, too, which proves less and never more."""
+
+_UNCOUNTED = {
+    "databases, whose connections stay open, so that no event tells of a statement": (
+        "psycopg psycopg2 psycopg_pool asyncpg pymysql MySQLdb mysql mariadb aiomysql asyncmy sqlite3 aiosqlite duckdb"
+        " pyodbc aioodbc oracledb cx_Oracle pymssql cassandra neo4j clickhouse_driver redis valkey coredis aioredis"
+        " pymongo motor aerospike"
+    ),
+    "messages": "kafka confluent_kafka aiokafka pika aio_pika kombu celery nats zmq paho aiomqtt stomp",
+    "other protocols, and clients that use no sockets of Python": (
+        "grpc grpclib google pycurl curl_cffi paramiko asyncssh fabric smtplib aiosmtplib ftplib imaplib poplib"
+        " telnetlib socket ctypes cffi websockets websocket h2 aioquic"
+    ),
+}
+UNCOUNTED = frozenset(name for names in _UNCOUNTED.values() for name in names.split())
+"""Top-level packages whose requests are not counted."""
+_CONNECTORS = frozenset(
+    {"http", "urllib3", "httpcore", "httpcore2", "anyio", "aiohttp", "aiohappyeyeballs", "sqlalchemy"}
+)
+"""Top-level packages that connect for requests that are counted."""
+_LEAVING = (
+    *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
+    *("socket.sendto", "socket.sendmsg"),
+)
+"""Python's audit events of what may send anything."""
+_TELEMETRY = ("Otel", "sentry", "ddtrace", "datadog")
+"""How the names of threads begin that send telemetry of the process, for no call."""
+
+
+@dataclass
+class Sends:
+    """What the function of one tool has sent since it was called."""
+
+    all: int = 0
+    """The number of counted requests and statements."""
+    changes: int = 0
+    """The number of those that may have changed something; a GET, for example, does not count."""
+    is_uncounted: bool = False
+    """Whether something else may have left, which is not counted."""
+    strays: int = 0
+    """The number of requests in this process that belonged to no call, when the function was called."""
+
+    def add(self, changes: bool) -> None:
+        self.all += 1
+        self.changes += changes
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was seen that this count leaves out."""
+        process = _process()
+        return not (self.is_uncounted or process.strays > self.strays or process.unwatched_libraries())
+
+
+_SENDS: ContextVar[Sends | None] = ContextVar("replan_sends", default=None)
+
+
+def start() -> None:
+    """Begin to count in this process; what this thread sends outside of calls is no stray.
+
+    Python's audit hooks, and what is hooked into libraries, stay until the process ends.
+    """
+    _process().own_thread()
+    _process().watch_libraries()
+
+
+@contextmanager
+def counted(sends: Sends) -> Iterator[Sends]:
+    """Count in `sends` what the code inside the `with` block sends, also its tasks and the threads of its context."""
+    process = _process()
+    process.watch_libraries()
+    sends.strays = process.strays
+    token = _SENDS.set(sends)
+    try:
+        yield sends
+    finally:
+        _SENDS.reset(token)
+
+
+def has_changed() -> bool:
+    """Whether this call has sent something that may have changed something."""
+    sends = _SENDS.get()
+    return sends is not None and sends.changes > 0
+
+
+def may_change(method: str) -> bool:
+    """Whether a request with this HTTP method may change something."""
+    return method not in _HARMLESS
+
+
+def statement_may_change(statement: str) -> bool:
+    """Whether an SQL statement may change something; a SELECT counts as one that does not, as a GET does."""
+    first = statement.split(maxsplit=1)[:1]
+    return not first or first[0].upper() not in _HARMLESS_SQL
+
+
+class _Process:
+    """What is counted in this process, for all its calls."""
+
+    def __init__(self) -> None:
+        self.strays = 0
+        self._own_threads = set[int]()
+        self._watched = set[str]()
+        sys.addaudithook(_hook(self))
+        event.listen(Engine, "before_cursor_execute", self._on_statement)
+
+    def own_thread(self) -> None:
+        """Do not count as strays what this thread sends for no call: it is Replan's own, or the user's program."""
+        self._own_threads.add(threading.get_ident())
+
+    def add(self, method: str) -> None:
+        """Count a request for the call that sends it, else as a stray."""
+        if (sends := _SENDS.get()) is not None:
+            sends.add(may_change(method))
+        elif threading.get_ident() not in self._own_threads and not _is_telemetry():
+            self.strays += may_change(method)
+
+    def watch_libraries(self) -> None:
+        """Count the requests of the libraries that were imported meanwhile."""
+        for name in self.unwatched_libraries():
+            _LIBRARIES[name](sys.modules[name], self)
+            self._watched.add(name)
+
+    def unwatched_libraries(self) -> list[str]:
+        """The libraries that were imported after the last call had begun."""
+        return [name for name in _LIBRARIES if name not in self._watched and _is_imported(name)]
+
+    def _on_statement(self, _connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        if (sends := _SENDS.get()) is not None:  # else it is Replan's own
+            sends.add(statement_may_change(statement))
+
+
+@cache  # an audit hook cannot be removed
+def _process() -> _Process:
+    return _Process()
+
+
+def _is_imported(name: str) -> bool:
+    module = sys.modules.get(name)
+    # While another thread imports it, it has no classes yet.
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def _is_telemetry() -> bool:
+    return threading.current_thread().name.startswith(_TELEMETRY)
+
+
+def _hook(process: _Process) -> Callable[[str, tuple[Any, ...]], None]:
+    """The audit hook: Python calls it for many events, and it looks at a few."""
+
+    def on_http(args: tuple[Any, ...]) -> None:
+        # The parts of a body are sent by the same function.
+        if isinstance(args[1], bytes | bytearray) and (head := _HEAD.match(args[1])):
+            process.add(head[1].decode())
+
+    def on_connect(args: tuple[Any, ...]) -> None:
+        if _SENDS.get() is not None and not _is_of_counted_client():
+            on_uncounted(args)
+
+    def on_uncounted(_args: tuple[Any, ...]) -> None:
+        if (sends := _SENDS.get()) is not None:
+            sends.is_uncounted = True
+
+    find = {"http.client.send": on_http, "socket.connect": on_connect, **dict.fromkeys(_LEAVING, on_uncounted)}.get
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if (react := find(event)) is not None:
+            react(args)
+
+    return hook
+
+
+def _is_of_counted_client() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _CONNECTORS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _watch_pools(module: Any, process: _Process) -> None:
+    """Count the requests of httpcore's pools when the head of each is sent, since connecting may fail before."""
+
+    def note(event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith("send_request_headers.started"):
+            process.add(info["request"].method.decode())
+
+    def trace(_pool: object, request: Any) -> None:
+        then = request.extensions.get("trace")
+
+        def traced(event: str, info: Mapping[str, Any]) -> None:
+            if then is not None:  # first, since it may prevent the request
+                then(event, info)
+            note(event, info)
+
+        request.extensions = {**request.extensions, "trace": traced}
+
+    def trace_async(_pool: object, request: Any) -> None:
+        then = request.extensions.get("trace")
+
+        async def traced(event: str, info: Mapping[str, Any]) -> None:
+            if then is not None:
+                await then(event, info)
+            note(event, info)
+
+        request.extensions = {**request.extensions, "trace": traced}
+
+    _call_before(module.ConnectionPool, "handle_request", trace)
+    _call_before(module.AsyncConnectionPool, "handle_async_request", trace_async)
+
+
+def _watch_aiohttp(module: Any, process: _Process) -> None:
+    """Count the requests of aiohttp when each is written to its connection."""
+    _call_before(module.ClientRequest, "send", lambda request, _connection: process.add(request.method))
+
+
+def _call_before(owner: Any, name: str, before: Callable[..., None]) -> None:
+    method = getattr(owner, name)
+
+    @wraps(method)
+    def wrapped(*args: Any) -> Any:
+        before(*args)
+        return method(*args)
+
+    setattr(owner, name, wrapped)
+
+
+_LIBRARIES: Mapping[str, Callable[[Any, _Process], None]] = {
+    "httpcore": _watch_pools,
+    "httpcore2": _watch_pools,
+    "aiohttp": _watch_aiohttp,
+}
+"""What counts the requests of libraries that have no event of Python's own."""

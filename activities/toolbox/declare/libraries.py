@@ -1,0 +1,148 @@
+"""Which libraries the function of a tool can use, as far as its code says so."""
+
+import builtins
+import dis
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from activities.toolbox.declare.tool import Tool
+
+MAX_THINGS = 5_000
+"""The most functions, classes and values that are looked at."""
+MAX_ITEMS = 100
+"""How many items of a list, dict, tuple or set are looked at."""
+
+_FOLDERS = {name: sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_REPLAN = __name__.partition(".")[0]
+
+
+def libraries_of(function: object) -> frozenset[str] | None:
+    """The top-level packages, also of Python itself, that a function names, or a function or class of its program does.
+
+    None if that is too much to look at.
+
+    It follows names: what the function reads from its module and from other modules of the same program, what it
+    imports in its body, and the classes and attributes of the objects there. What is looked up by a text, as with
+    `importlib.import_module`, is not found.
+    """
+    found, seen, left = set[str](), dict[int, object](), [function]
+    while left and len(seen) < MAX_THINGS:
+        thing = left.pop()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing  # kept, since the id of an object that is gone is used again
+        module = _module_of(thing)
+        if _is_own(module) or isinstance(thing, _WRAPPERS):
+            left += _parts(thing)
+            found |= _imported(thing)
+        else:
+            found.add(module.partition(".")[0].lstrip("_"))  # Python's own libraries in C: _sqlite3
+    return None if left else frozenset(found)
+
+
+def is_foreign(raised: type) -> bool:
+    """Whether a class is of an installed package, and neither of the program nor of Python itself."""
+    return _place_of(str(raised.__module__)) == "package"
+
+
+_WRAPPERS = (Tool, partial, MethodType, staticmethod, classmethod, property, list, tuple, set, frozenset, dict)
+
+
+def _parts(thing: Any) -> Iterator[object]:
+    """What a function, class, module or value of the program is made of, and what it names."""
+    match thing:
+        case FunctionType():
+            yield from _named(thing)
+            yield from map(_content, thing.__closure__ or ())
+            yield from (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values())
+            yield from vars(thing).values()  # what a decorator has wrapped
+        case type():
+            # Without what pydantic keeps there.
+            made = {name: value for name, value in vars(thing).items() if not name.startswith("__pydantic")}
+            yield from (*thing.__bases__, *made.values())
+        case Tool():
+            yield thing.function
+        case partial():
+            yield from (thing.func, *thing.args, *thing.keywords.values())
+        case MethodType():
+            yield from (thing.__func__, thing.__self__)
+        case staticmethod() | classmethod():
+            yield thing.__func__
+        case property():
+            yield from (thing.fget, thing.fset)
+        case dict():
+            yield from list(thing.values())[:MAX_ITEMS]
+        case list() | tuple() | set() | frozenset():
+            yield from list(thing)[:MAX_ITEMS]
+        case ModuleType():
+            return  # its parts are found by the names that a function reads of it
+        case _:
+            yield type(thing)
+            yield from list(getattr(thing, "__dict__", {}).values())
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it has no value yet
+        return None
+
+
+def _named(function: FunctionType) -> Iterator[object]:
+    """The values that a function's code names: those of its module, and those of the program's modules among them."""
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    known: Mapping[str, Any] = function.__globals__
+    values = [known[name] for name in names if name in known]
+    inner = [one for one in (*values, *_own_imports(function)) if isinstance(one, ModuleType) and _is_own(one.__name__)]
+    yield from values
+    yield from (vars(module)[name] for module in inner for name in names if name in vars(module))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _imports(function: FunctionType) -> Iterator[str]:
+    """The names of the modules that a function imports in its body."""
+    for code in _codes(function.__code__):
+        yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+
+
+def _own_imports(function: FunctionType) -> list[ModuleType]:
+    return [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
+
+
+def _imported(thing: object) -> set[str]:
+    if not isinstance(thing, FunctionType):
+        return set()
+    return {name.partition(".")[0] for name in _imports(thing) if name and not _is_own(name)}
+
+
+def _module_of(thing: object) -> str:
+    """The name of the module that is, or defines, a thing; for a value, its class."""
+    if isinstance(thing, ModuleType):
+        return thing.__name__
+    named = thing if isinstance(thing, FunctionType | BuiltinFunctionType | type) else type(thing)
+    return str(getattr(named, "__module__", None) or builtins.__name__)
+
+
+def _is_own(module: str) -> bool:
+    return _place_of(module) == "own"
+
+
+@cache
+def _place_of(module: str) -> str:
+    """`own` for a module of the user's program, `package` for one of an installed package, `python` for Python's."""
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names:
+        return "python"
+    file = str(getattr(sys.modules.get(module) or sys.modules.get(root), "__file__", None) or "")
+    is_package = root == _REPLAN or file.startswith((_FOLDERS["purelib"], _FOLDERS["platlib"]))
+    return "package" if is_package else "own"
