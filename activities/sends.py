@@ -25,6 +25,7 @@ from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
+from temporalio import activity
 
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 """Methods whose requests change nothing (RFC 9110, section 9.2.1); CONNECT only opens a tunnel through a proxy."""
@@ -53,7 +54,7 @@ _CONNECTORS = frozenset(
 """Top-level packages that connect for requests that are counted."""
 _LEAVING = (
     *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
-    *("socket.sendto", "socket.sendmsg"),
+    "socket.sendto",
 )
 """Python's audit events of what may send anything."""
 _TELEMETRY = ("Otel", "sentry", "ddtrace", "datadog")
@@ -137,14 +138,14 @@ class _Process:
         event.listen(Engine, "before_cursor_execute", self._on_statement)
 
     def own_thread(self) -> None:
-        """Do not count as strays what this thread sends for no call: it is Replan's own, or the user's program."""
+        """Do not count as strays what this thread sends for no call: Replan's own requests, or those of its program."""
         self._own_threads.add(threading.get_ident())
 
     def add(self, method: str) -> None:
-        """Count a request for the call that sends it, else as a stray."""
+        """Count a request for the call that sends it; else as a stray, unless another activity sends it."""
         if (sends := _SENDS.get()) is not None:
             sends.add(may_change(method))
-        elif threading.get_ident() not in self._own_threads and not _is_telemetry():
+        elif not (threading.get_ident() in self._own_threads or activity.in_activity() or _is_telemetry()):
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
@@ -193,7 +194,16 @@ def _hook(process: _Process) -> Callable[[str, tuple[Any, ...]], None]:
         if (sends := _SENDS.get()) is not None:
             sends.is_uncounted = True
 
-    find = {"http.client.send": on_http, "socket.connect": on_connect, **dict.fromkeys(_LEAVING, on_uncounted)}.get
+    def on_message(args: tuple[Any, ...]) -> None:
+        if args[1] is not None:  # else it goes over a connection, whose requests are counted
+            on_uncounted(args)
+
+    find = {
+        "http.client.send": on_http,
+        "socket.connect": on_connect,
+        "socket.sendmsg": on_message,
+        **dict.fromkeys(_LEAVING, on_uncounted),
+    }.get
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if (react := find(event)) is not None:

@@ -61,13 +61,16 @@ PLANTED = {
         "threaded", "@tool.read", "(args: Slot, http: httpx2.AsyncClient) -> Free", how="def"
     ): "threaded: a plain def runs in a thread and cannot use 'http': write async def.",
     tool("often", "@tool.read(retry='often')"): "often: retry='often' must be one of standard, patient, once.",
+    tool("twice", "@tool.idempotent(requests=2)"): "twice: requests=2 must be 1, or left out.",
+    tool("asking", "@tool.read(requests=1)"): "asking: requests= is for tools whose effect leaves by a request: "
+    "leave it out.",
     tool("looker", "@tool.read(observe=write)"): "looker: observe=write must be a @tool.read: "
     "observing must change nothing.",
     tool("falling", "@tool.read(fallback=helper)"): "falling: fallback=helper is no tool: "
     "decorate it, e.g. with @tool.read.",
     tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
-    "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, retry, timeout, "
-    "datasource, untrusted, tokens, tokens_overhead, enforces_timeout, breaker.",
+    "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, requests, retry, "
+    "timeout, datasource, untrusted, tokens, tokens_overhead, enforces_timeout, breaker.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "

@@ -196,7 +196,7 @@ def put_item(url: str) -> None:
     session = botocore.session.get_session()
     session.set_credentials("a", "b")
     settings = botocore.config.Config(connect_timeout=1, read_timeout=1, retries={"mode": "standard"})
-    client = session.create_client("dynamodb", region_name="eu-west-1", endpoint_url=url, config=settings)
+    client: Any = session.create_client("dynamodb", region_name="eu-west-1", endpoint_url=url, config=settings)
     client.put_item(TableName="t", Item={"id": {"S": "1"}})
 
 

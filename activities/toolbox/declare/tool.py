@@ -125,7 +125,7 @@ class ToolOptions:
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))
 NOT_PURE = (
-    *("observe", "reconcile", "settle", "undo", "retry", "datasource"),
+    *("observe", "reconcile", "settle", "undo", "requests", "retry", "datasource"),
     *("tokens", "tokens_overhead", "enforces_timeout", "breaker"),
 )
 """The options that `@tool.pure` does not take, since they are about I/O, effects or repeated attempts."""

@@ -28,7 +28,7 @@ from workflows.faults import Code
 
 pytestmark = pytest.mark.full
 
-NOT_SENT, REFUSED, UNKNOWN = Proof
+PROMISED, NOT_SENT, REFUSED, UNKNOWN = Proof
 NOWHERE = "name.invalid"
 TEXT = "what the library says"
 

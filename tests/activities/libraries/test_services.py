@@ -40,7 +40,7 @@ redis: Any = importlib.import_module("redis")
 redis_async: Any = importlib.import_module("redis.asyncio")
 stripe: Any = importlib.import_module("stripe")
 
-NOT_SENT, REFUSED, UNKNOWN = Proof
+PROMISED, NOT_SENT, REFUSED, UNKNOWN = Proof
 
 
 def raised(call: Callable[[], object]) -> Exception:
