@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+import requests
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from replan import Key, tool
+from replan import Key, Tool, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.faults import Applied
@@ -40,6 +42,22 @@ async def transfer(args: Charge, http: httpx2.AsyncClient) -> Receipt:
     """Charge a card, without a key."""
     reply = await http.post(args.url, json={})
     return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@tool.unkeyed
+def send(args: Charge) -> Receipt:
+    """Charge a card, as most scripts do."""
+    reply = requests.post(args.url, json={}, timeout=5)
+    reply.raise_for_status()
+    return Receipt.model_validate(reply.json())
+
+
+@tool.unkeyed
+def send_and_look(args: Charge) -> Receipt:
+    """Charge a card, then look for something that is not there."""
+    requests.post(args.url, json={}, timeout=5).raise_for_status()
+    requests.get(args.url, params={"reference": "none"}, timeout=5).raise_for_status()
+    return Receipt(id=0)
 
 
 @pytest.fixture
@@ -85,18 +103,30 @@ async def test_an_unkeyed_charge_without_an_answer_is_made_once(
     assert len(service.charges) == (1 if trouble == "drop" else 0)
 
 
+@pytest.mark.parametrize("tool", [transfer, send], ids=["with the client that is given", "with one of its own"])
 async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
-    client: Client, tmp_path: Path, service: Payments
+    client: Client, tmp_path: Path, service: Payments, tool: Tool[..., Any]
 ) -> None:
-    """A 409 of the only attempt is the service's word that nothing happened."""
-    service.plan = ["409"]
-    again = plan(step("pay-2", "transfer", url=service.url + "?again"))
-    async with staged(
-        client, tmp_path, [transfer], [plan(step("pay", "transfer", url=service.url)), again, DONE]
-    ) as it:
+    """A 409 of the only request of the only attempt is the service's word that nothing was charged."""
+    service.plan, kind = ["409"], tool.__name__
+    again = plan(step("pay-2", kind, url=service.url + "?again"))
+    async with staged(client, tmp_path, [tool], [plan(step("pay", kind, url=service.url)), again, DONE]) as it:
         ended = await it.run()
 
     assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
+
+
+async def test_a_charge_before_a_rejected_look_is_not_planned_around(
+    client: Client, tmp_path: Path, service: Payments
+) -> None:
+    """404 is the word on the look; the charge was made, so a person decides."""
+    again = plan(step("pay-2", "send_and_look", url=service.url + "?again"))
+    first = plan(step("pay", "send_and_look", url=service.url))
+    async with staged(client, tmp_path, [send_and_look], [first, again, DONE]) as it:
+        ended = await it.run()
+
+    assert (ended.status, ended.replans, ended.faults[-1].applied) == (TaskStatus.ESCALATED, 0, Applied.UNKNOWN)
+    assert len(service.charges) == 1
 
 
 @pytest.mark.full
