@@ -14,6 +14,7 @@ ORDER: Mapping[str, Sequence[str]] = {
     "activities": (
         "errors",
         "tracing",
+        "sends",
         "deadline",
         "metrics",
         "borders",
