@@ -16,6 +16,7 @@ import typer
 from temporalio.service import RPCError
 
 from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.turns import telling
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
@@ -78,8 +79,9 @@ async def equipped(
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
-        client, states = with_storage(server.client, parts.storage), parts.boundary.breakers.states
-        await stack.enter_async_context(metrics.sampled(client, settings.queue, states, server.is_searchable))
+        client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
+        await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.states, server.is_searchable))
+        await stack.enter_async_context(telling(breakers, client))
         spans = stack.enter_context(tracing.recorded(parts.step_spans))
         interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), *spans]
         given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "slots": settings.slots, "interceptors": interceptors}

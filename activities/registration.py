@@ -293,7 +293,7 @@ async def open_parts(
             ledgers=of_tools,
             loop=loop,
             threads=Threads(options.threads, on_exhausted),
-            breakers=Breakers(databases.store, max_waiting=options.slots // 2),
+            breakers=Breakers(databases.store),
         )
         yield WorkerParts(
             abilities,

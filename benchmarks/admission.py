@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 from pydantic import BaseModel
@@ -27,10 +27,13 @@ from workflows.plan import Step
 from workflows.task import Task, TaskStatus
 
 Trouble = Literal["429", "503", "refused"]
+Header = Literal["", "whole", "short"]
 
 QUEUE, STEP, TOGETHER = "admission", "ask", 50
 TRIAL_SECONDS = 5.0
 """How often a service that is down, or says no time, may be tried."""
+SHORT = 2
+"""Seconds that a service asks for again and again which does not know how long its limit lasts."""
 KNOWN_AFTER = 2.0
 """Seconds after which all workers know of the trouble; calls before that were under way already."""
 BACK_WITHIN = {20.0: 8.0, 300.0: 15.0}
@@ -42,14 +45,20 @@ class Scenario:
     trouble: Trouble
     seconds: float
     tasks: int
-    header: bool = True
-    """Whether an answer 429 says when to come back."""
+    header: Header = ""
+    """Whether the Retry-After of an answer 429 is all the time that is left, or always SHORT; empty for none."""
     rate: int = 0
     """How many calls a second the service answers when it is back; 0 for all."""
 
     def __str__(self) -> str:
-        header = {True: ", Retry-After", False: ", no header"}[self.header] if self.trouble == "429" else ""
+        headers = {"": ", no header", "whole": ", Retry-After", "short": f", Retry-After: {SHORT}"}
+        header = headers[self.header] if self.trouble == "429" else ""
         return f"{self.tasks} tasks, {self.seconds:g} s of {self.trouble}{header}"
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two trials, as far as the service does not say when it is back."""
+        return {"": TRIAL_SECONDS, "whole": self.seconds, "short": float(SHORT)}[self.header]
 
 
 class Call(BaseModel, frozen=True):
@@ -103,7 +112,8 @@ class Service:
             return "200 OK"
         if left > 0 and scenario.trouble == "503":
             return "503 Down"
-        wait = max(1, round(left + 0.5)) if left > 0 else 1
+        whole = max(1, round(left + 0.5)) if left > 0 else 1
+        wait = SHORT if left > 0 and scenario.header == "short" else whole
         return "429 Slow" + (f"\r\nretry-after: {wait}" if scenario.header else "")
 
     def _has_room(self, now: float) -> bool:
@@ -186,7 +196,7 @@ def _scenarios(troubles: Sequence[str], seconds: Sequence[float], tasks: Sequenc
         for number in tasks:
             for length in seconds:
                 if trouble == "429":
-                    found += [Scenario("429", length, number, header=header, rate=rate) for header in (True, False)]
+                    found += [Scenario("429", length, number, header, rate) for header in get_args(Header)]
                 elif trouble in ("503", "refused"):
                     found.append(Scenario("503" if trouble == "503" else "refused", length, number))
     return found
@@ -211,10 +221,9 @@ async def run(scenarios: Sequence[Scenario], workers: int, address: str | None) 
 
 
 def _goals(scenario: Scenario, row: Row) -> list[Verdict]:
-    name, interval = str(scenario), TRIAL_SECONDS if scenario.trouble != "429" or not scenario.header else 0.0
-    trials = 1 + (int(scenario.seconds // TRIAL_SECONDS) if interval else 0)
+    name, trials = str(scenario), 1 + int(scenario.seconds // scenario.interval)
     if scenario.trouble == "429":
-        within = 1.5 * scenario.tasks / scenario.rate + interval
+        within = 1.5 * scenario.tasks / scenario.rate + (0.0 if scenario.header == "whole" else scenario.interval)
     else:
         within = BACK_WITHIN.get(scenario.seconds, 15.0)
     return [

@@ -16,8 +16,10 @@ from temporalio.exceptions import ApplicationError
 from activities import deadline
 from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
+from activities.boundary.breakers import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
+from activities.boundary.turns import telling
 from activities.notification import Notifier, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
@@ -70,6 +72,8 @@ class Stage:
     client: Client
     queue: str
     started: list[str] = field(default_factory=list)
+    breakers: Breakers | None = None
+    """Those of the worker's tools, if the worker is in this process."""
 
     async def start(self, task: Task | str = "a task", **limits: Any) -> WorkflowHandle[AgentWorkflow, Outcome]:
         """Start a task on this worker."""
@@ -143,8 +147,8 @@ async def staged(
         own = [*planning.activities(), finder.find_effect, *RESOLVING]
         own += [Notifier(receiver).notify_people] if receiver else []
         activities = [*own, *boundary.activities(registry), *extra]
-        async with worker(client, name, activities, workflow, jitter, slots):
-            stage = Stage(client, name)
+        async with worker(client, name, activities, workflow, jitter, slots), telling(boundary.breakers, client):
+            stage = Stage(client, name, breakers=boundary.breakers)
             yield stage
             await check_counts(client, name, stage.started)
     await engine.dispose()

@@ -17,7 +17,6 @@ from workflows.asking import ABORTED, Answers, People, log_closed, unanswered
 from workflows.catalogue import Catalogue
 from workflows.details import details
 from workflows.execution import Execution
-from workflows.faults import UNCOUNTED
 from workflows.header import made_by_reset
 from workflows.notifying import Notifications
 from workflows.observing import observe
@@ -27,7 +26,7 @@ from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.progress import Progress, fits_continue_as_new, fold
 from workflows.proposing import describe_opening, last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
-from workflows.scheduling import raise_if_cancelled, read_catalogue
+from workflows.scheduling import TakesTurns, raise_if_cancelled, read_catalogue
 from workflows.spending import limit_message
 from workflows.task import UNREADABLE, Task, TaskStatus
 from workflows.undoing import roll_back
@@ -52,7 +51,7 @@ class EarlierEffects(RootModel[list[StepRecord]]):
 
 
 @workflow.defn(name="AgentWorkflow")
-class AgentWorkflow(Answers):
+class AgentWorkflow(Answers, TakesTurns):
     """One task, from its text to its Outcome.
 
     A completed task returns its Outcome. A cancelled task closes as Canceled, with the Outcome in the memo. Every other
@@ -357,7 +356,7 @@ class AgentWorkflow(Answers):
         for request in outcome.requests:
             if request.is_ended:
                 log_closed(request)
-        repeated = [one for one in outcome.faults if one.decision in ("retry", "wait") and one.code not in UNCOUNTED]
+        repeated = [one for one in outcome.faults if one.decision in ("retry", "wait") and one.is_counted]
         wasted = sum(not one.quadrant.is_transient for one in repeated)
         extra = {"status": outcome.status.value, "code": outcome.code, "revision": self._progress.revision}
         extra |= {"replans": outcome.replans, "wasted": wasted, **outcome.spent.model_dump()}

@@ -36,6 +36,8 @@ class Wait(BaseModel, frozen=True):
 
     action: Literal["wait"] = "wait"
     seconds: float
+    for_turn: bool = False
+    """Whether the wait ends early when the turn of the call has come."""
 
 
 class UseFallback(BaseModel, frozen=True):
@@ -140,6 +142,9 @@ def _transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)  # another worker can take the call at once
+    if fault.queued is not None:
+        may_wait = remaining.attempts > 0 and fault.queued > 0 and remaining.deadline > 0
+        return Wait(seconds=min(fault.queued, remaining.deadline), for_turn=True) if may_wait else None
     if fault.uncounted:  # it used no attempt, so these faults have a limit of their own
         may_repeat, seconds = remaining.losses <= routing.MAX_LOSSES, routing.loss_wait(remaining.losses)
     else:

@@ -20,7 +20,7 @@ from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, read
 from workflows.progress import Progress
 from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
 from workflows.record import FaultRecord, StepRecord, StepStatus
-from workflows.scheduling import ToolCall, is_cancelled, log_decision, raise_if_cancelled
+from workflows.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
 from workflows.spending import Limit
 
 MAX_ARGS = 512 * 1024
@@ -134,7 +134,7 @@ class Execution:
                     fault = self._after_finding(record, fault, finding)
                     continue
                 case Wait():
-                    await self._wait(record, fault, decision.seconds)
+                    await self._wait(record, fault, decision)
                 case UseFallback():
                     record.kind, record.used, record.failed = decision.kind, 0, None
                     record.effect = self._spec(record).effect
@@ -281,7 +281,7 @@ class Execution:
             if not isinstance(decision, Wait):
                 return fault
             log_decision(record.step.id, record.kind, record.revision, fault, "wait", seconds=decision.seconds)
-            await self._wait(record, fault, decision.seconds)
+            await self._wait(record, fault, decision)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
         mine = max(number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
@@ -396,6 +396,7 @@ class Execution:
             undoes=self._undoes(record),
             approve=progress.task.approve,
             approval=record.approval,
+            started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
         )
 
@@ -434,18 +435,18 @@ class Execution:
             reconcile=finding is None,
         )
 
-    async def _wait(self, record: StepRecord, fault: Fault, seconds: float) -> None:
+    async def _wait(self, record: StepRecord, fault: Fault, wait: Wait) -> None:
         raise_if_cancelled()
         record.waits += 1
         record.repeated = record.failed
         if fault.code is Code.MISSING_TOOL:
-            record.waited += seconds
-        if seconds > 0:  # after a worker's shutdown another one can take the call at once
+            record.waited += wait.seconds
+        if wait.seconds > 0:  # after a worker's shutdown another one can take the call at once
             record.status = StepStatus.WAITING
             self._changed()
-            await workflow.sleep(seconds, summary=summary(ids.retry_timer(record.step.id, fault.code)))
+            timer = summary(ids.retry_timer(record.step.id, fault.code))
             # A sum of sleeps, because a difference of workflow.now() may be another one on replay.
-            record.slept += seconds
+            record.slept += await pause(self._progress.turns, wait, self._key(record), timer)
         record.status = StepStatus.RUNNING
         self._changed()
 

@@ -193,6 +193,12 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     """The model whose reply was lost, which may bill it; empty if no reply was."""
     unreadable: tuple[str, ...] = ()
     """The models of responses that were billed, but could not be read as replies; one item for each such response."""
+    queued: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
+    """Seconds for which the call may wait for its turn at its service, of which a Signal tells; 0 if it has waited long
+    enough. None if it has no place in the queue."""
+    is_trial: bool = Field(default=False, exclude_if=not_)
+    """Whether the attempt was a trial call, and found the service still down, or still limiting its callers. It is not
+    counted as an attempt of the step."""
     held: float = Field(default=0.0, exclude_if=not_)
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
 
@@ -212,6 +218,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
         uncounted: bool = False,
         by_id: bool = False,
         still_running: bool = False,
+        queued: float | None = None,
     ) -> "Fault":
         return cls(
             quadrant=QUADRANT[code],
@@ -227,15 +234,18 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
             uncounted=uncounted,
             by_id=by_id,
             still_running=still_running,
+            queued=queued,
         )
 
     @property
     def taken(self) -> int:
-        """How many attempts of the activity execution are counted as attempts of the step.
+        """How many attempts of the activity execution are counted as attempts of the step."""
+        return max(0, self.attempt - (not self.is_counted))
 
-        This attempt is not counted if it is a loss (`uncounted`), or if its code is in UNCOUNTED.
-        """
-        return max(0, self.attempt - (self.uncounted or self.code in UNCOUNTED))
+    @property
+    def is_counted(self) -> bool:
+        """Whether this attempt is one of the step: it is no loss, no trial, and its code is not in UNCOUNTED."""
+        return not (self.uncounted or self.is_trial or self.code in UNCOUNTED)
 
     @property
     def asks_long_wait(self) -> bool:
@@ -253,6 +263,8 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
         `is_safe`: the call may be repeated even if its effect was, or may have been, applied.
         """
         if not self.quadrant.is_transient or (self.applied is not Applied.NONE and not is_safe):
+            return False
+        if self.queued is not None:  # its workflow waits for its turn
             return False
         if self.code in DEFERRED or self.still_running:  # a cancel during the policy's backoff would hide the thread
             return False

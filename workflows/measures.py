@@ -12,7 +12,7 @@ from temporalio.common import MetricMeter
 
 from workflows import routing
 from workflows.budget import Budget, Spent
-from workflows.faults import UNCOUNTED, Applied, Code, Fault, number_of
+from workflows.faults import Applied, Code, Fault, number_of
 from workflows.outcome import Outcome
 from workflows.people import UNANSWERED, HumanRequest, RequestKind
 from workflows.plan import Proposed, StepReturn
@@ -222,7 +222,7 @@ def last_fault(returned: object, earlier: Sequence[Fault] = (), before: Fault | 
     An attempt that did not call the tool, such as with an open breaker, does not count.
     """
     faults = [*earlier, returned]
-    counted = [one for one in faults if isinstance(one, Fault) and not (one.uncounted or one.code in UNCOUNTED)]
+    counted = [one for one in faults if isinstance(one, Fault) and one.is_counted]
     return counted[-1] if counted else before
 
 

@@ -27,6 +27,7 @@ from workflows.record import (
     UndoRecord,
 )
 from workflows.task import Task, TaskStatus
+from workflows.turns import Turns
 
 MAX_OUTCOME = 512 * 1024
 """The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
@@ -119,6 +120,7 @@ class Progress(BaseModel):
     """How many of the task's hand-written `revisions` were used or passed over."""
     has_untold_effects: bool = False
     """Whether the planner must still be told of effects that earlier runs of the task applied."""
+    _turns: Turns = PrivateAttr(default_factory=Turns)
     _in_history: set[str] = PrivateAttr(default_factory=set)
     """Ids of the steps whose plan and whose result are in the events of this run."""
 
@@ -127,6 +129,16 @@ class Progress(BaseModel):
         info = workflow.info()
         budget = Budget(limits=task.limits)
         return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
+
+    @property
+    def turns(self) -> Turns:
+        """The calls of this run whose turn has come at their services."""
+        return self._turns
+
+    @property
+    def place_in_queue(self) -> float | None:
+        """When the task began, in seconds since 1970; None if this run does not wait for the turns of its calls."""
+        return self.started_at.timestamp() if self.turns.are_heeded else None
 
     @property
     def open_requests(self) -> list[HumanRequest]:

@@ -6,7 +6,8 @@ was not seen, after the latest moment at which it can have ended. If a thread of
 no such moment, so "not found" is never trusted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from workflows import ids, routing
 from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.decision import Ask, Decision, Escalate
 from workflows.details import summary
-from workflows.faults import UNCOUNTED, Applied, Code, Fault
+from workflows.faults import Applied, Code, Fault
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.scheduling import read
@@ -67,10 +68,11 @@ async def reconcile(
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
 
-    async def wait(seconds: float, timer: str) -> None:
+    @contextmanager
+    def waiting() -> Iterator[None]:
         record.status = StepStatus.WAITING
         changed()
-        await workflow.sleep(seconds, summary=timer)
+        yield
         record.status = StepStatus.RUNNING
         changed()
 
@@ -86,7 +88,7 @@ async def reconcile(
             title=f"was {record.step.id} applied?",
             revision=record.revision,
             store=progress.store,
-            wait=wait,
+            waiting=waiting,
         )
         if not isinstance(found, Fault):
             return Finding(Verdict.APPLIED, found.result)
@@ -97,7 +99,8 @@ async def reconcile(
             return Finding(Verdict.CANNOT_TELL, because=why)
         if slept >= running:
             return Finding(Verdict.NOT_APPLIED)
-        await wait(running - slept, summary(ids.reconcile_timer(record.step.id)))
+        with waiting():
+            await workflow.sleep(running - slept, summary=summary(ids.reconcile_timer(record.step.id)))
         slept = running  # an effect may have become visible meanwhile, so it is read once more
 
 
@@ -127,7 +130,7 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether an attempt of the call ended without reporting (crash or timeout), and so may still be running."""
     faults = _faults(progress, record)
     # Fewer faults than attempts: one attempt left no fault.
-    counted = [one for one in faults if one.code not in UNCOUNTED]
+    counted = [one for one in faults if one.is_counted]
     return any(one.code in UNSEEN for one in (fault, *faults)) or len(counted) < record.used
 
 

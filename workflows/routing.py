@@ -96,8 +96,9 @@ class CircuitBreaker:
     """When a tool is left alone because its service is down, and when it is called again.
 
     The breaker opens after `failures` consecutive failures of at least `calls` different calls, and no call is made for
-    `recovery` seconds. Then one trial call at a time is made, by all workers together: after `trials` successes the
-    breaker closes, after a failure it is open again.
+    `recovery` seconds. Then one trial call is made, by all workers together: after a failure it is open again, after a
+    success the calls that wait follow, two at once, then four, then eight. It closes after `trials` successes, when no
+    call waits any more.
     """
 
     failures: int = 3
@@ -113,11 +114,25 @@ class CircuitBreaker:
 
 STANDARD_BREAKER = CircuitBreaker()
 TRIAL_LEASE = HEARTBEAT.total_seconds()
-"""Seconds after which the trial call of a worker that died may be followed by another one. A live worker renews the
+"""Seconds after which a trial call of a worker that died may be followed by another one. A live worker renews the
 lease while its trial call runs."""
-TRIAL_WAIT = 2.0
-"""The most seconds that a call waits in its worker for the end of another worker's trial call. It is less than GRACE,
-and than the heartbeat timeout, so that the attempt still ends before Temporal and a reconciliation expect its end."""
+TURN_LEASE = 10.0
+"""Seconds within which a call whose turn has come must be made; then another one is told, and it once more."""
+MAX_WINDOW = 64
+"""How many calls may be under way at once while a breaker is not closed."""
+LIMIT_PATIENCE = 600.0
+"""The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
+LONGEST_LIMIT = LIMIT_PATIENCE / 2
+"""The most seconds without a call that a service that limits its callers gets; a wrong time costs no call its
+patience."""
+FIRST_LIMIT = 1.0
+"""Seconds without a call after a service said for the first time that it limits its callers, but not for how long."""
+TURN_CALLS = 2
+"""How often a waiting call is told that its turn has come; then nobody waits for it any more."""
+TURNS_APART = 0.05
+"""The fewest seconds between two looks of a worker at the calls that wait for their turn."""
+TURNS_CHECKED = 5.0
+"""The most seconds between two looks of a worker at the calls that wait for their turn."""
 BREAKERS_CACHED = 1.0
 """Seconds for which a worker relies on what it knows of the circuit breakers."""
 OBSERVATION_PATIENCE = 60.0
@@ -272,6 +287,22 @@ def seconds_left(waited: float, *, is_draft: bool = False) -> float:
     For a draft, for which a person waits, the total is a minute.
     """
     return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - waited
+
+
+def limit_wait(asked: float | None, limits: int, recovery: float, jitter: float) -> float:
+    """Seconds without a call to a service that limits its callers, and has `asked` for so many seconds.
+
+    If it has asked for none: a second, doubling with each of `limits` up to `recovery`, less up to a quarter of it by
+    `jitter`, a random number in [0, 1).
+    """
+    if asked is not None:
+        return min(max(asked, FIRST_LIMIT), LONGEST_LIMIT)
+    return min(recovery, FIRST_LIMIT * 2.0 ** min(limits, 10)) * (1 - jitter / 4)
+
+
+def turn_patience(*, is_limit: bool) -> float:
+    """The most seconds that a call waits for its turn at a service, while no call succeeds there."""
+    return LIMIT_PATIENCE if is_limit else STEP_DEADLINE.total_seconds()
 
 
 def circuit_wait(waits: int) -> float:

@@ -6,6 +6,7 @@ internal activities cost nothing.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -13,10 +14,12 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids, measures, routing, spending
+from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.catalogue import Catalogue, ToolSpec
 from workflows.decision import Action, Remaining, Wait, decide, outlast
 from workflows.details import details, summary
@@ -37,6 +40,7 @@ from workflows.progress import Progress
 from workflows.record import PlannerWait
 from workflows.situation import Situation
 from workflows.task import TaskStatus
+from workflows.turns import TURN, Turn, Turns
 
 MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
@@ -47,6 +51,9 @@ ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TOO_LARGE}
 does not shut down, and may return more."""
 TIMEOUTS_AGAIN = "pure-timeouts-again"
 """Id of a patch of 0.1.0: an ordinary activity, which has retries, also follows the timeout of a local activity."""
+TURNS = "turns"
+"""Id of a patch of 0.1.0: a call that was turned away by its service's breaker waits for its turn, of which a Signal
+tells, and not for a timer that doubles; a trial in its turn is not counted as an attempt."""
 EXPIRED_UNCALLED = "expired-uncalled"
 """Id of a patch of 0.1.0: if the deadline of a step passes while no attempt runs, as during a pause, the outcome of its
 call is known."""
@@ -172,7 +179,17 @@ class ToolCall:
             if not (isinstance(result, Fault) and _is_only_local(result)):
                 return result, ()
             raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
-        return await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
+        header = header.model_copy(update={"attempts": granted})
+        result, earlier = await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
+        return self._heeded(result), earlier
+
+    def _heeded(self, result: StepReturn | Fault) -> StepReturn | Fault:
+        """The result; a fault of a call that waits for its turn is another one if this run does not wait for turns."""
+        if not isinstance(result, Fault) or result.queued is None:
+            return result
+        turns = self.progress.turns
+        turns.are_heeded = turns.are_heeded and workflow.patched(TURNS)
+        return result if turns.are_heeded else result.model_copy(update={"queued": None, "is_trial": False})
 
 
 def log_decision(
@@ -204,9 +221,15 @@ def log_decision(
     workflow.logger.info("decision", extra=extra)
 
 
-async def sleep(seconds: float, timer: str) -> None:
-    """Wait on a timer that the web UI shows as `timer`."""
-    await workflow.sleep(seconds, summary=timer)
+async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
+    """Wait as decided before a call is repeated, on a timer that the web UI shows as `timer`.
+
+    Returns the seconds that were slept; 0 if the turn of the call came before.
+    """
+    if wait.for_turn:
+        return await turns.wait(key, wait.seconds, timer)
+    await workflow.sleep(wait.seconds, summary=timer)
+    return wait.seconds
 
 
 async def read(
@@ -220,12 +243,12 @@ async def read(
     revision: int,
     store: str | None = None,
     patience: float = routing.STEP_DEADLINE.total_seconds(),
-    wait: Callable[[float, str], Awaitable[None]] = sleep,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> StepReturn | Fault:
     """Run a read-only tool that the workflow itself needs.
 
     If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
-    circuit breaker of the tool is open; `wait` then waits for seconds on a timer with this summary.
+    circuit breaker of the tool is open; such a wait is made within the block of `waiting`.
     """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.origin),
@@ -234,6 +257,7 @@ async def read(
         documents=progress.task.documents,
         store=store,
         is_reset=progress.was_reset or made_by_reset(),
+        started=progress.place_in_queue,
     )
     call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
     used, losses, waits, waited = 0, 0, 0, 0.0
@@ -246,7 +270,7 @@ async def read(
         progress.grants.begin(spec)
         reply = await call.run(granted)
         result, used = reply.result, used + reply.taken
-        if not isinstance(result, Fault) or not (result.uncounted or result.code is Code.CIRCUIT_OPEN):
+        if not isinstance(result, Fault) or not (result.uncounted or _is_turned_away(result)):
             return result
         losses += result.uncounted
         attempts, left = progress.budget.attempts(spec, used), patience - waited
@@ -254,9 +278,33 @@ async def read(
         if not isinstance(decision, Wait):
             return result
         log_decision(id, spec.kind, revision, result, decision.action, seconds=decision.seconds)
-        await (sleep if result.uncounted else wait)(decision.seconds, summary(ids.retry_timer(id, result.code)))
-        waits, waited = waits + 1, waited + decision.seconds
+        with nullcontext() if result.uncounted else waiting():
+            timer = summary(ids.retry_timer(id, result.code))
+            waited += await pause(progress.turns, decision, header.key, timer)
+        waits += 1
         call.repeated = measures.last_fault(result, reply.earlier, call.repeated)
+
+
+class TakesTurns:
+    """The Signal of a workflow whose calls wait for their turn."""
+
+    _progress: Progress
+
+    @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
+    @undecoded
+    def turn(self, *given: Turn | RawValue) -> None:
+        try:
+            turn: Turn = read_argument(given, Turn)
+        except MalformedArgument as malformed:
+            extra = {"signal": TURN, "reason": str(malformed)}
+            workflow.logger.warning("signal_dropped", extra=extra)
+            return
+        self._progress.turns.come(turn.key)
+
+
+def _is_turned_away(fault: Fault) -> bool:
+    """Whether a call waits for its service, which other calls of all tasks found down, or that limits them."""
+    return fault.code is Code.CIRCUIT_OPEN or fault.queued is not None
 
 
 async def read_catalogue(wanted: dict[str, JsonValue], opening: Situation | None = None) -> Catalogue:

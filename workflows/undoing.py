@@ -24,7 +24,7 @@ from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
 from workflows.reconciling import Verdict, left_thread_behind, may_have_taken_effect, reconcile
 from workflows.record import StepRecord, StepStatus, UndoRecord
-from workflows.scheduling import read_catalogue
+from workflows.scheduling import TakesTurns, read_catalogue
 from workflows.task import UNREADABLE, TaskStatus
 
 CALLS_PER_UNDO = 10
@@ -40,7 +40,7 @@ class Undo(BaseModel):
 
 
 @workflow.defn(name="UndoWorkflow")
-class UndoWorkflow:
+class UndoWorkflow(TakesTurns):
     """Undoes a closed task; completes when all its effects are undone, and fails as `escalated` otherwise.
 
     It may be started again: calls that were made before return their first result.

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import structlog
 from pydantic import JsonValue
@@ -57,6 +57,12 @@ log = structlog.get_logger("replan.step")
 _CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
 _JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", default=random.random)
 _LOGS_VALUES: ContextVar[bool] = ContextVar("replan_logs_values", default=False)
+
+
+class Settle(Protocol):
+    """Records what the end of an attempt says: a fault, a result (`is_done`), or neither after a cancel."""
+
+    async def __call__(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None: ...
 
 
 class FaultRaised(Exception):
@@ -108,6 +114,12 @@ class Attempt:
     """The kind of the tool, with what it declares about exceptions and requests; None for Replan's own activities."""
     sends: Sends = field(default_factory=Sends)
     """What the tool's function has sent."""
+    settle: Settle | None = None
+    """Is told how the attempt ended before that is reported."""
+
+    async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
+        """Settle how the attempt ended; return its fault, which may have learnt what follows."""
+        return await self.settle(fault, is_done=is_done) if self.settle else fault
 
     def show(self, **values: Any) -> None:
         """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
@@ -228,15 +240,17 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
         if fault is None:
+            await attempt.end(None)
             _log(attempt, "cancelled", began)
             raise
         # Without its cause, here and below: Temporal would write the message of the cause into history.
-        raise _failure(attempt, fault, began, cancel) from None
+        raise await _failure(attempt, fault, began, cancel) from None
     except FaultRaised as raised:
-        raise _failure(attempt, raised.fault, began, raised) from None
+        raise await _failure(attempt, raised.fault, began, raised) from None
     except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
-        raise _failure(attempt, _described(attempt, error), began, error) from None
+        raise await _failure(attempt, _described(attempt, error), began, error) from None
     else:
+        await attempt.end(None, is_done=True)
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
     finally:
         if heartbeats:
@@ -301,7 +315,7 @@ def _seconds_late(info: activity.Info, before: Held | None) -> float:
     return late if abs(late) > SHORTEST_HOLD else 0.0
 
 
-def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
+async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """Log the fault, and make the error with which the activity fails; its details are this fault and earlier faults.
 
     If the attempt will be retried, the fault is also sent with a heartbeat.
@@ -315,7 +329,8 @@ def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException)
         "held": attempt.held,
         **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in routing.PLANNING else {}),
     }
-    fault = fault.model_copy(update=found)
+    found_fault = fault.model_copy(update=found)
+    fault = await attempt.end(found_fault) or found_fault
     delay = None
     may_repeat = fault.retryable(is_safe=attempt.spec.effect in SAFE)
     if may_repeat:

@@ -91,7 +91,9 @@ class Boundary:
 
         async def run(payload: RawValue) -> StepReturn:
             with deadline.within(kind.spec.timeout), self._counted(kind) as call:
-                async with self.breakers.guard(kind) as guard, attempt_of(kind.spec, kind) as attempt:
+                async with attempt_of(kind.spec, kind) as attempt:
+                    guard = BreakerGuard(self.breakers, kind, attempt)
+                    attempt.settle = guard.end
                     if kind.spec.pure:
                         return await self._compute(kind, payload, attempt)
                     if activity.info().is_local:
@@ -135,7 +137,7 @@ class Boundary:
         value, args = _decode(kind, payload, attempt)
         _check_approved(kind, value, args, attempt)
         self._effects.check_store(attempt)
-        await guard.admit(attempt)
+        await guard.admit()
         if await self._effects.has_undone(attempt):
             attempt.replayed = True
             return StepReturn(result=None, attempt=attempt.number, replayed=True)

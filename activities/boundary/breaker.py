@@ -1,20 +1,25 @@
-"""The circuit breaker of a kind as data (M. Nygard, "Release It!", 2007): its states, and what moves it between them.
+"""The circuit breaker of a service as data (M. Nygard, "Release It!", 2007): its states, and what moves it.
 
 closed     calls are made; failures in a row are counted, and a success sets the count to 0
-open       no call is made until the recovery time is over
-half_open  one trial call at a time is made; a trial holds a lease, which expires if its worker dies
+open       no call is made until the recovery time is over, or until the time that a service which limits its callers
+           has named
+half_open  as many calls at once as the window allows: 1, and 1 more after each success, so 2, 4, 8 ... (the slow start
+           of TCP, RFC 5681); a limit halves the window, an outage sets it back to 1
 
-Every function here is pure. A call is admitted under a generation, and the generation grows with each change of state
-and with each trial: a report of an older generation changes nothing. So calls that began before an outage can neither
-prolong it nor end it, and a trial whose lease was lost decides nothing.
+Every function here is pure. A call is admitted under a generation, which grows with each change of state and with each
+place; a report of an older generation changes nothing. So calls that began before an outage can neither prolong it nor
+end it. The place of a call holds a lease, which expires if its worker dies, and a call that lost it decides nothing.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
+from workflows import routing
 from workflows.faults import Code
-from workflows.routing import TRIAL_LEASE, CircuitBreaker
+from workflows.routing import CircuitBreaker
 
 
 class BreakerState(StrEnum):
@@ -23,81 +28,181 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"
 
 
+class Instant(NamedTuple):
+    """When a breaker is moved."""
+
+    now: float
+    is_awaited: bool = False
+    """Whether calls wait for their turn."""
+
+
+class Admission(BaseModel, frozen=True):
+    """The right of one call to be made although the breaker is not closed."""
+
+    generation: int
+    until: float
+    """When the lease ends."""
+
+
+class FirstLimit(BaseModel, frozen=True):
+    """What a service that limits its callers answered to one call; this alone delays only the call itself."""
+
+    caller: str
+    until: float
+    """When the call may be repeated."""
+
+
 class Breaker(BaseModel, frozen=True):
-    """The state of one kind's breaker. Times are seconds since 1970, by the one clock that all workers use."""
+    """The state of one service's breaker. Times are seconds since 1970, by the one clock that all workers use."""
 
     state: BreakerState = BreakerState.CLOSED
     generation: int = 0
     since: float = 0.0
-    """When the outage began or, if the breaker is closed, when it was closed; 0 if it was never open."""
+    """When the outage or the limit began or, if the breaker is closed, when it was closed; 0 if it was never open."""
     failures: int = 0
-    """Failures in a row, also those of trial calls."""
+    """Failures in a row, also those of calls that had a place."""
     callers: tuple[str, ...] = ()
     """The different calls that have failed; at most as many as the policy asks for."""
     code: Code | None = None
-    """The code of the newest failure."""
+    """The code of the newest failure: RATE_LIMITED if the service limits its callers, else it is down."""
     until: float = 0.0
-    """When the recovery time ends or, in `half_open`, the lease of the trial call; 0 if no trial is under way."""
+    """When the next call may be made, unless the breaker is closed."""
+    pause: float = 0.0
+    """The seconds that `until` was away when it was set."""
     successes: int = 0
-    """Successful trial calls since the newest failure."""
+    """Successful calls since the newest failure."""
+    window: int = 1
+    """How many calls may be under way at once, unless the breaker is closed."""
+    places: dict[str, Admission] = {}
+    """The calls that may be made, or are under way, by their keys."""
+    opened: int = 0
+    """The generation with which the breaker was opened last; a call admitted before neither narrows nor widens the
+    window."""
+    advanced: float = 0.0
+    """When a call last succeeded that had a place."""
+    limits: int = 0
+    """How often in a row the service said that it limits its callers, without a time and without a success between."""
+    first_limit: FirstLimit | None = None
 
     @property
     def is_clean(self) -> bool:
         """Whether a successful call changes nothing."""
         return self.state is BreakerState.CLOSED and not self.failures
 
-    def wait(self, policy: CircuitBreaker, now: float) -> float:
-        """Seconds until a call may be made; 0 if it may be made now, as a trial unless the breaker is closed."""
-        if self.state is BreakerState.CLOSED:
-            return 0.0
+    @property
+    def is_limit(self) -> bool:
+        """Whether the service answers, and limits its callers."""
+        return self.code is Code.RATE_LIMITED
+
+    def wait(self, now: float) -> float:
+        """Seconds until a call may be made, if the window has room; 0 if it may be made now."""
         left = self.until - now
         # More is left than there ever was: the clock was set back, and nobody knows how much is left.
-        longest = policy.recovery if self.state is BreakerState.OPEN else TRIAL_LEASE
-        return left if 0 < left <= longest else 0.0
+        return left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
 
-    def trying(self, now: float) -> "Breaker":
-        """The breaker with a new trial call, which `wait` allows; the trial's generation is that of the result."""
-        return self._next(BreakerState.HALF_OPEN, until=now + TRIAL_LEASE)
+    def room(self, now: float) -> int:
+        """How many more calls may be made now."""
+        if self.state is BreakerState.CLOSED:
+            return routing.MAX_WINDOW
+        return 0 if self.wait(now) else max(0, self.window - len(self.live_places(now)))
 
-    def renewed(self, generation: int, now: float) -> "Breaker":
-        """The breaker after its trial call is still running."""
-        return self.model_copy(update={"until": now + TRIAL_LEASE}) if self._is_trial(generation) else self
+    def live_places(self, now: float) -> Mapping[str, Admission]:
+        """The places whose leases have not expired."""
+        longest = max(routing.TURN_LEASE, routing.TRIAL_LEASE)
+        return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
 
-    def released(self, generation: int) -> "Breaker":
-        """The breaker after its trial call ended without a verdict about the service."""
-        return self._next(BreakerState.HALF_OPEN, until=0.0) if self._is_trial(generation) else self
+    def admitting(self, now: float, lease: float, *callers: str) -> "Breaker":
+        """The breaker after these calls were given places, for which `room` has room, or were given them again."""
+        places, generation = dict(self.live_places(now)), self.generation
+        for generation, caller in enumerate(callers, start=generation + 1):  # noqa: B020  # it counts on
+            places[caller] = Admission(generation=generation, until=now + lease)
+        return self._with(state=BreakerState.HALF_OPEN, generation=generation, places=places)
 
-    def succeeded(self, generation: int, policy: CircuitBreaker, now: float) -> "Breaker":
+    def renewed(self, caller: str, generation: int, now: float) -> "Breaker":
+        """The breaker after a call that has a place is still running."""
+        if not self._has_place(caller, generation):
+            return self
+        place = Admission(generation=generation, until=now + routing.TRIAL_LEASE)
+        return self._with(places={**self.places, caller: place})
+
+    def released(self, caller: str, generation: int) -> "Breaker":
+        """The breaker after a call ended without a verdict about the service."""
+        return self._without(caller) if self._has_place(caller, generation) else self
+
+    def succeeded(self, caller: str, generation: int, policy: CircuitBreaker, moment: Instant) -> "Breaker":
         """The breaker after the service answered a call."""
         if self.state is BreakerState.CLOSED and generation == self.generation:
-            return self.model_copy(update={"failures": 0, "callers": (), "code": None})
-        if not self._is_trial(generation):
+            return self if self.is_clean else self._with(failures=0, callers=(), code=None)
+        if not self._has_place(caller, generation):
             return self
-        if self.successes + 1 >= policy.trials:
-            return self.closed(now)
-        return self._next(BreakerState.HALF_OPEN, until=0.0, successes=self.successes + 1)
+        freed = self._without(caller)._with(advanced=moment.now)
+        if generation < self.opened:
+            return freed
+        if self.successes + 1 >= policy.trials and not moment.is_awaited:
+            return self.closed(moment.now)
+        window = min(routing.MAX_WINDOW, self.window + 1)
+        return freed._with(successes=self.successes + 1, window=window, limits=0)
 
-    def failed(self, generation: int, caller: str, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
-        """The breaker after a call failed; `caller` tells the call, and its attempts share it."""
-        if self._is_trial(generation):
-            return self._open(policy, now).model_copy(update={"failures": self.failures + 1, "code": code})
+    def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
+        """The breaker after a call found the service down; `caller` tells the call, and its attempts share it."""
+        if self._has_place(caller, generation):
+            freed = self._without(caller)
+            if generation < self.opened:
+                return freed
+            failures = self.failures + 1
+            return freed._open(policy.recovery, now, window=1, successes=0, failures=failures, code=code)
         if self.state is not BreakerState.CLOSED or generation != self.generation:
             return self
         callers = self.callers if caller in self.callers else (*self.callers, caller)[: policy.calls]
-        counted = self.model_copy(update={"failures": self.failures + 1, "callers": callers, "code": code})
+        counted = self._with(failures=self.failures + 1, callers=callers, code=code)
         if counted.failures < policy.failures or len(callers) < policy.calls:
             return counted
-        return counted._open(policy, now).model_copy(update={"since": now})
+        return counted._open(policy.recovery, now, window=1, successes=0, since=now)
+
+    def limited(
+        self, caller: str, generation: int, asked: float | None, jitter: float, policy: CircuitBreaker, now: float
+    ) -> "Breaker":
+        """The breaker after the service limited a call, and asked for a wait of so many seconds (None: it did not say).
+
+        `jitter` is a random number in [0, 1).
+        """
+        pause = routing.limit_wait(asked, self.limits, policy.recovery, jitter)
+        if self._has_place(caller, generation):
+            freed = self._without(caller)
+            if generation < self.opened:
+                return freed
+            window = max(1, self.window // 2)
+            return freed._open(pause, now, window=window, successes=0, code=Code.RATE_LIMITED, limits=self.limits + 1)
+        if self.state is not BreakerState.CLOSED or generation != self.generation:
+            return self
+        first, until = self.first_limit, now + pause
+        if first is None or first.caller == caller or not now < first.until <= now + routing.LONGEST_LIMIT:
+            until = now + max(pause, policy.recovery if asked is None else asked)
+            return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + routing.LONGEST_LIMIT)))
+        pause = pause if asked is None else max(pause, first.until - now)
+        return self._with(failures=0, callers=(), first_limit=None)._open(
+            pause, now, window=1, successes=0, since=now, code=Code.RATE_LIMITED, limits=1
+        )
+
+    def hurried(self, now: float) -> "Breaker":
+        """The breaker after a person said that its service is back, while calls wait: the next may be made at once."""
+        return self._with(until=now, limits=0)
 
     def closed(self, now: float) -> "Breaker":
         """The breaker after its service has recovered, or after a person closed it."""
         return Breaker(generation=self.generation + 1, since=now)
 
-    def _open(self, policy: CircuitBreaker, now: float) -> "Breaker":
-        return self._next(BreakerState.OPEN, until=now + policy.recovery, successes=0)
+    def _open(self, pause: float, now: float, **changed: object) -> "Breaker":
+        generation = self.generation + 1
+        opened = {"generation": generation, "opened": generation, "until": now + pause, "pause": pause}
+        return self._with(state=BreakerState.OPEN, **opened, **changed)
 
-    def _next(self, state: BreakerState, **changed: float) -> "Breaker":
-        return self.model_copy(update={"state": state, "generation": self.generation + 1, **changed})
+    def _without(self, caller: str) -> "Breaker":
+        return self._with(places={key: place for key, place in self.places.items() if key != caller})
 
-    def _is_trial(self, generation: int) -> bool:
-        return self.state is BreakerState.HALF_OPEN and generation == self.generation
+    def _has_place(self, caller: str, generation: int) -> bool:
+        place = self.places.get(caller)
+        return place is not None and place.generation == generation
+
+    def _with(self, **changed: object) -> "Breaker":
+        return self.model_copy(update=changed)

@@ -1,30 +1,36 @@
-"""The circuit breakers of a worker's tools: a tool whose service is down is left alone by all workers at once.
+"""The circuit breakers of a worker's tools: all of them leave a service alone that is down or limits its callers.
 
-The state of each kind is one row in the store, changed by compare-and-set. A worker reads all rows at most once a
-second, and only tools that ever failed have one: while a service answers, a call costs no query. A store that cannot
-be used opens no breaker and closes no call: whether the call needs the store is decided by its effect.
+The state of each service is one row in the store, changed by compare-and-set. A worker reads all rows at most once a
+second, and only services that ever failed have one: while a service answers, a call costs no query. A store that
+cannot be used opens no breaker and closes no call: whether the call needs the store is decided by its effect.
+
+A call that is turned away gets a ticket, and its workflow waits until it is told that the call's turn has come. Every
+worker tells the workflows of its namespace (`turns`).
 """
 
 import asyncio
+import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import structlog
 from pydantic import ValidationError
 from sqlalchemy import Column, ColumnElement, Float, Integer, String, Table, Text, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from temporalio.exceptions import ApplicationError
+from temporalio import activity
 
 from activities import deadline, metrics
 from activities.borders.sql import DATABASE_ERRORS
+from activities.boundary import tickets
 from activities.boundary.attempt import Attempt, FaultRaised
-from activities.boundary.breaker import Breaker, BreakerState
+from activities.boundary.breaker import Breaker, BreakerState, Instant
+from activities.boundary.tickets import Called, Caller
 from activities.storage.store import REPLAN_TABLES, insert_new, writing
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
-from workflows.faults import Code, Fault
+from workflows.catalogue import SAFE
+from workflows.faults import Applied, Code, Fault
 from workflows.measures import BREAKER_TRANSITIONS, Sample
 from workflows.routing import CircuitBreaker
 
@@ -39,21 +45,23 @@ BREAKERS = Table(
 
 FAILURES = frozenset({Code.TIMEOUT, Code.UNREACHABLE, Code.SERVER_ERROR, Code.OVERLOADED})
 """Codes of a service that is down: the transient infrastructural codes, without those that are Replan's own."""
+TROUBLES = FAILURES | {Code.RATE_LIMITED}
+"""Codes after which a service is left alone: it is down, or limits its callers."""
 ANSWERS = frozenset({Code.UNAUTHORIZED, Code.FORBIDDEN, Code.QUOTA_EXHAUSTED, Code.NEEDS_PERSON})
 """Codes of persistent infrastructural faults with which a service answers; every semantic fault is an answer, too."""
 STORE_SECONDS = 2.0
 """The most seconds that a call waits for the store because of its breaker."""
 BLIND_SECONDS = 5.0
 """Seconds without breakers after the store could not be used; the next call asks it again."""
-POLL_SECONDS = 0.1
-"""Seconds between two looks at a trial call that is under way."""
 UNUSABLE = (TimeoutError, ValidationError, *DATABASE_ERRORS)
 """Exceptions of a store that cannot be used, or has the rows of a newer version."""
 
 log = structlog.get_logger("replan.breaker")
 
-Move = Callable[[Breaker, float], Breaker]
+Move = Callable[[Breaker, Instant], Breaker]
 """A transition: from a breaker and the time to the next breaker, or to the same one."""
+Work = Callable[[AsyncConnection, Breaker, float], Awaitable[Breaker]]
+"""A transition with changes of tickets, in the transaction that holds the lock of the breaker's row."""
 
 
 class BreakerRow(NamedTuple):
@@ -66,80 +74,93 @@ class BreakerChange(NamedTuple):
     after: Breaker
 
 
+class Entry(NamedTuple):
+    """What came of a call that asked to be made."""
+
+    breaker: Breaker
+    generation: int | None = None
+    """Under which it is made; None if it was turned away."""
+    wait: float = 0.0
+    """Seconds until the service is called next."""
+    before: int = 0
+    """How many other calls wait before it."""
+    queued: float | None = None
+    """Seconds for which it may wait for its turn; None if it cannot be told of that."""
+
+
+class Turns(NamedTuple):
+    """The calls whose turn has come at a service, and the most seconds until the next look."""
+
+    called: Sequence[Called]
+    next_in: float
+
+
 class Breakers:
-    """The breakers of all kinds, as one worker knows them. All methods but `known` belong to one event loop."""
+    """The breakers of all services, as one worker knows them. All methods but `known` belong to one event loop."""
 
-    def __init__(self, engine: AsyncEngine, max_waiting: int = 50) -> None:
-        """`engine` is the store, connected for the worker's own event loop, which a tool cannot block.
-
-        At most `max_waiting` calls wait for a trial call, since each of them holds a slot of the worker.
-        """
+    def __init__(self, engine: AsyncEngine, jitter: Callable[[], float] = random.random) -> None:
+        """`engine` is the store, connected for the worker's own event loop, which a tool cannot block."""
         self._engine = engine
+        self._jitter = jitter
         self._rows = dict[str, BreakerRow]()
         self._read_at = self._blind_until = float("-inf")
         self._ahead = 0.0
         self._reading: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._waiting = 0
-        self._max_waiting = max_waiting
+        self.namespace: str | None = None
+        """The namespace whose workflows this worker tells of turns; without one, no call gets a ticket."""
+        self.changed = asyncio.Event()
+        """Is set when there may be turns to tell of."""
 
-    @asynccontextmanager
-    async def guard(self, kind: Kind) -> AsyncIterator["BreakerGuard"]:
-        """Surround an attempt, and record at its end what it says of the service.
-
-        To be entered outside of `attempt_of`, whose ApplicationError has the fault of the attempt. The attempt asks
-        `BreakerGuard.admit` before it calls the tool.
-        """
-        guard = BreakerGuard(self, kind.spec.kind, kind.breaker)
-        try:
-            yield guard
-        except BaseException as error:
-            await guard.end(error)
-            raise
-        await guard.end(None)
-
-    def known(self, kind: str, age: float = routing.BREAKERS_CACHED) -> Breaker | None:
+    def known(self, service: str, age: float = routing.BREAKERS_CACHED) -> Breaker | None:
         """What was known of a breaker within the last `age` seconds; None if that is too old. From any thread."""
         if time.monotonic() - self._read_at > age:
             return None
-        return self._rows.get(kind, BreakerRow()).breaker
+        return self._rows.get(service, BreakerRow()).breaker
 
-    def wait(self, breaker: Breaker, policy: CircuitBreaker) -> float:
-        """Seconds until the next trial call; 0 if a call may be made."""
-        return breaker.wait(policy, time.monotonic() + self._ahead)
-
-    async def look(self, kind: str, age: float = routing.BREAKERS_CACHED) -> Breaker | None:
+    async def look(self, service: str, age: float = routing.BREAKERS_CACHED) -> Breaker | None:
         """A breaker as it was within the last `age` seconds; None if the store cannot be read."""
-        found = self.known(kind, age)
+        found = self.known(service, age)
         if found is not None or time.monotonic() < self._blind_until:
             return found
         # Calls that ask at the same time share one query.
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._try_to_read())
         await asyncio.shield(self._reading)
-        return None if time.monotonic() < self._blind_until else self._rows.get(kind, BreakerRow()).breaker
+        return None if time.monotonic() < self._blind_until else self._rows.get(service, BreakerRow()).breaker
 
     async def all(self) -> tuple[Mapping[str, Breaker], float]:
-        """The breakers of all tools that ever failed, read now, and the time by the clock of their times.
+        """The breakers of all services that ever failed, read now, and the time by the clock of their times.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be read.
         """
         await self._read()
-        return {kind: row.breaker for kind, row in self._rows.items()}, time.monotonic() + self._ahead
+        return {service: row.breaker for service, row in self._rows.items()}, time.monotonic() + self._ahead
+
+    async def waiting(self) -> Mapping[str, int]:
+        """By service, how many calls wait for their turn; raises as `all`."""
+        async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
+            return await tickets.count(connection)
 
     async def states(self) -> Mapping[str, int]:
-        """The states of all tools that ever failed, as values of `measures.BREAKER_STATE`; raises as `all`."""
+        """The states of all services that ever failed, as values of `measures.BREAKER_STATE`; raises as `all`."""
         states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-        return {kind: states.index(one.state) for kind, one in (await self.all())[0].items()}
+        return {service: states.index(one.state) for service, one in (await self.all())[0].items()}
 
-    async def reset(self, kind: str) -> BreakerChange:
-        """Close a breaker, and forget the failures that it has counted.
+    async def reset(self, service: str) -> BreakerChange:
+        """Close a breaker, and forget the failures that it has counted; if calls wait, let the next be made at once.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
         """
-        return await self._written(kind, lambda one, now: one if one.is_clean else one.closed(now))
+
+        def closed(breaker: Breaker, moment: Instant) -> Breaker:
+            if moment.is_awaited:  # all at once would bring the service down again
+                return breaker.hurried(moment.now)
+            return breaker if breaker.is_clean else breaker.closed(moment.now)
+
+        return await self._moved(service, closed)
 
     async def reset_all(self) -> None:
         """Close all breakers.
@@ -147,35 +168,132 @@ class Breakers:
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
         """
-        for kind in (await self.all())[0]:
-            await self.reset(kind)
+        for service in (await self.all())[0]:
+            await self.reset(service)
 
-    async def move(self, kind: str, move: Move) -> Breaker | None:
+    async def move(self, service: str, move: Move) -> Breaker | None:
         """Change a breaker, without a query if what is known shows no change; None if the store cannot be used."""
-        if self._changes_nothing(kind, move):
-            return self._rows.get(kind, BreakerRow()).breaker
+        if self._changes_nothing(service, move):
+            return self._rows.get(service, BreakerRow()).breaker
         try:
             async with asyncio.timeout(STORE_SECONDS), self._lock:
-                if self._changes_nothing(kind, move):  # one of the calls that held the lock has seen to it
-                    return self._rows.get(kind, BreakerRow()).breaker
-                return (await self._written(kind, move)).after
+                if self._changes_nothing(service, move):  # one of the calls that held the lock has seen to it
+                    return self._rows.get(service, BreakerRow()).breaker
+                return (await self._moved(service, move)).after
         except UNUSABLE as error:
             self._lose_sight(error)
             return None
 
-    @asynccontextmanager
-    async def waiting(self) -> AsyncIterator[bool]:
-        """Whether one more call may wait for a trial call; it counts as waiting inside the block."""
-        may = self._waiting < self._max_waiting
-        self._waiting += may
-        try:
-            yield may
-        finally:
-            self._waiting -= may
+    async def enter(self, service: str, key: str, caller: Caller | None) -> Entry | None:
+        """Let a call be made, or turn it away, with a ticket if it can wait (`caller`); None without a store."""
+        entry: Entry | None = None
 
-    def _changes_nothing(self, kind: str, move: Move) -> bool:
-        known = self._rows.get(kind, BreakerRow()).breaker
-        return move(known, time.monotonic() + self._ahead) == known
+        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+            nonlocal entry
+            if breaker.state is BreakerState.CLOSED:
+                await tickets.drop(tx, service, key)
+                entry = Entry(breaker, breaker.generation)
+                return breaker
+            before = await tickets.count_before(tx, service, caller)
+            if key in breaker.live_places(now) or (breaker.room(now) and not before):
+                made = breaker.admitting(now, routing.TRIAL_LEASE, key)
+                await tickets.take(tx, service, key, now)
+                entry = Entry(made, made.places[key].generation)
+                return made
+            queued = await self._queued(tx, service, breaker, caller, now) if caller else None
+            entry = Entry(breaker, None, breaker.wait(now), before, queued)
+            return breaker
+
+        await self._worked(service, work)
+        return entry
+
+    async def leave(
+        self, service: str, key: str, move: Move, caller: Caller | None, *, is_trial: bool
+    ) -> tuple[Breaker, float | None] | None:
+        """Change a breaker as a call ended; None without a store.
+
+        If the service failed it, and its breaker is not closed, the call waits (`caller`), and the second value says
+        for how many seconds it may.
+        """
+        left: tuple[Breaker, float | None] | None = None
+
+        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+            nonlocal left
+            if caller is None or breaker.state is BreakerState.CLOSED:
+                await tickets.drop(tx, service, key)
+            is_awaited = breaker.state is not BreakerState.CLOSED and await tickets.is_awaited(tx, service)
+            after, queued = move(breaker, Instant(now, is_awaited)), None
+            if caller is not None and after.state is not BreakerState.CLOSED:
+                queued = await self._queued(tx, service, after, caller, now, trials=int(is_trial))
+            left = after, queued
+            return after
+
+        await self._worked(service, work)
+        return left
+
+    async def call_next(self, service: str) -> Turns:
+        """Give places to the calls whose turn has come, and say which these are.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+        turns = Turns((), routing.TURNS_CHECKED)
+
+        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+            nonlocal turns
+            running = breaker.live_places(now)
+            await tickets.recall(tx, service, list(running), now - routing.TURN_LEASE, routing.TURN_CALLS)
+            room, is_trial = breaker.room(now), breaker.state is BreakerState.OPEN and breaker.window == 1
+            called = await tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
+            ends = [place.until - now for place in running.values()]
+            next_in = breaker.wait(now) or min(ends, default=routing.TURNS_CHECKED)
+            turns = Turns(called, min(next_in, routing.TURNS_CHECKED))
+            if not called or breaker.state is BreakerState.CLOSED:
+                return breaker
+            return breaker.admitting(now, routing.TURN_LEASE, *(one.key for one in called))
+
+        async with asyncio.timeout(STORE_SECONDS), self._lock:
+            await self._transacted(service, work)
+        return turns
+
+    async def services_awaited(self) -> list[str]:
+        """The services for which calls of this worker's namespace have tickets.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+        async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
+            return await tickets.services(connection, self.namespace or "")
+
+    async def forget(self, service: str, key: str) -> None:
+        """Forget a call whose workflow is closed.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+
+        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+            await tickets.drop(tx, service, key)
+            place = breaker.places.get(key)
+            return breaker.released(key, place.generation) if place else breaker
+
+        async with asyncio.timeout(STORE_SECONDS), self._lock:
+            await self._transacted(service, work)
+
+    async def _queued(
+        self, tx: AsyncConnection, service: str, breaker: Breaker, caller: Caller, now: float, *, trials: int = 0
+    ) -> float:
+        """Give a call a ticket, and return for how many seconds it may wait; 0 without a ticket if it has waited."""
+        since = await tickets.issue(tx, service, caller, now, trials=trials)
+        # While other calls succeed, the queue advances, and no patience is used up.
+        left = routing.turn_patience(is_limit=breaker.is_limit) - (now - max(since, breaker.advanced))
+        if left <= 0:
+            await tickets.drop(tx, service, caller.key)
+        return max(0.0, left)
+
+    def _changes_nothing(self, service: str, move: Move) -> bool:
+        known = self._rows.get(service, BreakerRow()).breaker
+        return move(known, Instant(time.monotonic() + self._ahead)) == known
 
     async def _try_to_read(self) -> None:
         try:
@@ -191,26 +309,47 @@ class Breakers:
             self._remember(row.kind, BreakerRow(Breaker.model_validate_json(row.state), row.version), row.now)
         self._read_at, self._blind_until = at, float("-inf")
 
-    async def _written(self, kind: str, move: Move) -> BreakerChange:
-        while True:
-            async with asyncio.timeout(STORE_SECONDS), writing(self._engine).begin() as tx:
-                before, now = await _row(tx, kind)
-                after = BreakerRow(move(before.breaker, now), before.version + 1)
-                if after.breaker == before.breaker:
-                    self._remember(kind, before, now)
-                    return BreakerChange(before.breaker, after.breaker)
-                is_ours = await _set(tx, kind, before, after)
-            if is_ours:  # else another worker was faster, and its row decides
-                self._remember(kind, after, now)
-                _report(kind, before.breaker, after.breaker, now)
-                return BreakerChange(before.breaker, after.breaker)
+    async def _worked(self, service: str, work: Work) -> None:
+        """Do the work of a call, unless the store cannot be used; then look whether a turn has come."""
+        try:
+            async with asyncio.timeout(STORE_SECONDS), self._lock:
+                await self._transacted(service, work)
+        except UNUSABLE as error:
+            self._lose_sight(error)
+        self.changed.set()
 
-    def _remember(self, kind: str, row: BreakerRow, now: float) -> None:
+    async def _moved(self, service: str, move: Move) -> BreakerChange:
+        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+            is_awaited = breaker.state is not BreakerState.CLOSED and await tickets.is_awaited(tx, service)
+            return move(breaker, Instant(now, is_awaited))
+
+        change = await self._transacted(service, work)
+        self.changed.set()
+        return change
+
+    async def _transacted(self, service: str, work: Work) -> BreakerChange:
+        while True:
+            async with asyncio.timeout(STORE_SECONDS), writing(self._engine).connect() as tx, tx.begin() as open_one:
+                before, now = await _row(tx, service)
+                after = BreakerRow(await work(tx, before.breaker, now), before.version + 1)
+                change = BreakerChange(before.breaker, after.breaker)
+                if after.breaker == before.breaker:
+                    self._remember(service, before, now)
+                    return change
+                if is_ours := await _set(tx, service, before, after):
+                    await open_one.commit()
+                else:  # another worker was faster, and its row decides, also about the tickets
+                    await open_one.rollback()
+            if is_ours:
+                self._remember(service, after, now)
+                _report(service, before.breaker, after.breaker, now)
+                return change
+
+    def _remember(self, service: str, row: BreakerRow, now: float) -> None:
         self._ahead = now - time.monotonic()
-        if (
-            row.version >= self._rows.get(kind, BreakerRow()).version
-        ):  # a query may have begun before our own newest write
-            self._rows[kind] = row
+        # A query may have begun before our own newest write.
+        if row.version >= self._rows.get(service, BreakerRow()).version:
+            self._rows[service] = row
 
     def _lose_sight(self, error: BaseException) -> None:
         if time.monotonic() >= self._blind_until:
@@ -218,52 +357,96 @@ class Breakers:
         self._blind_until = time.monotonic() + BLIND_SECONDS
         self._read_at = float("-inf")
 
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+        return self._jitter()
+
 
 class BreakerGuard:
-    """The breaker around one attempt."""
+    """The breaker around one attempt: `admit` before it calls the tool, and `end` when it has ended."""
 
-    def __init__(self, breakers: Breakers, kind: str, policy: CircuitBreaker | None) -> None:
+    def __init__(self, breakers: Breakers, kind: Kind, attempt: Attempt) -> None:
+        """To be made on the worker's own event loop, like `breakers`."""
         self._breakers = breakers
-        self._kind = kind
-        self._policy = policy
+        self._service = kind.service
+        self._policy = kind.breaker
+        self._attempt = attempt
+        self._key = attempt.call.key
         self._home = asyncio.get_running_loop()
-        self._attempt: Attempt | None = None
         self._generation: int | None = None
         self._renewing: asyncio.Task[None] | None = None
 
-    async def admit(self, attempt: Attempt) -> None:
-        """Let the call of an attempt through, as a trial if its breaker was open; it may wait for another trial.
+    async def admit(self) -> None:
+        """Let the call of the attempt through, in its turn if the breaker is not closed.
 
         Raises:
-            FaultRaised: the breaker is open; nothing was called.
+            FaultRaised: the breaker is not closed; nothing was called.
         """
-        if self._policy is None or attempt.call.provided is not None:
+        if self._policy is None or self._attempt.call.provided is not None:
             return
-        self._attempt = attempt
-        known = self._breakers.known(self._kind)
+        known = self._breakers.known(self._service)
         if known is not None and known.state is BreakerState.CLOSED:
             self._generation = known.generation
             return
         began = deadline.clock()
-        await self._at_home(self._admit(self._policy))
+        await self._at_home(self._enter())
         deadline.extend(deadline.clock() - began)
 
-    async def end(self, error: BaseException | None) -> None:
-        """Record what the end of the attempt says of the service."""
+    async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
+        """Record what the end of the attempt says of the service: a fault, a result, or a cancel (neither).
+
+        Returns the fault; it says so if the call waits for its turn.
+        """
         if self._renewing is not None:
             self._renewing.cancel()
-        if self._policy is None or self._attempt is None or self._generation is None:
-            return
-        policy, generation, caller = self._policy, self._generation, self._attempt.call.key
-        match _verdict(self._attempt, error):
+        if self._policy is None or self._generation is None:
+            return fault
+        verdict = self._verdict(fault, is_done)
+        move = self._move(verdict, fault, self._policy, self._generation)
+        is_trial, is_trouble = self._renewing is not None, isinstance(verdict, Code)
+        if not is_trial and not is_trouble:
+            await self._breakers.move(self._service, move)
+            return fault
+        caller = self._caller() if fault and is_trouble and self._may_repeat(fault) else None
+        left = await self._breakers.leave(self._service, self._key, move, caller, is_trial=is_trial)
+        if fault is None or left is None or left[1] is None:
+            return fault
+        return fault.model_copy(update={"queued": round(left[1], 1), "is_trial": is_trial})
+
+    def _verdict(self, fault: Fault | None, is_done: bool) -> Code | bool | None:
+        """What the attempt says of the service: True if it answered, a code if it is down or limits its callers."""
+        if not self._attempt.reached or self._attempt.replayed:
+            return None
+        if fault is None:
+            return is_done or None  # else it was cancelled
+        if fault.code in TROUBLES:
+            return fault.code
+        return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
+
+    def _move(self, verdict: Code | bool | None, fault: Fault | None, policy: CircuitBreaker, generation: int) -> Move:
+        key, asked, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
+        match verdict:
+            case None | False:
+                return lambda one, _: one.released(key, generation)
             case True:
-                await self._breakers.move(self._kind, lambda one, now: one.succeeded(generation, policy, now))
-            case Code() as code:
-                await self._breakers.move(
-                    self._kind, lambda one, now: one.failed(generation, caller, code, policy, now)
-                )
-            case None:
-                await self._breakers.move(self._kind, lambda one, _: one.released(generation))
+                return lambda one, moment: one.succeeded(key, generation, policy, moment)
+            case Code.RATE_LIMITED:
+                return lambda one, moment: one.limited(key, generation, asked, jitter, policy, moment.now)
+            case code:
+                return lambda one, moment: one.failed(key, generation, code, policy, moment.now)
+
+    def _caller(self) -> Caller | None:
+        """The call as one that can wait for its turn; None if its workflow, or this worker, is older than that."""
+        started, namespace = self._attempt.call.started, self._breakers.namespace
+        if started is None or namespace is None:
+            return None
+        return Caller(self._key, namespace, activity.info().workflow_id or "", started)
+
+    def _may_repeat(self, fault: Fault) -> bool:
+        """Whether the workflow may make the call again: it is safe, and an attempt is left, or this one was a trial."""
+        is_safe = fault.applied is Applied.NONE or self._attempt.spec.effect in SAFE
+        is_last = self._attempt.call.attempts <= activity.info().attempt
+        return is_safe and (self._renewing is not None or not is_last)
 
     async def _at_home(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` on the worker's own event loop: the connections to the store belong to it."""
@@ -272,63 +455,40 @@ class BreakerGuard:
         else:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
-    async def _admit(self, policy: CircuitBreaker) -> None:
-        until, age = time.monotonic() + routing.TRIAL_WAIT, routing.BREAKERS_CACHED
-        async with self._breakers.waiting() as may_wait:
-            while True:
-                breaker = await self._breakers.look(self._kind, age)
-                if breaker is not None and not self._breakers.wait(breaker, policy):
-                    breaker = await self._try(policy)
-                if breaker is None or self._renewing is not None:
-                    return
-                if breaker.state is BreakerState.CLOSED:
-                    self._generation = breaker.generation
-                    return
-                if breaker.state is BreakerState.OPEN or not may_wait or time.monotonic() >= until:
-                    raise FaultRaised(_refusal(self._kind, breaker, self._breakers.wait(breaker, policy)))
-                age = POLL_SECONDS
-                await asyncio.sleep(POLL_SECONDS)
-
-    async def _try(self, policy: CircuitBreaker) -> Breaker | None:
-        """Begin a trial call, unless another worker was faster; return the breaker, None without a store."""
-        made: Breaker | None = None
-
-        def begin(breaker: Breaker, now: float) -> Breaker:
-            nonlocal made
-            may = breaker.state is not BreakerState.CLOSED and not breaker.wait(policy, now)
-            made = breaker.trying(now) if may else None
-            return made or breaker
-
-        found = await self._breakers.move(self._kind, begin)
-        if found is not None and found == made:
-            self._generation = found.generation
-            self._renewing = asyncio.create_task(self._renew(found.generation))
-        return found
+    async def _enter(self) -> None:
+        breaker = await self._breakers.look(self._service)
+        if breaker is not None and breaker.state is BreakerState.CLOSED:
+            self._generation = breaker.generation
+        if breaker is None or breaker.state is BreakerState.CLOSED:
+            return
+        entry = await self._breakers.enter(self._service, self._key, self._caller())
+        if entry is None:
+            return
+        if entry.generation is None:
+            raise FaultRaised(_refusal(self._service, entry))
+        self._generation = entry.generation
+        if entry.breaker.state is not BreakerState.CLOSED:
+            self._renewing = asyncio.create_task(self._renew(entry.generation))
 
     async def _renew(self, generation: int) -> None:
         while True:
             await asyncio.sleep(routing.TRIAL_LEASE / 3)
-            await self._breakers.move(self._kind, lambda one, now: one.renewed(generation, now))
+            await self._breakers.move(self._service, lambda one, moment: one.renewed(self._key, generation, moment.now))
 
 
-def _verdict(attempt: Attempt, error: BaseException | None) -> Code | bool | None:
-    """What an attempt says of the service: True if it answered, a code if it is down, None if nothing is known."""
-    if not attempt.reached or attempt.replayed:
-        return None
-    if error is None:
-        return True
-    fault = error.details[0] if isinstance(error, ApplicationError) and error.details else None
-    if not isinstance(fault, Fault):  # it was cancelled
-        return None
-    if fault.code in FAILURES:
-        return fault.code
-    return True if attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
-
-
-def _refusal(kind: str, breaker: Breaker, left: float) -> Fault:
-    trial = f"the next trial call is in {left:.2g} s" if breaker.state is BreakerState.OPEN else "a trial call runs"
-    reason = f"{kind} is left alone: {breaker.failures} calls in a row failed ({breaker.code}), {trial}."
-    return Fault.of(Code.CIRCUIT_OPEN, reason, retry_after=round(left, 2))
+def _refusal(service: str, entry: Entry) -> Fault:
+    breaker = entry.breaker
+    why = "it limits its callers" if breaker.is_limit else f"{breaker.failures} calls in a row failed ({breaker.code})"
+    turn = f"the next call is in {entry.wait:.2g} s" if entry.wait else "as many calls as it may get are under way"
+    others = {0: "", 1: "; 1 call waits before this one"}.get(
+        entry.before, f"; {entry.before} calls wait before this one"
+    )
+    return Fault.of(
+        Code.CIRCUIT_OPEN,
+        f"{service} is left alone: {why}, {turn}{others}.",
+        retry_after=round(entry.wait, 2),
+        queued=None if entry.queued is None else round(entry.queued, 1),
+    )
 
 
 def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
@@ -347,10 +507,10 @@ def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
             log.info("breaker_closed", kind=kind, seconds=round(now - before.since, 1))
 
 
-async def _row(tx: AsyncConnection, kind: str) -> tuple[BreakerRow, float]:
-    """The row of a kind, and the time."""
+async def _row(tx: AsyncConnection, service: str) -> tuple[BreakerRow, float]:
+    """The row of a service, locked until the transaction ends, and the time."""
     clock = _clock(tx)
-    wanted = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == kind)
+    wanted = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == service).with_for_update()
     found = (await tx.execute(wanted)).one_or_none()
     if found is None:
         return BreakerRow(), float((await tx.execute(select(clock))).scalar_one())

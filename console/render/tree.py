@@ -19,7 +19,7 @@ from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_o
 from console.render.terminal import Line, pad, signed
 from workflows import ids
 from workflows.details import SIGNS
-from workflows.faults import UNCOUNTED, Applied, Code
+from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import BY_HAND, canonical
 from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
@@ -486,8 +486,7 @@ def _was_retried(outcome: Outcome, place: int, steps: Mapping[tuple[str, int], O
         return True
     step = steps.get((fault.step_id, fault.revision))
     is_followed = any(one.step_id == fault.step_id for one in outcome.faults[place + 1 :])
-    is_counted = not fault.uncounted and fault.code not in UNCOUNTED
-    return fault.decision == "wait" and is_counted and (is_followed or _has_helped(step, fault))
+    return fault.decision == "wait" and fault.is_counted and (is_followed or _has_helped(step, fault))
 
 
 def _has_helped(step: OutcomeStep | None, fault: FaultRecord | None = None) -> bool:

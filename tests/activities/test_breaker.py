@@ -3,22 +3,46 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from activities.boundary.breaker import Breaker, BreakerState
+from activities.boundary.breaker import Breaker, BreakerState, Instant
+from workflows import routing
 from workflows.faults import Code
 from workflows.routing import STANDARD_BREAKER, TRIAL_LEASE, CircuitBreaker
 
 DOWN = Code.SERVER_ERROR
+AWAITED, DESERTED = True, False
 
 
 def after(breaker: Breaker, *callers: str, policy: CircuitBreaker = STANDARD_BREAKER) -> Breaker:
     """The breaker after a failure of each of these calls, at the time 100."""
     for caller in callers:
-        breaker = breaker.failed(breaker.generation, caller, DOWN, policy, now=100)
+        breaker = breaker.failed(caller, breaker.generation, DOWN, policy, now=100)
     return breaker
+
+
+def trying(breaker: Breaker, now: float, *callers: str) -> Breaker:
+    """The breaker with these calls under way."""
+    return breaker.admitting(now, TRIAL_LEASE, *callers)
+
+
+def succeeded(breaker: Breaker, caller: str, now: float, is_awaited: bool) -> Breaker:
+    """The breaker after a success of a call that has a place."""
+    return breaker.succeeded(caller, breaker.places[caller].generation, STANDARD_BREAKER, Instant(now, is_awaited))
+
+
+def failed(breaker: Breaker, caller: str, now: float) -> Breaker:
+    """The breaker after a call that has a place found the service down."""
+    return breaker.failed(caller, breaker.places[caller].generation, Code.TIMEOUT, STANDARD_BREAKER, now)
+
+
+def limited(breaker: Breaker, caller: str, now: float, asked: float | None = None) -> Breaker:
+    """The breaker after the service limited a call, whether or not that has a place."""
+    place = breaker.places.get(caller)
+    generation = place.generation if place else breaker.generation
+    return breaker.limited(caller, generation, asked, 0.0, STANDARD_BREAKER, now)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +56,7 @@ def test_it_opens_after_failures_of_different_calls(callers: str, state: str) ->
 
 def test_a_success_starts_the_count_again() -> None:
     """Only failures in a row count."""
-    breaker = after(Breaker(), "a", "b").succeeded(0, STANDARD_BREAKER, now=100)
+    breaker = after(Breaker(), "a", "b").succeeded("a", 0, STANDARD_BREAKER, Instant(100))
 
     assert breaker == Breaker()
     assert after(breaker, "c", "d").state is BreakerState.CLOSED
@@ -42,55 +66,132 @@ def test_a_report_of_an_older_generation_changes_nothing() -> None:
     """Calls that began before the outage neither prolong it nor end it."""
     opened = after(Breaker(), "a", "b", "c")
 
-    assert opened.failed(0, "d", DOWN, STANDARD_BREAKER, now=103) == opened
-    assert opened.succeeded(0, STANDARD_BREAKER, now=103) == opened
-    trial = opened.trying(now=105)
-    assert trial.failed(0, "d", DOWN, STANDARD_BREAKER, now=106) == trial
-    assert trial.succeeded(opened.generation, STANDARD_BREAKER, now=106) == trial
+    assert opened.failed("d", 0, DOWN, STANDARD_BREAKER, now=103) == opened
+    assert opened.succeeded("d", 0, STANDARD_BREAKER, Instant(103)) == opened
+    assert opened.limited("d", 0, 60, 0.0, STANDARD_BREAKER, now=103) == opened
+    trial = trying(opened, 105, "d")
+    assert trial.failed("e", 0, DOWN, STANDARD_BREAKER, now=106) == trial
+    assert trial.succeeded("d", opened.generation, STANDARD_BREAKER, Instant(106)) == trial
 
 
 def test_a_trial_that_lost_its_lease_decides_nothing() -> None:
     """A worker that was frozen reports after another worker has taken the next trial."""
-    frozen = after(Breaker(), "a", "b", "c").trying(now=105)
-    now = 105 + TRIAL_LEASE
-    second = frozen.trying(now)
+    frozen = trying(after(Breaker(), "a", "b", "c"), 105, "d")
+    lost, now = frozen.places["d"].generation, 105 + TRIAL_LEASE
+    second = trying(frozen, now, "e")
 
-    assert (frozen.wait(STANDARD_BREAKER, now - 1), frozen.wait(STANDARD_BREAKER, now)) == (1, 0)
-    assert second.succeeded(frozen.generation, STANDARD_BREAKER, now) == second
-    assert second.failed(frozen.generation, "a", DOWN, STANDARD_BREAKER, now) == second
-    assert second.renewed(frozen.generation, now + 1) == second
-    assert second.released(frozen.generation) == second
+    assert (frozen.room(now - 1), frozen.room(now)) == (0, 1)
+    assert second.succeeded("d", lost, STANDARD_BREAKER, Instant(now)) == second
+    assert second.failed("d", lost, DOWN, STANDARD_BREAKER, now) == second
+    assert second.renewed("d", lost, now + 1) == second
+    assert second.released("d", lost) == second
 
 
 def test_trials_decide() -> None:
-    """A failure opens it for another recovery time, and the second success closes it."""
-    trial = after(Breaker(), "a", "b", "c").trying(now=105)
-    failed = trial.failed(trial.generation, "d", Code.TIMEOUT, STANDARD_BREAKER, now=107)
-    once = trial.succeeded(trial.generation, STANDARD_BREAKER, now=107)
-    again = once.trying(now=107)
-    twice = again.succeeded(again.generation, STANDARD_BREAKER, now=108)
+    """A failure opens it for another recovery time, and the second success closes it if no call waits."""
+    trial = trying(after(Breaker(), "a", "b", "c"), 105, "d")
+    opened = failed(trial, "d", 107)
+    once = succeeded(trial, "d", 107, DESERTED)
+    twice = succeeded(trying(once, 107, "e"), "e", 108, DESERTED)
 
-    assert (failed.state, failed.wait(STANDARD_BREAKER, 107), failed.code) == (BreakerState.OPEN, 5, Code.TIMEOUT)
-    assert (failed.since, failed.failures) == (100, 4)
-    assert (once.state, once.wait(STANDARD_BREAKER, 107)) == (BreakerState.HALF_OPEN, 0)
+    assert (opened.state, opened.wait(107), opened.code) == (BreakerState.OPEN, 5, Code.TIMEOUT)
+    assert (opened.since, opened.failures) == (100, 4)
+    assert (once.state, once.wait(107)) == (BreakerState.HALF_OPEN, 0)
     assert (twice.state, twice.since, twice.is_clean) == (BreakerState.CLOSED, 108, True)
 
 
-def test_a_trial_without_a_verdict_frees_its_lease() -> None:
-    """Its worker shut down, or the call was cancelled: the next trial need not wait."""
-    trial = after(Breaker(), "a", "b", "c").trying(now=105)
-    released = trial.released(trial.generation)
+def test_the_calls_that_wait_follow_two_then_four_then_eight_at_once() -> None:
+    """A service that is back is not run over, and it stays half-open until nobody waits any more."""
+    breaker, rooms = after(Breaker(), "a", "b", "c"), list[int]()
+    for turn in range(4):
+        rooms.append(room := breaker.room(105))
+        callers = [f"{turn}.{number}" for number in range(room)]
+        breaker = trying(breaker, 105, *callers)
+        assert breaker.room(105) == 0
+        for caller in callers:
+            breaker = succeeded(breaker, caller, 105, AWAITED)
 
-    assert (released.state, released.wait(STANDARD_BREAKER, 105)) == (BreakerState.HALF_OPEN, 0)
-    assert released.renewed(trial.generation, now=106) == released
+    assert rooms == [1, 2, 4, 8]
+    last = trying(breaker, 106, "last")
+    assert succeeded(last, "last", 106, DESERTED).state is BreakerState.CLOSED
+
+
+def test_a_failure_sets_the_window_back_once() -> None:
+    """What the other calls of the same moment find changes nothing."""
+    breaker = after(Breaker(), "a", "b", "c").model_copy(update={"window": 8})
+    breaker = trying(breaker, 105, "d", "e", "f")
+    opened = failed(breaker, "d", 106)
+    late = failed(succeeded(opened, "e", 107, AWAITED), "f", 107)
+
+    assert (late.until, late.window, late.failures, late.places) == (111, 1, 4, {})
+
+
+def test_a_limit_of_one_call_delays_nobody_else() -> None:
+    """Neither its first one nor its repeats; a success of another call between does not hide a second call's limit."""
+    once = limited(limited(Breaker(), "a", 100, 30), "a", 110, 30)
+    answered = once.succeeded("c", 0, STANDARD_BREAKER, Instant(111))
+    twice = limited(answered, "b", 112, 5)
+
+    assert once.state is BreakerState.CLOSED
+    assert (twice.state, twice.code, twice.wait(112), twice.since) == ("open", "rate_limited", 28, 112)
+    assert limited(once, "b", 141, 5).state is BreakerState.CLOSED
+
+
+def test_limits_without_a_time_are_tried_after_a_second_then_doubling() -> None:
+    """Up to the recovery time; a success begins anew."""
+    breaker, waits, now = limited(limited(Breaker(), "a", 100), "b", 100), list[float](), 100.0
+    for _ in range(5):
+        waits.append(breaker.wait(now))
+        now += breaker.wait(now)
+        breaker = limited(trying(breaker, now, "a"), "a", now)
+    done = succeeded(trying(breaker, now := breaker.until, "a"), "a", now, AWAITED)
+
+    assert waits == [1, 2, 4, 5, 5]
+    assert limited(trying(done, now, "a"), "a", now).wait(now) == 1
+
+
+def test_a_limit_halves_the_window_once() -> None:
+    """The calls that were admitted before it count as one."""
+    breaker = limited(limited(Breaker(), "a", 100, 2), "b", 100, 2).model_copy(update={"window": 8})
+    breaker = trying(breaker, 102, "c", "d", "e")
+    for caller in "cde":
+        breaker = limited(breaker, caller, 102.5, 1)
+
+    assert (breaker.window, breaker.wait(102.5), breaker.room(103), breaker.room(103.5)) == (4, 1, 0, 4)
+
+
+@given(asked=st.floats(0, 1e300) | st.none(), limits=st.integers(0, 10**6), jitter=st.floats(0, 0.999))
+def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None, limits: int, jitter: float) -> None:
+    """A forged value costs at most half of it; and none makes the workers call without a pause."""
+    wait = routing.limit_wait(asked, limits, 5.0, jitter)
+
+    assert 0.5 <= wait <= routing.LONGEST_LIMIT == routing.turn_patience(is_limit=True) / 2
+
+
+def test_a_trial_without_a_verdict_frees_its_place() -> None:
+    """Its worker shut down, or the call was cancelled: the next trial need not wait."""
+    trial = trying(after(Breaker(), "a", "b", "c"), 105, "d")
+    released = trial.released("d", trial.places["d"].generation)
+
+    assert (released.state, released.room(105)) == (BreakerState.HALF_OPEN, 1)
+    assert released.renewed("d", trial.generation, now=106) == released
 
 
 def test_a_clock_that_was_set_back_holds_nobody() -> None:
     """An hour back would otherwise be an hour without calls."""
     opened = after(Breaker(), "a", "b", "c")
 
-    assert opened.wait(STANDARD_BREAKER, now=100 - 3600) == 0
-    assert opened.trying(now=105).wait(STANDARD_BREAKER, now=105 - 3600) == 0
+    assert opened.wait(now=100 - 3600) == 0
+    assert trying(opened, 105, "d").room(now=105 - 3600) == 1
+
+
+def test_a_breaker_of_an_older_worker_is_read() -> None:
+    """In a rolling deploy both write the same row; what the older one does not know begins anew."""
+    older = '{"state":"half_open","generation":7,"since":1.0,"failures":3,"callers":["a"],"until":9.0,"successes":1}'
+    breaker = Breaker.model_validate_json(older)
+
+    assert breaker.room(now=1e9) == 1
+    assert succeeded(trying(breaker, 1e9, "b"), "b", 1e9, DESERTED).state is BreakerState.CLOSED
 
 
 @dataclass
@@ -100,11 +201,9 @@ class Call:
     worker: str
     caller: str
     generation: int
-    epoch: int
-    """How often the state had changed, as the test counts it."""
-    fails: bool
+    fails: str
     renewed: float | None = None
-    """When the lease was renewed; None if it is no trial."""
+    """When the lease was renewed; None if it was admitted by a closed breaker."""
 
 
 class Workers(RuleBasedStateMachine):
@@ -121,10 +220,10 @@ class Workers(RuleBasedStateMachine):
     def begin(self, failures: int, calls: int, trials: int, recovery: float) -> None:
         """A service that is down, as the workers find out; one call takes its time."""
         self.policy = CircuitBreaker(failures, calls, recovery, trials)
-        self.now, self.row, self.epoch, self.is_down = 1000.0, Breaker(), 0, True
-        self.cached = {name: (Breaker(), 0, 1000.0) for name in self.NAMES}
+        self.now, self.row, self.trouble, self.is_awaited = 1000.0, Breaker(), "down", True
+        self.cached = {name: (Breaker(), 1000.0) for name in self.NAMES}
         self.calls = list[Call]()
-        self.failed_since_success = set[str]()
+        self.failed_since_success, self.limited = set[str](), set[str]()
         self.begin_call("one", "a")
         self.traffic("two", "abcabc")
         self.wait(2, set())
@@ -132,16 +231,20 @@ class Workers(RuleBasedStateMachine):
     def write(self, worker: str, row: Breaker) -> None:
         """Write the row, and so know it."""
         if row.state is BreakerState.OPEN and self.row.state is BreakerState.CLOSED:
-            assert len(self.failed_since_success) >= self.policy.calls, "opened by too few calls"
-        # What a generation has to tell apart: other states, and other trials.
-        self.epoch += row.state is not self.row.state or (not row.until) is not (not self.row.until)
+            if row.is_limit:
+                assert len(self.limited) >= 2, "limited by one call"
+            else:
+                assert len(self.failed_since_success) >= self.policy.calls, "opened by too few calls"
         self.row = row
-        self.cached[worker] = (row, self.epoch, self.now)
+        self.cached[worker] = (row, self.now)
 
-    @rule(is_down=st.booleans(), worker=st.sampled_from(NAMES), callers=st.text("abc", max_size=4))
-    def fall_or_rise(self, is_down: bool, worker: str, callers: str) -> None:
-        """The service goes down or is back, and calls come."""
-        self.is_down = is_down
+    @rule(
+        trouble=st.sampled_from(["", "down", "limit"]), is_awaited=st.booleans(), worker=st.sampled_from(NAMES),
+        callers=st.text("abcdefgh", max_size=6),
+    )  # fmt: skip
+    def fall_or_rise(self, trouble: str, is_awaited: bool, worker: str, callers: str) -> None:
+        """The service goes down, limits its callers or is back, and calls come."""
+        self.trouble, self.is_awaited = trouble, is_awaited
         self.traffic(worker, callers)
 
     def traffic(self, worker: str, callers: str) -> None:
@@ -150,7 +253,7 @@ class Workers(RuleBasedStateMachine):
             if self._admits(worker, caller):
                 self._end(self.calls.pop())
 
-    @rule(worker=st.sampled_from(NAMES), caller=st.sampled_from("abc"))
+    @rule(worker=st.sampled_from(NAMES), caller=st.sampled_from("abcdefgh"))
     def begin_call(self, worker: str, caller: str) -> None:
         """A call comes, and takes its time."""
         self._admits(worker, caller)
@@ -163,30 +266,36 @@ class Workers(RuleBasedStateMachine):
 
     def _admits(self, worker: str, caller: str) -> bool:
         """Whether a call is let through, perhaps as a trial."""
-        if self.now - self.cached[worker][2] > 1:
-            self.cached[worker] = (self.row, self.epoch, self.now)
-        known, epoch, _ = self.cached[worker]
+        if any(one.caller == caller for one in self.calls):
+            return False  # one attempt of a call at a time
+        if self.now - self.cached[worker][1] > 1:
+            self.cached[worker] = (self.row, self.now)
+        known, _ = self.cached[worker]
         if known.state is BreakerState.CLOSED:
-            self.calls.append(Call(worker, caller, known.generation, epoch, fails=self.is_down))
+            self.calls.append(Call(worker, caller, known.generation, self.trouble))
             return True
-        if known.wait(self.policy, self.now) or self.row.state is BreakerState.CLOSED:
+        if self.row.state is BreakerState.CLOSED or not self.row.room(self.now):
             return False
-        if self.row.wait(self.policy, self.now):
-            return False
-        assert not self.live_trials(), "two trials at the same time"
-        self.epoch += 1
-        self.write(worker, self.row.trying(self.now))
-        trial = Call(worker, caller, self.row.generation, self.epoch, fails=self.is_down, renewed=self.now)
-        self.calls.append(trial)
+        assert not self.row.wait(self.now)
+        self.write(worker, self.row.admitting(self.now, TRIAL_LEASE, caller))
+        generation = self.row.places[caller].generation
+        self.calls.append(Call(worker, caller, generation, self.trouble, renewed=self.now))
         return True
 
     def _end(self, call: Call) -> None:
-        before, is_current = self.row, call.epoch == self.epoch
-        if call.fails:
-            row = self.row.failed(call.generation, call.caller, DOWN, self.policy, self.now)
+        before, place = self.row, self.row.places.get(call.caller)
+        is_current = place is not None and place.generation == call.generation
+        is_current |= self.row.state is BreakerState.CLOSED and call.generation == self.row.generation
+        if call.fails == "limit":
+            self.limited |= {call.caller} if is_current else set()
+            row = self.row.limited(call.caller, call.generation, None, 0.5, self.policy, self.now)
+        elif call.fails:
             self.failed_since_success |= {call.caller} if is_current else set()
+            row = self.row.failed(call.caller, call.generation, DOWN, self.policy, self.now)
         else:
-            row = self.row.succeeded(call.generation, self.policy, self.now)
+            moment = Instant(self.now, self.is_awaited)
+            row = self.row.succeeded(call.caller, call.generation, self.policy, moment)
+            assert not (self.is_awaited and before.state is not row.state is BreakerState.CLOSED), "closed too early"
         assert is_current or row == before, "a late answer changed something"
         self.write(call.worker, row)
         if row.is_clean:
@@ -200,53 +309,48 @@ class Workers(RuleBasedStateMachine):
     def cut_off(self, data: st.DataObject) -> None:
         """A call ends without a verdict."""
         call = self._drawn(data)
-        self.write(call.worker, self.row.released(call.generation))
+        self.write(call.worker, self.row.released(call.caller, call.generation))
 
     @rule(worker=st.sampled_from(NAMES))
     def die(self, worker: str) -> None:
         """A worker is killed: none of its calls is heard of again."""
         self.calls = [one for one in self.calls if one.worker != worker]
-        self.cached[worker] = (self.row, self.epoch, self.now)
+        self.cached[worker] = (self.row, self.now)
 
     @rule(seconds=st.sampled_from([0.125, 2, 5]), frozen=st.sets(st.sampled_from(NAMES)))
     def wait(self, seconds: float, frozen: set[str]) -> None:
         """Time passes; workers that are not frozen renew the leases of their trials."""
         self.now += seconds
         for call in self.calls:
-            if call.worker not in frozen and call.renewed is not None and call.generation == self.row.generation:
-                self.write(call.worker, self.row.renewed(call.generation, self.now))
-                call.renewed = self.now
+            if call.worker not in frozen and call.renewed is not None:
+                renewed = self.row.renewed(call.caller, call.generation, self.now)
+                call.renewed = self.now if renewed != self.row else call.renewed
+                self.write(call.worker, renewed)
 
     @precondition(lambda self: self.row.state is not BreakerState.CLOSED)
     @rule(worker=st.sampled_from(NAMES))
     def reset(self, worker: str) -> None:
         """A person closes it."""
-        self.write(worker, self.row.closed(self.now))
+        self.write(worker, self.row.hurried(self.now) if self.is_awaited else self.row.closed(self.now))
         self.failed_since_success.clear()
 
-    def live_trials(self) -> list[Call]:
-        """The trials that run, whose lease holds."""
-        return [
-            one
-            for one in self.calls
-            if one.epoch == self.epoch and one.renewed is not None and self.now - one.renewed < TRIAL_LEASE
-        ]
-
     @invariant()
-    def at_most_one_trial(self) -> None:
-        """Over all workers."""
-        assert len(self.live_trials()) <= 1
+    def live_trials_fit_the_window(self) -> None:
+        """Over all workers, a new call is admitted only beside fewer than the window has."""
+        live = self.row.live_places(self.now)
+        assert self.row.room(self.now) in (0, self.row.window - len(live), routing.MAX_WINDOW)
+        assert 1 <= self.row.window <= routing.MAX_WINDOW
 
     @invariant()
     def it_closes_when_the_service_is_back(self) -> None:
         """From any state, by calls alone, if they are answered."""
         row, now = self.row, self.now
-        for _ in range(10):
+        for _ in range(12):
             if row.state is BreakerState.CLOSED:
                 return
-            now += row.wait(self.policy, now)
-            row = row.trying(now)
-            row = row.succeeded(row.generation, self.policy, now)
+            now += max(row.wait(now), TRIAL_LEASE)  # those that died have lost their leases
+            row = row.admitting(now, TRIAL_LEASE, "z")
+            row = row.succeeded("z", row.places["z"].generation, self.policy, Instant(now))
         raise AssertionError(f"still {row.state}")
 
 

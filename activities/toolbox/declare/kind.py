@@ -50,6 +50,11 @@ class Kind:
     """When the tool is left alone because its service is down; None if it never is."""
 
     @property
+    def service(self) -> str:
+        """The name of the service that the tool calls, whose breaker it shares."""
+        return self.spec.kind
+
+    @property
     def is_async(self) -> bool:
         """Whether the function runs on the event loop; otherwise it runs in a thread."""
         return inspect.iscoroutinefunction(self.function)

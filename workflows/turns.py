@@ -1,0 +1,42 @@
+"""The turns of calls that wait for a service that is down or limits its callers, and the Signal that tells of one."""
+
+from contextlib import suppress
+
+from pydantic import BaseModel
+from temporalio import workflow
+
+TURN = "turn"
+"""The name of the Signal with a Turn."""
+
+
+class Turn(BaseModel, frozen=True):
+    """The turn of a call has come: it may be made now."""
+
+    key: str
+    """The idempotency key of the call."""
+
+
+class Turns:
+    """The calls of one workflow whose turn has come."""
+
+    def __init__(self) -> None:
+        self.are_heeded = True
+        """Whether this run waits for turns; False if it has once decided as an earlier version of Replan."""
+        self._come = set[str]()
+
+    def come(self, key: str) -> None:
+        """Note that the turn of a call has come."""
+        self._come.add(key)
+
+    async def wait(self, key: str, seconds: float, timer: str) -> float:
+        """Wait for the turn of a call on a timer that the web UI shows as `timer`.
+
+        Returns the seconds that have passed if the turn did not come; 0 if it came.
+        """
+        try:
+            with suppress(TimeoutError):
+                await workflow.wait_condition(lambda: key in self._come, timeout=seconds, timeout_summary=timer)
+                return 0.0
+            return seconds
+        finally:
+            self._come.discard(key)
