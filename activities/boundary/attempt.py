@@ -139,6 +139,7 @@ class Attempt:
         if self.ended:  # the function may have had its effect, whatever became of its transaction
             return False
         verdict, sends = self.judge(error), self.sends
+        is_alone = self.kind is not None and self.kind.requests is not None  # as the tool promises
         match verdict.proves:
             case Proof.UNKNOWN:
                 return False
@@ -147,12 +148,10 @@ class Attempt:
             case Proof.NOT_SENT:
                 refused = 0
             case Proof.REFUSED:
-                refused = (sends.all == 1) if verdict.requests is None else verdict.requests
+                refused = int(is_alone or sends.all == 1) if verdict.requests is None else verdict.requests
             case unreachable:
                 assert_never(unreachable)
-        if self.kind and self.kind.requests:  # the tool promises that it sends no other
-            return sends.changes <= self.kind.requests
-        return sends.changes <= refused and not self._may_have_sent_more(error, verdict)
+        return sends.changes <= refused and (is_alone or not self._may_have_sent_more(error, verdict))
 
     def _may_have_sent_more(self, error: BaseException, verdict: Verdict) -> bool:
         """Whether the tool's function may have sent something that nobody has counted."""
