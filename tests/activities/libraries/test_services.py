@@ -695,6 +695,59 @@ def test_an_error_of_redis_is_classified_by_its_code(answer: str, expected: Code
     assert answer.partition(" ")[2] not in verdict.fault.reason
 
 
+WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda client_: client_.eval("return redis.call('INCR', KEYS[1])", 1, "k"),
+        lambda client_: client_.evalsha("0" * 40, 1, "k"),
+        lambda client_: client_.fcall("charge", 1, "k"),
+        lambda client_: client_.execute_command(b"eval", "return 1", 0),
+        lambda client_: client_.register_script("return redis.call('INCR', KEYS[1])")(keys=["k"]),
+    ],
+    ids=["eval", "evalsha", "fcall", "bytes", "register_script"],
+)
+def test_an_error_of_a_script_proves_nothing(script: Callable[[Any], object]) -> None:
+    """It may have counted before it met a wrong type, and Redis keeps what it did."""
+    with redis_server(WRONG_TYPE) as port, redis_client(port) as client_:
+        verdict = judge(raised(lambda: script(client_)))
+
+    assert outcome(verdict) == (Code.CONFLICT, UNKNOWN)
+
+
+def test_an_error_of_a_script_proves_nothing_in_asyncio_either() -> None:
+    """The same wire, and other functions."""
+
+    async def run(command: str) -> None:
+        async with redis_async.Redis(port=port, protocol=2) as client_:
+            await (client_.eval("return redis.call('INCR', KEYS[1])", 1, "k") if command else client_.incr("k"))
+
+    with redis_server(WRONG_TYPE, WRONG_TYPE) as port:
+        script, plain = raised(lambda: asyncio.run(run("EVAL"))), raised(lambda: asyncio.run(run("")))
+
+    assert outcome(judge(script)) == (Code.CONFLICT, UNKNOWN)
+    assert outcome(judge(plain)) == (Code.CONFLICT, REFUSED)
+
+
+def test_an_error_among_the_results_of_a_pipeline_proves_nothing() -> None:
+    """The tool raises it, and nothing in it tells that other commands were done."""
+    with redis_server(b":1\r\n" + WRONG_TYPE) as port, redis_client(port) as client_:
+        done, error = client_.pipeline(transaction=False).incr("a").incr("b").execute(raise_on_error=False)
+
+    assert (done, outcome(judge(error))) == (1, (Code.CONFLICT, UNKNOWN))
+
+
+def test_a_refusal_after_a_lost_connection_proves_nothing() -> None:
+    """The client repeats the command, which may have been done, and have changed what the second meets."""
+    retry = importlib.import_module("redis.retry").Retry(importlib.import_module("redis.backoff").NoBackoff(), 1)
+    with redis_server(None, WRONG_TYPE) as port, redis_client(port, retry=retry) as client_:
+        verdict = judge(raised(lambda: client_.incr("k")))
+
+    assert outcome(verdict) == (Code.CONFLICT, UNKNOWN)
+
+
 def test_an_error_within_a_pipeline_proves_nothing() -> None:
     """The commands before the failed one were done."""
     with redis_server(b"+OK\r\n-OOM command not allowed\r\n") as port, redis_client(port) as client_:
