@@ -157,7 +157,7 @@ def test_an_exception_of_ours_counts_as_a_cause() -> None:
     """It says itself what it is."""
     error = raised_from(ShopError(), Refused("Sold out.", code="conflict"))
 
-    assert outcome(judge(error)) == (Code.CONFLICT, Proof.REFUSED)
+    assert outcome(judge(error)) == (Code.CONFLICT, Proof.PROMISED)
 
 
 def test_a_group_that_is_a_cause_says_nothing() -> None:
