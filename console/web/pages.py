@@ -58,6 +58,7 @@ LISTED = 50
 ASK_SECONDS = 2.5
 """How long the inbox waits for workers to tell the calls that are to be approved."""
 MAX_FORM = 64 * 1024
+MAX_FIELDS = 300
 QUADRANTS: Mapping[Quadrant, str] = {quadrant: quadrant.value.replace("_", " ") for quadrant in Quadrant}
 FIELDS: Mapping[str, str] = {
     **{"tool_calls": "Tool calls", "replans": "New plans", "tokens": "Tokens", "usd": "US dollars"},
@@ -119,10 +120,15 @@ def _client(request: Request) -> Client:
 
 async def _form(request: Request) -> dict[str, str]:
     """The fields of a form; the last one of those with the same name."""
-    body = await request.body()
-    if len(body) > MAX_FORM:
-        raise Problem("usage", "The form is too large", "shorten what is written in it")
-    fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=300)
+    body = b""
+    async for part in request.stream():  # of somebody without a token, too: what is too large is not kept
+        body += part
+        if len(body) > MAX_FORM:
+            raise Problem("too_large", f"The form has more than {MAX_FORM:,} bytes", "shorten what is written in it")
+    try:
+        fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise Problem("usage", f"The form has more than {MAX_FIELDS} fields", "send fewer") from error
     # A browser sends line breaks as CRLF, whatever a text had.
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
