@@ -13,6 +13,7 @@ from runtime import metrics, tracing
 from runtime.log_lines import COMMON, EVENTS, IDS
 from runtime.repeated_lines import OncePer
 from runtime.settings import LogStyle
+from workflows.text import visible
 
 WORKFLOW_LOGGER = "replan.workflow"
 HIDDEN_IN_TEXT = ("logger", "run")
@@ -92,20 +93,12 @@ class _OneOutage(OncePer):
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Show control characters of untrusted text as escapes; only a traceback keeps its lines."""
+    """Show what a terminal would obey as escapes; only a traceback keeps its lines, which else would look like ours."""
     for name, value in event.items():
         if isinstance(value, str):
             kept = "\n" if name == "exception" else ""
-            event[name] = escaped(value, kept)
+            event[name] = visible(value, kept)
     return event
-
-
-def escaped(text: str, kept: str = "") -> str:
-    """Untrusted text with an escape, as in a string of Python, for each character that is neither printable nor `kept`.
-
-    A terminal would obey a control character, and a newline would begin a line that looks like one of ours.
-    """
-    return "".join(char if char.isprintable() or char in kept else repr(char)[1:-1] for char in text)
 
 
 def _fields_of_workflows() -> list[str]:

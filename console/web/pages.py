@@ -49,6 +49,7 @@ from workflows.people import CUT, Choice, HumanRequest, RequestKind
 from workflows.plan import canonical
 from workflows.resolving import Fate
 from workflows.task import MAX_TEXT, Task, TaskStatus
+from workflows.text import visible
 
 router = APIRouter(include_in_schema=False)
 
@@ -93,6 +94,7 @@ def _environment() -> Environment:
     made.filters["age"] = lambda then: tree.age(then, datetime.now(UTC))
     made.filters["moment"] = lambda then: f"{then.astimezone(UTC):%Y-%m-%d %H:%M}Z"
     made.filters["path"] = lambda text: quote(text, safe="")
+    made.filters["visible"] = visible
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
     made.globals["version"] = version()
     made.globals["labels"] = LABELS
@@ -207,8 +209,8 @@ def card_of(task_id: str, task: str, request: HumanRequest) -> Card:
 
 
 def _is_text(value: JsonValue) -> bool:
-    """Whether a value is shown as it is; all others are JSON, in which control and format characters are escaped."""
-    return isinstance(value, str) and all(char.isprintable() or char in "\n\t" for char in value)
+    """Whether a value is shown as it is; all others are JSON, in which invisible characters are escaped."""
+    return isinstance(value, str) and visible(value, kept="\n\t") == value
 
 
 def _shown(value: JsonValue) -> str:
