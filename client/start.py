@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -13,7 +14,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from client.problem import Problem
-from client.tasks import TASK_MEMO, Handle, memo_field
+from client.tasks import MAX_ID, TASK_MEMO, Handle, memo_field
 from client.text import starter
 from runtime import tracing
 from runtime.validation import expected
@@ -23,7 +24,6 @@ from workflows.details import summary
 from workflows.plan import Proposal, Step, digest
 from workflows.task import CONTINUES_MEMO, Task
 
-MAX_ID = 200
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
 """By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
@@ -144,10 +144,12 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
         raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
     if id is None:
         return
-    if not (0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")):
+    is_readable = 0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")
+    # In an address, browsers and proxies take such a part for a folder, also where it is encoded.
+    if not is_readable or {".", ".."} & set(unquote(id).split("/")):
         reason = f"{id[:MAX_ID]!r} cannot be an id"
         remedy = f"give 1 to {MAX_ID} printable characters without a dash in front and blanks at the ends"
-        raise Problem("usage", reason, remedy)
+        raise Problem("usage", reason, f"{remedy}, and neither . nor .. alone or between slashes")
 
 
 def kinds(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from console.render.tree import duration
 from workflows.outcome import Outcome
 from workflows.people import Change, Choice, HumanAnswer, HumanRequest, RequestKind
 from workflows.plan import canonical
+from workflows.text import visible
 
 GIVES: Mapping[Choice, tuple[str, str]] = {
     Choice.APPROVE: ("", "make this call"),
@@ -64,12 +65,13 @@ def call_lines(request: HumanRequest) -> list[str]:
     if call is None:
         return []
     undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
-    args = [f"      {printable(name)}: {printable(_value(value))}" for name, value in (call.args or {}).items()]
+    args = [f"      {visible(name)}: {_value(value)}" for name, value in (call.args or {}).items()]
     return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]
 
 
 def _value(value: JsonValue) -> str:
-    return one_line(value if isinstance(value, str) else canonical(value))
+    """A value that a person approves: on one line, and whole, so that no two values look alike."""
+    return " ".join(visible(value if isinstance(value, str) else canonical(value), kept="\n\t").split())
 
 
 def about(request: HumanRequest) -> str:

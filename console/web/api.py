@@ -21,7 +21,7 @@ from client.follow import View, fetch_standing
 from client.history import fetch
 from client.history.story import Story
 from client.listing import list_tasks, status_named
-from client.problem import Problem, ProblemKind
+from client.problem import Problem
 from client.tasks import Handle
 from client.undo import Rollback, undo
 from client.workers import list_effects
@@ -253,13 +253,12 @@ async def effects(request: Request, id: Reference) -> Response:
 LastId = Annotated[str, Header(alias="Last-Event-ID", description="The id of the last event that was received.")]
 
 
-async def _followed(request: Request, id: Reference, last_id: LastId = "") -> Handle:
+async def _followed(request: Request, id: Reference, last_id: LastId = "") -> AsyncIterator[Handle]:
     if last_id.endswith(f"-{END}"):
         raise HTTPException(204)  # so that a browser does not connect again
-    if request.app.state.streams.is_full:
-        remedy = "close some, or try again later"
-        raise Problem("unreachable", "Too many event streams are open", remedy, ProblemKind.UNREACHABLE)
-    return await task_of(request, id)
+    streams: Streams = request.app.state.streams
+    with streams.place():
+        yield await task_of(request, id)
 
 
 @router.get("/tasks/{id}/events", response_class=EventSourceResponse, summary="What happens to a task, as it happens")

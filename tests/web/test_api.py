@@ -264,6 +264,10 @@ async def test_an_id_is_not_found_by_its_beginning(program: httpx2.AsyncClient) 
     assert (response.status_code, response.json()["code"]) == (404, "unknown_id")
 
 
+NO_IDS = ("%00", "a%00b", "%01", "%0a", "%1b%5b2J", "%ff", "%ed%a0%80", "%e2%80%ae", "x" * 10_000, "%2e%2e%2e")
+"""Ids in a path that no task has."""
+UNUSABLE_IDS = (".", "..", "%2e", ".%2E", "a/../b", "./a", "a\0", "a\x1b[2J", "a\u202e", "a\u200b", "-a", "", "é" * 201)
+"""Ids that no address, no command and no person could name."""
 BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("GET", NOBODY, None, 404, "unknown_id"),
     ("GET", f"{NOBODY}/explain", None, 404, "unknown_id"),
@@ -296,6 +300,17 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("POST", f"{NOBODY}/answers", {"choice": "perhaps"}, 422, "usage"),
     ("POST", f"{NOBODY}/extend", {"tool_calls": -1}, 422, "usage"),
     ("POST", f"{NOBODY}/extend", b'{"usd": Infinity}', 422, "usage"),
+    *(("GET", f"/tasks/{id}", None, 404, "unknown_id") for id in NO_IDS),
+    ("GET", "/tasks/%00/events", None, 404, "unknown_id"),
+    ("POST", "/tasks/%00/answers", {"choice": "skip"}, 404, "unknown_id"),
+    ("POST", "/incidents/%00/resolve", None, 404, "unknown_cause"),
+    ("POST", "/incidents/it%27s/resolve", {"queue": "a' OR 'b"}, 404, "unknown_cause"),
+    *(("POST", "/tasks", {"text": "x", "id": id}, 422, "usage") for id in UNUSABLE_IDS),
+    ("POST", "/tasks", b'{"text": "x", "id": "\\ud800"}', 422, "usage"),
+    ("POST", "/tasks", b'{"text": "\\ud800"}', 422, "usage"),
+    ("POST", f"{NOBODY}/answers", b'{"choice": "replan", "hint": "\\ud800"}', 422, "usage"),
+    ("GET", "/tasks?query=WorkflowId%20=%20'a')%20OR%20(WorkflowType%20!=%20'b'", None, 422, "bad_query"),
+    ("GET", "/tasks?query=WorkflowId%20=%20'%00'", None, 422, "bad_query"),
 )
 """Requests that cannot be served: method, path, body, and the status and code of the response."""
 

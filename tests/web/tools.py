@@ -32,6 +32,19 @@ async def charge(args: Amount, key: Key) -> Receipt:
     return Receipt(id=args.amount)
 
 
+class Letter(BaseModel):
+    """What is sent."""
+
+    to: str
+    text: str = ""
+
+
+@tool.idempotent
+async def send(args: Letter) -> Letter:
+    """Send a letter."""
+    return args
+
+
 @tool.read
 async def shut(args: Amount) -> Receipt:
     """Need a key that nobody has."""
