@@ -274,7 +274,8 @@ def _wrapper(otherwise: Row) -> Choice:
 
 
 _IN_PART = re.compile(
-    r"^(?:\W|SQL\b|Composed\b)*(?:call|exec|execute|begin)\b|\b(?:commit|or\s+fail)\b|;\s*call\b", re.IGNORECASE
+    r"^(?:\W|SQL\b|Composed\b)*(?:call|exec|execute|begin\s+not)\b|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
+    re.IGNORECASE,
 )
 """What a statement has that may keep a part of itself when it fails: a procedure or a block, which may commit; several
 statements, of which one commits; or SQLite's `OR FAIL`, which keeps the rows before the one that failed."""

@@ -565,6 +565,28 @@ def test_other_drivers_of_mysql_are_read_by_their_errno(number: int, code: Code)
     assert judged(exc.DBAPIError(HIDDEN, {}, DriverError(number, HIDDEN))).fault.code is code
 
 
+def test_a_transaction_that_cannot_begin_or_commit_changed_nothing(tmp_path: Path) -> None:
+    """These are statements of one step, other than a block that commits."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'seats.db'}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)
+    with engine.connect() as one, engine.connect() as other:
+        one.exec_driver_sql("PRAGMA busy_timeout = 0")
+        other.exec_driver_sql("BEGIN EXCLUSIVE")
+        with pytest.raises(exc.OperationalError) as locked:
+            one.exec_driver_sql("BEGIN IMMEDIATE")
+        other.exec_driver_sql("ROLLBACK")
+        one.exec_driver_sql("PRAGMA foreign_keys = ON")
+        for prepared in ("CREATE TABLE a (id INTEGER PRIMARY KEY)", "BEGIN"):
+            one.exec_driver_sql(prepared)
+        one.exec_driver_sql("CREATE TABLE b (id INTEGER REFERENCES a DEFERRABLE INITIALLY DEFERRED)")
+        one.exec_driver_sql("INSERT INTO b VALUES (7)")
+        with pytest.raises(exc.IntegrityError) as dangling:
+            one.exec_driver_sql("COMMIT")
+        one.exec_driver_sql("ROLLBACK")
+
+    assert short(judge(locked.value)) == (Code.BUSY, Proof.REFUSED)
+    assert short(judge(dangling.value)) == (Code.CONFLICT, Proof.REFUSED)
+
+
 async def test_aiosqlite_raises_what_sqlite_raises(tmp_path: Path) -> None:
     """It has no exceptions of its own."""
     async with aiosqlite.connect(tmp_path / "seats.db") as connection:
