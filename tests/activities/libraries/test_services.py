@@ -106,7 +106,7 @@ DYNAMODB = [
     ("LimitExceededException", 400, Code.QUOTA_EXHAUSTED, REFUSED),
     ("ConditionalCheckFailedException", 400, Code.PRECONDITION_FAILED, REFUSED),
     ("TransactionConflictException", 400, Code.BUSY, REFUSED),
-    ("TransactionInProgressException", 400, Code.BUSY, REFUSED),
+    ("TransactionInProgressException", 400, Code.BUSY, UNKNOWN),
     ("ResourceNotFoundException", 400, Code.NOT_FOUND, REFUSED),
     ("ResourceInUseException", 400, Code.CONFLICT, REFUSED),
     ("ValidationException", 400, Code.INVALID_INPUT, REFUSED),
