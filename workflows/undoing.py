@@ -22,7 +22,7 @@ from workflows.faults import Applied, Code, Fault
 from workflows.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.plan import Step, Unresolved
 from workflows.progress import Progress
-from workflows.reconciling import Verdict, left_thread_behind, may_have_taken_effect, reconcile
+from workflows.reconciling import Verdict, left_thread_behind, reconcile, since_reconciled, with_earlier_outcome
 from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import read_catalogue
 from workflows.task import UNREADABLE, TaskStatus
@@ -116,7 +116,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
     first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
-    if record.is_fallback and may_have_taken_effect(first):
+    if record.is_fallback and any(one.applied is not Applied.NONE for one in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
 
@@ -130,7 +130,8 @@ async def _settle_outcome(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> None:
     """Find out whether a step that did not complete was applied; if it was, it counts as completed from now on."""
-    fault = _last_fault(progress, record)
+    # A task of an older version may have recorded the last fault without what the attempts before it may have done.
+    fault = with_earlier_outcome(record, record.effect, progress.faults, _last_fault(progress, record))
     if fault.applied is Applied.NONE:
         return
     if fault.applied is Applied.APPLIED:
