@@ -113,6 +113,9 @@ class Progress(BaseModel):
     """What people said to the planner."""
     words_told: int = Field(default=0, exclude_if=not_)
     """How many of the `words` a planner with a conversation was told."""
+    confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has seen and
+    confirmed."""
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)
