@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from temporalio.client import (
@@ -141,6 +141,13 @@ class Rollback(NamedTuple):
     def is_complete(self) -> bool:
         return all(one.done for one in self.outcome.undo)
 
+    @property
+    def held_fields(self) -> dict[str, Any]:
+        """The calls that a person has to confirm, and the code that confirms them, as JSON outputs have them."""
+        planned = self.planned
+        held = [call.model_dump(mode="json") for call in planned.calls] if planned else []
+        return {"held": held, "confirm": planned.code if planned else None}
+
 
 async def undo(
     client: Client, handle: Handle, view: View, *, is_attended: bool = True, confirm: Confirm | None = None
@@ -157,6 +164,10 @@ async def undo(
     require_closed(seen, starter("cancel", handle.id, "--undo"))
     if earlier := await _complete_rollback(client, handle, seen):
         return earlier
+    rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
+    found = await existing(rollback.describe())
+    if found is not None and found.status is WorkflowExecutionStatus.RUNNING:
+        return Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
     story = Story(await fetch_history(client, handle))
     account = await _account(client, handle, story, seen.task_queue)
     planned = await _planned(client, story, account)

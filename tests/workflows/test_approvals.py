@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
 from client.follow import View
-from client.undo import PlannedUndo, cancel, undo
+from client.undo import PlannedUndo, cancel, undo, undo_steps
 from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
@@ -417,6 +417,23 @@ async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: 
     ]
     assert (confirmed.is_complete, again.ended_before is not None) == (True, True)
     assert SHOP.returned == ["pen 5", "house 900000"]
+
+
+async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client, tmp_path: Path) -> None:
+    """The effects after the step to which the task goes back; without a person they stay, and are named."""
+    seen = list[list[str]]()
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        seen.append([one.step for one in planned.calls])
+        return True
+
+    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+        handle = await closed(staging)
+        [unseen] = await undo_steps(client, handle, {"large"}, View(), is_attended=False)
+        [confirmed] = await undo_steps(client, handle, {"large"}, View(), is_attended=False, confirm=confirm)
+
+    assert (unseen.done, unseen.reason) == (False, "wire needs approval (args.amount > 500).")
+    assert (confirmed.done, seen, SHOP.returned) == (True, [["large"]], ["house 900000"])
 
 
 async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client, tmp_path: Path) -> None:
