@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Annotated, TypeVar, assert_never
 
 from pydantic import Field, RootModel
@@ -11,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows import attributes, ids, measures
+from workflows import attributes, ids, measures, routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.asking import ABORTED, Answers, People, log_closed, unanswered
 from workflows.catalogue import Catalogue
@@ -101,7 +100,8 @@ class AgentWorkflow(Answers):
         work = asyncio.create_task(self._work())
         limit = self._progress.budget.limits.deadline
         # Since the first run began: to continue as new does not extend the deadline.
-        deadline = timedelta(seconds=limit) - (workflow.now() - self._progress.started_at) if limit else None
+        spent = (workflow.now() - self._progress.started_at).total_seconds()
+        deadline = routing.timer(limit - spent) if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
             ending = work.result()

@@ -434,7 +434,7 @@ class Execution:
         if seconds > 0:  # after a worker's shutdown another one can take the call at once
             record.status = StepStatus.WAITING
             self._changed()
-            await workflow.sleep(seconds, summary=summary(ids.retry_timer(record.step.id, fault.code)))
+            await workflow.sleep(routing.timer(seconds), summary=summary(ids.retry_timer(record.step.id, fault.code)))
             # A sum of sleeps, because a difference of workflow.now() may be another one on replay.
             record.slept += seconds
         record.status = StepStatus.RUNNING

@@ -72,7 +72,7 @@ async def reconcile(
     async def wait(seconds: float, timer: str) -> None:
         record.status = StepStatus.WAITING
         changed()
-        await workflow.sleep(seconds, summary=timer)
+        await workflow.sleep(routing.timer(seconds), summary=timer)
         record.status = StepStatus.RUNNING
         changed()
 

@@ -30,6 +30,7 @@ from console.web.access import Visitor
 from console.web.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from console.web.streams import END, Streams
 from runtime.validation import expected
+from workflows import routing
 from workflows.budget import Limits
 from workflows.outcome import Outcome
 from workflows.people import GIVEN, MAX_NAME, MAX_WORDS, Choice, GivenExtend
@@ -97,7 +98,7 @@ class NewTask(BaseModel):
     limits: NewLimits = NewLimits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     approve: Literal["declared", "effects", "all"] = "declared"
-    answer_within: float | None = Field(default=None, gt=0)
+    answer_within: float | None = Field(default=None, gt=0, le=routing.LONGEST_TIMER.total_seconds())
     result_schema: dict[str, JsonValue] | None = None
 
 

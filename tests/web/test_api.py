@@ -308,6 +308,8 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("POST", "/tasks", {"text": "x", "limits": {"tool_calls": -1}}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "limits": {"beer": 1}}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "answer_within": 0}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x", "answer_within": 4e9}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x", "answer_within": 1e300}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "on_escalation": "shout"}, 422, "usage"),
     ("POST", f"{NOBODY}/answers", {"choice": "perhaps"}, 422, "usage"),
     ("POST", f"{NOBODY}/extend", {"tool_calls": -1}, 422, "usage"),
