@@ -18,6 +18,7 @@ from client.tasks import MAX_ID, TASK_MEMO, Handle, memo_field
 from client.text import starter
 from runtime import tracing
 from runtime.validation import expected
+from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
@@ -171,6 +172,7 @@ def build_task(options: TaskOptions) -> Task:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
     strategy = options.strategy or written.options.strategy or "plan"
     schema = options.result_schema
+    _check_answer_within(options.answer_within or 0)
     within = {} if options.answer_within is None else {"answer_within": options.answer_within}
     try:
         return Task(
@@ -209,8 +211,9 @@ async def start(
 
     Raises:
         Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else;
-            or the environment asks for traces, and they cannot be exported.
+            or the environment asks for traces, and they cannot be exported; or `answer_within` is too long.
     """
+    _check_answer_within(task.answer_within)
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json"))
@@ -230,6 +233,13 @@ async def start(
         )
     except WorkflowAlreadyStartedError:
         return await _join(client, chosen, mark, digest(key) if key else None)
+
+
+def _check_answer_within(seconds: float) -> None:
+    longest = routing.LONGEST_TIMER.total_seconds()
+    if seconds > longest:
+        reason = f"A request cannot be open for {seconds:g} s: the most are {longest:.0f} s, a hundred years"
+        raise Problem("usage", reason, "give a shorter time for an answer")
 
 
 def _traced(client: Client) -> Client:

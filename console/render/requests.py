@@ -7,6 +7,7 @@ from datetime import UTC
 from pydantic import JsonValue
 
 from client.text import cut, one_line, printable, starter
+from client.undo import PlannedCall, PlannedUndo
 from client.wording import MAX_REASON, suggested
 from console.render.terminal import Line, signed
 from console.render.tree import duration
@@ -67,6 +68,18 @@ def call_lines(request: HumanRequest) -> list[str]:
     undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
     args = [f"      {visible(name)}: {_value(value)}" for name, value in (call.args or {}).items()]
     return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]
+
+
+def undo_lines(planned: PlannedUndo) -> list[str]:
+    """The calls of a rollback, the first at the top, with all of their arguments."""
+    return [line for call in planned.calls for line in _undo_call_lines(call)]
+
+
+def _undo_call_lines(call: PlannedCall) -> list[str]:
+    may = "" if call.is_certain else ", if it was applied"
+    why = f" ({printable(call.approve)})" if call.approve else ""
+    args = [f"      {printable(name)}: {printable(_value(value))}" for name, value in call.args.items()]
+    return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args]
 
 
 def _value(value: JsonValue) -> str:

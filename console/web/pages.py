@@ -32,7 +32,7 @@ from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status
 from client.problem import Problem, ProblemKind, WrongValue
 from client.tasks import Handle, query_progress
 from client.text import one_line, printable
-from client.undo import undo
+from client.undo import undo, with_code
 from client.wording import spent_on_models
 from client.workers import list_effects
 from console.render import document, requests, tree
@@ -439,9 +439,13 @@ async def act(request: Request, id: str, what: str) -> Response:
                     raise Problem("usage", "No limit was given", "write how much more, e.g. 10 tool calls")
                 await people.answer(task, Choice.EXTEND, form.get("key") or None, **given, by=_by(request))
             case "undo":
-                found = await within(undo(client, task, View(), is_attended=False))
+                confirm = with_code(form.get("confirm") or None)
+                found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
+                calls = found.planned.calls if found and found.planned else ()
+                held = [(call, [(name, _shown(value)) for name, value in call.args.items()]) for call in calls]
                 told = rollback_fields(found)
-                return _page(request, "undone.html", id=task.id, status=told["status"], records=told["undo"], tab="")
+                shown = {"status": told["status"], "records": told["undo"], "confirm": told["confirm"], "held": held}
+                return _page(request, "undone.html", id=task.id, tab="", **shown)
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

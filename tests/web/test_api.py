@@ -194,6 +194,22 @@ async def test_the_effects_of_an_ended_task_are_undone_once(program: httpx2.Asyn
     assert (second.status_code, second.json()["status"]) == (200, "complete"), second.text
 
 
+async def test_an_undo_that_needs_an_approval_is_shown_with_its_code(program: httpx2.AsyncClient) -> None:
+    """It is made when the code of what was shown is sent, and with another code nothing is."""
+    id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 946}}])
+    await standing(program, id, "completed")
+    held = (await program.post(path_of(id, "undo"))).json()
+    wrong = await program.post(path_of(id, "undo"), json={"confirm": "0" * 12})
+    done = (await program.post(path_of(id, "undo"), json={"confirm": held["confirm"]})).json()
+
+    assert held["status"] == "incomplete" and "wire needs approval" in held["undo"][0]["reason"]
+    assert [(one["kind"], one["args"], one["approve"]) for one in held["held"]] == [
+        ("wire", {"amount": 946}, "args.amount > 500")
+    ]
+    assert (wrong.status_code, wrong.json()["code"]) == (409, "not_confirmed")
+    assert (done["status"], done["held"], done["confirm"]) == ("complete", [], None)
+
+
 @pytest.mark.full
 async def test_a_running_task_is_not_undone(program: httpx2.AsyncClient) -> None:
     """It has to end first."""
@@ -296,6 +312,8 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("POST", "/tasks", {"text": "x", "limits": {"tool_calls": -1}}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "limits": {"beer": 1}}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "answer_within": 0}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x", "answer_within": 4e9}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x", "answer_within": 1e300}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "on_escalation": "shout"}, 422, "usage"),
     ("POST", f"{NOBODY}/answers", {"choice": "perhaps"}, 422, "usage"),
     ("POST", f"{NOBODY}/extend", {"tool_calls": -1}, 422, "usage"),
@@ -390,7 +408,7 @@ async def test_openapi_has_an_example_for_each_body(program: httpx2.AsyncClient)
         for reference in references(route["requestBody"])
     }
 
-    assert bodies == {"NewTask", "NewAnswer", "Extension", "Cancellation", "Repair"}
+    assert bodies == {"NewTask", "NewAnswer", "Extension", "Cancellation", "Undoing", "Repair"}
     assert [name for name in sorted(bodies) if not schemas[name].get("examples")] == []
 
 

@@ -55,6 +55,18 @@ async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
     assert document["steps"][0]["result"] == {"id": 622}
 
 
+async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
+    """The page has the call that needs an approval with its arguments, and a form that makes exactly that call."""
+    id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 947}}])
+    await standing(program, id, "completed")
+    shown = (await program.post(f"/ui{path_of(id, 'undo')}")).text
+    [code] = re.findall(r'name="confirm" value="(\w{12})"', shown)
+    done = (await program.post(f"/ui{path_of(id, 'undo')}", data={"confirm": code})).text
+
+    assert "Something stays" in shown and "<dt><bdi>amount</bdi></dt>" in shown and "947" in shown
+    assert "Everything is undone" in done and 'name="confirm"' not in done
+
+
 async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient) -> None:
     """Of the one task that tried and failed again, and of a cause for which no task waits."""
     id = await started(program, plan=[{"id": "shut", "kind": "shut"}])

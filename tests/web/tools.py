@@ -25,6 +25,18 @@ async def refund(args: Amount) -> Receipt:
     return Receipt(id=args.amount)
 
 
+@tool.idempotent(approve="args.amount > 500")
+async def wire(args: Amount) -> Receipt:
+    """Wire money out."""
+    return Receipt(id=args.amount)
+
+
+@tool.keyed(undo=wire)
+async def reserve(args: Amount, key: Key) -> Receipt:
+    """Reserve an amount."""
+    return Receipt(id=args.amount)
+
+
 @tool.keyed(approve="args.amount > 500", undo=refund.using(amount="result.id"))
 async def charge(args: Amount, key: Key) -> Receipt:
     """Charge a card."""
