@@ -108,7 +108,7 @@ async def _told(request: Request, error: Exception) -> Response:
             status, code, remedy = 422, "usage", "see /openapi.json"
             reason, more = f"{first['field'] or 'The body'} {first['message']}", {"errors": mistakes}
         case HTTPException(status_code=413):
-            status, code, reason, remedy = 413, "too_large", "The body is too large", f"send at most {MAX_BODY:,} bytes"
+            status, code, reason, remedy = 413, "too_large", "The body is too large", error.detail
         case HTTPException():
             status, code, reason = error.status_code, "http", str(error.detail)
             remedy, headers = "see /openapi.json", dict(error.headers or {})
@@ -152,7 +152,9 @@ class Gate:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MAX_BODY:
-                raise HTTPException(413)  # any other exception would be a 400 of FastAPI
+                raise HTTPException(
+                    413, f"send at most {MAX_BODY:,} bytes"
+                )  # any other exception would be a 400 of FastAPI
             return message
 
         respond = self._response(scope) or self._app

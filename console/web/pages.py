@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
@@ -126,7 +126,7 @@ async def _form(request: Request) -> dict[str, str]:
     async for part in request.stream():  # of somebody without a token, too: what is too large is not kept
         body += part
         if len(body) > MAX_FORM:
-            raise Problem("too_large", f"The form has more than {MAX_FORM:,} bytes", "shorten what is written in it")
+            raise HTTPException(413, f"send at most {MAX_FORM:,} bytes in a form")
     try:
         fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
