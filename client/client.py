@@ -182,19 +182,25 @@ class TaskHandle:
     async def cancel(self, *, undo: bool = False) -> None:
         """Ask the task to stop; finished steps stay, or with `undo` are undone before it ends.
 
+        Calls that need an approval are not made: the outcome names them, and `TaskHandle.undo` can make them.
+
         Raises:
             Problem: the task has ended already, or cannot stop because its workflow task fails.
         """
         if found := await undoing.cancel(self._temporal, self._handle, undo=undo):
             raise found.problem()
 
-    async def undo(self) -> Rollback:
+    async def undo(self, *, confirm: str | None = None) -> Rollback:
         """Undo the effects of the ended task, the newest first, and wait for it; nothing is undone twice.
 
+        A call that needs an approval is not made: `planned` of the result has it, and a `code`. When a person has seen
+        these calls, `confirm=code` makes them.
+
         Raises:
-            Problem: the task runs, or no worker answers for it.
+            Problem: the task runs, no worker answers for it, or the code stands for other calls.
         """
-        return await undoing.undo(self._temporal, self._handle, View(), is_attended=False)
+        how = undoing.with_code(confirm)
+        return await undoing.undo(self._temporal, self._handle, View(), is_attended=False, confirm=how)
 
     async def reset(self, to: str, *, reason: str = "", fate: Fate | None = None) -> ResetResult:
         """Start a new run of the task from just before its step `to`.

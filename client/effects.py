@@ -19,8 +19,8 @@ from client.history.records import Call, CallEnd, Timer
 from client.history.story import Story
 from client.workflow_task import FailingTask
 from workflows import ids
-from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
-from workflows.faults import Applied, Code, Fault
+from workflows.catalogue import SAFE, Effect, ToolSpec
+from workflows.faults import Code, applied_by_call
 from workflows.inspect import EffectCard
 from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
@@ -83,26 +83,15 @@ def _may_have_been_retried(call: Call, spec: ToolSpec | None) -> bool:
 
 
 def _after_failure(call: Call, spec: ToolSpec | None) -> EffectState:
-    fault = call.failing.fault if call.failing else None
-    if fault is None or spec is None:
+    last = call.failing.fault if call.failing else None
+    if last is None or spec is None:
         return EffectState.UNKNOWN
-    if fault.applied is not Applied.NONE:
-        return EffectState.APPLIED if fault.applied is Applied.APPLIED else EffectState.UNKNOWN
-    # The last attempt had no effect. One before it may have had; a rejection by the ledger of a transactional kind
-    # proves that none had, but a worker without the tool has not looked there.
-    looked = not fault.quadrant.is_transient and fault.code is not Code.MISSING_TOOL
-    doubtful = REFUSAL_MAY_FOLLOW_SUCCESS if looked else SAFE
-    is_doubtful = spec.effect in doubtful and _may_have_had_effect_before(call, fault)
-    return EffectState.UNKNOWN if is_doubtful else EffectState.NONE
-
-
-def _may_have_had_effect_before(call: Call, last: Fault) -> bool:
     earlier = {one.attempt: one for one in call.earlier}
     # The server itself keeps the failure of one earlier attempt only: of the one just before the last.
     if call.last is not None and call.last.fault is not None:
         earlier.setdefault(call.attempt - 1, call.last.fault)
-    unreported = max(call.attempt, last.attempt) - 1 - len(earlier)
-    return unreported > 0 or any(one.applied is not Applied.NONE for one in earlier.values())
+    is_unreported = max(call.attempt, last.attempt) - 1 > len(earlier)
+    return EffectState(applied_by_call(spec.effect, last, earlier.values(), is_unreported=is_unreported))
 
 
 def reconciliation_of(story: Story, call: Call, record: FaultRecord | None = None) -> Reconciliation | None:

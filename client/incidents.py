@@ -23,7 +23,7 @@ from workflows import attributes, ids, routing
 from workflows.details import summary
 from workflows.people import HumanRequest
 from workflows.plan import nearest
-from workflows.resolving import FORBIDDEN, Resolve, Resolved, waiting_query
+from workflows.resolving import Resolve, Resolved, waiting_query
 
 WAITING = f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {attributes.INCIDENTS.name} IS NOT NULL"
 TAKEN_WITHIN = 8.0
@@ -120,7 +120,7 @@ def _no_worker(queue: str) -> Problem:
 
 
 async def _require_incident(client: Client, cause: str, queue: str) -> None:
-    if not set(cause + queue) & FORBIDDEN:
+    if attributes.is_quotable(cause) and attributes.is_quotable(queue):
         with suppress(RPCError):  # then the list of all incidents says what is wrong
             if (await client.count_workflows(waiting_query(cause, queue))).count:
                 return

@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from client import people
 from client import tasks as finding
 from client.connection import ui_url
+from client.filters import bad_query, within
 from client.pauses import pauses
 from client.problem import Problem
 from client.wording import suggested
@@ -137,7 +138,7 @@ async def list_tasks(
     `query` is a list filter of Temporal.
 
     Raises:
-        Problem: the server rejects the query.
+        Problem: the query cannot be used.
     """
     found, note = await _found(client, status, query, limit)
     limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
@@ -149,7 +150,7 @@ async def list_tasks(
 async def _found(
     client: Client, status: TaskStatus | None, query: str | None, limit: int
 ) -> tuple[list[WorkflowExecution], str]:
-    asked = finding.TASKS + (f" AND ({query})" if query else "")
+    asked = within(finding.TASKS, query)
     try:
         if status is TaskStatus.WAITING:
             return await _longest_waiting(client, f"{asked} AND {EXACT[status]}", limit), ""
@@ -159,7 +160,7 @@ async def _found(
             raise
         # An error about our own search attribute means that the namespace lacks it; all others are about `query`.
         if status is None or STATUS not in error.message or STATUS in (query or ""):
-            raise finding.bad_query(error) from error
+            raise bad_query(error) from error
     note = (
         f"this namespace has no search attribute {STATUS}, so these are of the newest that Temporal lists with "
         f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"

@@ -27,9 +27,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
+from client.filters import bad_query, within
 from client.history.reader import is_encrypted
 from client.problem import Problem
-from client.tasks import bad_query, existing
+from client.tasks import existing
 from client.text import one_line
 from client.workflow_task import Cause
 from runtime import serve
@@ -38,7 +39,8 @@ from workflows.agent import AgentWorkflow
 from workflows.interceptor import CallInterceptor
 from workflows.plan import PRUNED_ENCODING
 
-OURS = " OR ".join(f"WorkflowType = '{one.__name__}'" for one in serve.WORKFLOWS)
+TYPES = tuple(one.__name__ for one in serve.WORKFLOWS)
+OURS = " OR ".join(f"WorkflowType = '{name}'" for name in TYPES)
 """The list filter for tasks and for Replan's other workflows, such as rollbacks."""
 CLOSING = frozenset(
     EventType.Value(f"EVENT_TYPE_WORKFLOW_EXECUTION_{how}")
@@ -104,10 +106,10 @@ async def count(client: Client, query: str) -> int:
     """How many histories a list filter finds.
 
     Raises:
-        Problem: the server rejects the filter.
+        Problem: the filter cannot be used.
     """
     try:
-        return (await client.count_workflows(_ours(query))).count
+        return (await client.count_workflows(within(OURS, query))).count
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
             raise bad_query(error) from error
@@ -116,7 +118,9 @@ async def count(client: Client, query: str) -> int:
 
 async def found(client: Client, query: str, limit: int | None = None) -> AsyncIterator[WorkflowHistory]:
     """The histories of all workflows of Replan that a list filter finds; a `limit` takes the first of the list."""
-    async for row in client.list_workflows(_ours(query), limit=limit):
+    async for row in client.list_workflows(within(OURS, query), limit=limit):
+        if row.workflow_type not in TYPES:
+            continue
         history = await existing(client.get_workflow_handle(row.id, run_id=row.run_id).fetch_history())
         if history is not None:  # else it was deleted since the list was made
             yield history
@@ -127,10 +131,6 @@ def without_store(converter: DataConverter) -> DataConverter:
     drivers = [_NoStore(name) for name in STORES]
     storage = ExternalStorage(drivers=drivers, driver_selector=lambda *_: None)
     return dataclasses.replace(converter, external_storage=storage)
-
-
-def _ours(query: str) -> str:
-    return f"({OURS}) AND ({query})"
 
 
 def replayer(workflow: type = AgentWorkflow) -> Replayer:

@@ -43,7 +43,7 @@ from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import starter
-from client.undo import record_of, require_closed, undo_steps
+from client.undo import Confirm, record_of, require_closed, undo_steps
 from client.workers import ask, too_old
 from workflows.agent import AgentWorkflow
 from workflows.inspect import Claim, ClaimsInquiry, EffectsInquiry
@@ -104,10 +104,12 @@ async def reset(
     fate: Fate | None = None,
     view: View | None = None,
     is_attended: bool = True,
+    confirm: Confirm | None = None,
 ) -> ResetResult:
     """Start a new run of a task from just before the step `to` was first scheduled; idempotency keys stay the same.
 
-    `view` shows how effects are undone, and `reason` is written into the history.
+    `view` shows how effects are undone, `confirm` is asked about calls that undo them, as by `undo`, and `reason` is
+    written into the history.
 
     Raises:
         Problem: the task has no such step; the step never started; an effect would or could be applied twice; the
@@ -129,7 +131,7 @@ async def reset(
     if fate and goes_back_over:
         await _require_current(client, seen.task_queue)
         if fate is Fate.UNDO:
-            await _undo(client, handle, there, view or View(), is_attended=is_attended)
+            await _undo(client, handle, there, view or View(), is_attended=is_attended, confirm=confirm)
         prepared = _prepare(there, fate)
     base = seen.run_id
     if prepared.told:
@@ -302,7 +304,9 @@ def _request(there: EffectsAtReset) -> Call:
     return _first_call(there.story, there.plan.turn.call.id) or there.point
 
 
-async def _undo(client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool) -> None:
+async def _undo(
+    client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
+) -> None:
     """Undo the effects after the reset point with a workflow, and follow that workflow to its end.
 
     Raises:
@@ -314,7 +318,8 @@ async def _undo(client: Client, handle: Handle, there: EffectsAtReset, view: Vie
     after = there.after
     stays = [f"{one.step} ({one.kind} has no undo)" for one in after if one.kind in specs and not specs[one.kind].undo]
     if not stays:
-        undo = await undo_steps(client, handle, {one.step for one in after}, view, is_attended=is_attended)
+        steps = {one.step for one in after}
+        undo = await undo_steps(client, handle, steps, view, is_attended=is_attended, confirm=confirm)
         stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in undo if not one.done]
         named = {one.step_id for one in undo}
         sure = [one.step for one in after if one.state is EffectState.APPLIED and one.step not in named]

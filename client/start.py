@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -13,17 +14,17 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from client.problem import Problem
-from client.tasks import TASK_MEMO, Handle, memo_field
+from client.tasks import MAX_ID, TASK_MEMO, Handle, memo_field
 from client.text import starter
 from runtime import tracing
 from runtime.validation import expected
+from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.details import summary
 from workflows.plan import Proposal, Step, digest
 from workflows.task import CONTINUES_MEMO, Task
 
-MAX_ID = 200
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
 """By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
@@ -144,10 +145,12 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
         raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
     if id is None:
         return
-    if not (0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")):
+    is_readable = 0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")
+    # In an address, browsers and proxies take such a part for a folder, also where it is encoded.
+    if not is_readable or {".", ".."} & set(unquote(id).split("/")):
         reason = f"{id[:MAX_ID]!r} cannot be an id"
         remedy = f"give 1 to {MAX_ID} printable characters without a dash in front and blanks at the ends"
-        raise Problem("usage", reason, remedy)
+        raise Problem("usage", reason, f"{remedy}, and neither . nor .. alone or between slashes")
 
 
 def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
@@ -169,6 +172,7 @@ def build_task(options: TaskOptions) -> Task:
         raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
     strategy = options.strategy or written.options.strategy or "plan"
     schema = options.result_schema
+    _check_answer_within(options.answer_within or 0)
     within = {} if options.answer_within is None else {"answer_within": options.answer_within}
     try:
         return Task(
@@ -207,8 +211,9 @@ async def start(
 
     Raises:
         Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else;
-            or the environment asks for traces, and they cannot be exported.
+            or the environment asks for traces, and they cannot be exported; or `answer_within` is too long.
     """
+    _check_answer_within(task.answer_within)
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json"))
@@ -228,6 +233,13 @@ async def start(
         )
     except WorkflowAlreadyStartedError:
         return await _join(client, chosen, mark, digest(key) if key else None)
+
+
+def _check_answer_within(seconds: float) -> None:
+    longest = routing.LONGEST_TIMER.total_seconds()
+    if seconds > longest:
+        reason = f"A request cannot be open for {seconds:g} s: the most are {longest:.0f} s, a hundred years"
+        raise Problem("usage", reason, "give a shorter time for an answer")
 
 
 def _traced(client: Client) -> Client:

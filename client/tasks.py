@@ -22,7 +22,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.problem import Problem
-from client.text import one_line, printable, starter
+from client.text import cut, one_line, printable, starter
+from workflows import attributes
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
 from workflows.commands import STARTER
 from workflows.outcome import Ending, Outcome
@@ -49,13 +50,6 @@ async def existing(answer: Awaitable[T]) -> T | None:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-
-
-def bad_query(error: RPCError) -> Problem:
-    """What to say when the server rejects a list filter."""
-    said = one_line(error.message.removeprefix("invalid query: "))
-    remedy = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
-    return Problem("bad_query", f"The server rejects this --query ({said})", remedy)
 
 
 async def closing_outcome(handle: Handle) -> Outcome:
@@ -137,6 +131,10 @@ TASKS = f"WorkflowType = '{TASK_TYPE}'"
 CALL_MEMO = "call"
 """The key of the memo field that names the tool of a task that the command `call` started."""
 MAX_NAMED = 5
+MAX_ID = 200
+"""The most characters of the id of a new task."""
+MAX_SENT = 1000
+"""The most bytes of an id, of any server."""
 MAX_WITH_PREFIX = 100
 PAGE = 20
 MAX_PAGE = 1000
@@ -152,6 +150,8 @@ async def find_task(client: Client, id: str | None) -> Handle:
         return await _newest(client)
     if not id:
         raise Problem("unknown_id", "An empty id names no task", "write an id, or none for the newest task")
+    if not _can_be_sent(id):
+        raise _unknown(id)
     handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
     seen = await existing(handle.describe())
     if seen is None:
@@ -160,6 +160,19 @@ async def find_task(client: Client, id: str | None) -> Handle:
         reason = f"{id!r} is no task, but a workflow of the type {seen.workflow_type!r}"
         raise Problem("unknown_id", reason, printable(f"`temporal workflow show -w {shlex.quote(id)}` shows it"))
     return handle
+
+
+def _can_be_sent(id: str) -> bool:
+    """Whether a server can have an id; of others, some make the connection to it fail."""
+    try:
+        return "\0" not in id and len(id.encode()) <= MAX_SENT
+    except UnicodeEncodeError:  # a byte of the command line that is not UTF-8
+        return False
+
+
+def _unknown(id: str) -> Problem:
+    reason = f"There is no task {cut(id, MAX_ID)!r} here"
+    return Problem("unknown_id", reason, f"`{starter('list')}` shows those there are")
 
 
 async def first_run(handle: Handle) -> str:
@@ -186,7 +199,7 @@ async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bo
         asked = f"{query} AND StartTime > '{since.isoformat()}'" if since else query
         rows = [row async for row in client.list_workflows(asked, limit=take, page_size=min(take, MAX_PAGE))]
         for row in rows:
-            if not with_calls and CALL_MEMO in row.raw_info.memo.fields:
+            if row.workflow_type != TASK_TYPE or (not with_calls and CALL_MEMO in row.raw_info.memo.fields):
                 continue
             if row.id not in found or row.start_time > found[row.id].start_time:
                 found[row.id] = row
@@ -205,12 +218,12 @@ async def _newest(client: Client) -> Handle:
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:
     found = list[str]()
-    if not set(prefix) & set("'\\"):  # an id with such a character would need escaping in the query
+    if attributes.is_quotable(prefix):
         query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
         found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))
     if not ids:
-        raise Problem("unknown_id", f"There is no task {prefix!r} here", f"`{starter('list')}` shows those there are")
+        raise _unknown(prefix)
     if len(ids) > 1:
         many = f"{len(ids)} tasks" if len(found) < MAX_WITH_PREFIX else f"{len(ids)} tasks or more"
         named = one_line(", ".join(ids[:MAX_NAMED])) + (", ..." if len(ids) > MAX_NAMED else "")

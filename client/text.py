@@ -1,18 +1,25 @@
 """Makes text from outside safe to print, and writes commands that a user can copy."""
 
+import re
 import shlex
 
 from rich.cells import cell_len, set_cell_size
 
 from workflows.commands import STARTER, WORKER
+from workflows.text import FILLERS
 
+_SHOWS_NOTHING = re.compile(f"(?![\ufe0e\ufe0f])[{FILLERS}]")
+"""All but the selectors of how an emoji looks, which would leave a blank behind it."""
 QUEUE = "replan"
 """The default task queue of workers and of new tasks."""
 
 
 def printable(text: str) -> str:
-    """The text with a blank for each character that is not printable, such as a character that moves the cursor."""
-    return "".join(char if char.isprintable() else " " for char in text)
+    """The text with a blank for each character that moves the cursor, is not printable, or shows nothing.
+
+    What a person approves is shown with `workflows.text.visible`: there a blank would hide that something is there.
+    """
+    return _SHOWS_NOTHING.sub(" ", "".join(char if char.isprintable() else " " for char in text))
 
 
 def one_line(text: str) -> str:

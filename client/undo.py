@@ -1,9 +1,11 @@
 """Cancels a running task, and undoes the effects of a closed task with a workflow of its own, the rollback."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pydantic import BaseModel
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -25,16 +27,18 @@ from client.tasks import Handle, existing, first_run, memo_field, outcome_of, qu
 from client.text import cut, one_line, starter, worker
 from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
-from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
+from workflows.agent import AgentWorkflow, Confirmed
+from workflows.catalogue import Effect, ToolSpec
 from workflows.details import summary
+from workflows.faults import Applied
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inspect import EffectsInquiry, Place
 from workflows.outcome import Outcome
-from workflows.plan import Step
+from workflows.plan import Step, digest
 from workflows.progress import Progress
 from workflows.record import StepRecord, StepStatus, UndoRecord
-from workflows.undoing import Undo, UndoWorkflow
+from workflows.task import Task
+from workflows.undoing import UNFINISHED, NoUndo, Undo, UndoCall, UndoWorkflow, last_fault, newest_first, undo_call
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
 """The statuses of a step that show that the newest run knows its effect; other steps are looked up in the history."""
@@ -42,10 +46,65 @@ MAX_INPUT = 1024 * 1024
 """Bytes; a larger state of a task is shortened before a rollback is started with it. The server takes 2 MB."""
 
 
-async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> FailingTask | None:
+class PlannedCall(UndoCall):
+    """A call of a rollback, before the rollback is started."""
+
+    approve: str = ""
+    """Which such calls a person must approve, as the tool or the task says it; empty for none."""
+    is_certain: bool = True
+    """Whether the effect is known to be applied; else the rollback first finds it out."""
+
+
+class PlannedUndo(BaseModel, frozen=True):
+    """The calls with which a rollback would undo the effects of a task, the newest effect first."""
+
+    calls: tuple[PlannedCall, ...] = ()
+
+    @property
+    def held(self) -> list[PlannedCall]:
+        """The calls that a rollback does not make, or may not make, unless a person has confirmed them."""
+        return [call for call in self.calls if call.approve]
+
+    @property
+    def code(self) -> str:
+        """What a confirmation repeats. It stands for these calls with all of their arguments."""
+        return digest("undo", *[part for call in self.calls for part in (call.step, call.digest)])[:12]
+
+    def without(self, steps: Collection[str]) -> "PlannedUndo":
+        """The same without the calls that undo these steps."""
+        return PlannedUndo(calls=tuple(call for call in self.calls if call.step not in steps))
+
+
+Confirm = Callable[[PlannedUndo], Awaitable[bool]]
+"""Asks a person about the calls of a rollback, of which some need an approval; returns whether the person confirms all.
+
+If not, those that need an approval are not made. It may raise Problem, so that nothing is undone.
+"""
+
+
+def with_code(code: str | None) -> Confirm:
+    """Confirms the calls for which `code` stands; None for no confirmation.
+
+    Raises:
+        Problem: by the function that is returned, if the code stands for other calls.
+    """
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        if code is not None and code != planned.code:
+            reason = f"The code {code[:40]!r} stands for other calls than the rollback would make now"
+            raise Problem("not_confirmed", reason, "look at the calls again", ProblemKind.FAILED)
+        return code is not None
+
+    return confirm
+
+
+async def cancel(
+    client: Client, handle: Handle, *, undo: bool = False, confirm: Confirm | None = None
+) -> FailingTask | None:
     """Ask a running task to stop. It ends when its running steps have ended and, with `undo`, its effects are undone.
 
-    Returns why the task cannot stop yet if its workflow task fails, else None.
+    `confirm` is asked about the calls that undo what the task has done so far; a task that no worker answers for is
+    asked to stop without. Returns why the task cannot stop yet if its workflow task fails, else None.
 
     Raises:
         Problem: the task has ended already.
@@ -59,6 +118,8 @@ async def cancel(client: Client, handle: Handle, *, undo: bool = False) -> Faili
         raise Problem("closed", reason, remedy, ProblemKind.FAILED)
     found = await failing(client, seen)  # asked first: a signal or a cancel request restarts the count of attempts
     if undo:
+        if confirm and not found and (confirmed := await _confirmed_of_running(client, handle, confirm)):
+            await handle.signal(AgentWorkflow.confirm_undo, Confirmed(confirmed))
         await handle.signal(AgentWorkflow.undo_when_cancelled)
     await handle.cancel()
     return await with_reset_point(client, found) if found else None
@@ -72,16 +133,29 @@ class Rollback(NamedTuple):
     ended_before: datetime | None = None
     """The end of an earlier rollback that undid everything, so that this `undo` called nothing; None if there was
     none."""
+    planned: PlannedUndo | None = None
+    """The calls that were not made because a person has to confirm them, or not made for another reason; None if none
+    of them needs a person."""
 
     @property
     def is_complete(self) -> bool:
         return all(one.done for one in self.outcome.undo)
 
+    @property
+    def held_fields(self) -> dict[str, Any]:
+        """The calls that a person has to confirm, and the code that confirms them, as JSON outputs have them."""
+        planned = self.planned
+        held = [call.model_dump(mode="json") for call in planned.calls] if planned else []
+        return {"held": held, "confirm": planned.code if planned else None}
 
-async def undo(client: Client, handle: Handle, view: View, *, is_attended: bool = True) -> Rollback:
+
+async def undo(
+    client: Client, handle: Handle, view: View, *, is_attended: bool = True, confirm: Confirm | None = None
+) -> Rollback:
     """Undo a closed task and follow the rollback to its end; if a rollback of the task runs already, only follow it.
 
-    If an earlier rollback has undone everything, the result is that rollback, and nothing is called.
+    If an earlier rollback has undone everything, the result is that rollback, and nothing is called. `confirm` is asked
+    if a call needs an approval; without it such a call is not made, and the result names it.
 
     Raises:
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
@@ -90,9 +164,70 @@ async def undo(client: Client, handle: Handle, view: View, *, is_attended: bool 
     require_closed(seen, starter("cancel", handle.id, "--undo"))
     if earlier := await _complete_rollback(client, handle, seen):
         return earlier
-    account = await _account(client, handle, seen.task_queue)
+    rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
+    found = await existing(rollback.describe())
+    if found is not None and found.status is WorkflowExecutionStatus.RUNNING:
+        return Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
+    story = Story(await fetch_history(client, handle))
+    account = await _account(client, handle, story, seen.task_queue)
+    planned = await _planned(client, story, account)
+    account = await _with_confirmed(account, planned, confirm)
     running = await _start(client, seen, account, rollback_id(handle.id))
-    return Rollback(running, await _follow(client, running, handle.id, view, is_attended=is_attended))
+    outcome = await _follow(client, running, handle.id, view, is_attended=is_attended)
+    left = planned.without({one.step_id for one in outcome.undo if one.done})
+    return Rollback(running, outcome, planned=left if left.held else None)
+
+
+async def _planned(client: Client, story: Story, account: Progress) -> PlannedUndo:
+    """The calls of a rollback of `account`; if a person has to confirm, without those that were made before."""
+    specs = story.history.catalogue.specs if story.history.catalogue else {}
+    planned = planned_undo(account, specs)
+    if not planned.held:
+        return planned
+    known = await fetch_effects(client, story, ())
+    return planned.without({one.step for one in known if one.state is EffectState.UNDONE})
+
+
+def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUndo:
+    """The calls that undo the effects of `account`, the state of a task."""
+    calls = list[PlannedCall]()
+    for record in newest_first(account):
+        is_certain = record.status is StepStatus.COMPLETED
+        is_open = record.started is not None and record.status in UNFINISHED
+        may_be_applied = is_open and last_fault(account, record).applied is not Applied.NONE
+        if not (is_certain or may_be_applied):
+            continue
+        with suppress(NoUndo):
+            call = undo_call(record, specs)
+            asks = _asks(specs[call.kind], account.task)
+            calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain))
+    return PlannedUndo(calls=tuple(calls))
+
+
+def _asks(spec: ToolSpec, task: Task) -> str:
+    is_meant = task.approve == "all" or (task.approve == "effects" and spec.effect is not Effect.READ)
+    return spec.approve or (f"the task asks for {task.approve}" if is_meant else "")
+
+
+async def _with_confirmed(account: Progress, planned: PlannedUndo, confirm: Confirm | None) -> Progress:
+    is_confirmed = bool(planned.held) and confirm is not None and await confirm(planned)
+    return account.model_copy(update={"confirmed": _digests(planned) if is_confirmed else {}})
+
+
+def _digests(planned: PlannedUndo) -> dict[str, str]:
+    return {call.step: call.digest for call in planned.calls}
+
+
+async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm) -> dict[str, str]:
+    """What a person confirms of the rollback of a running task; nothing if no call of it needs that."""
+    story = Story(await fetch_history(client, handle))
+    specs = story.history.catalogue.specs if story.history.catalogue else {}
+    undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
+    if story.history.task is None or not any(_asks(spec, story.history.task) for spec in undoing):
+        return {}
+    progress = await query_progress(handle)
+    planned = planned_undo(progress, specs) if progress else PlannedUndo()
+    return _digests(planned) if planned.held and await confirm(planned) else {}
 
 
 async def _complete_rollback(client: Client, handle: Handle, seen: WorkflowExecutionDescription) -> Rollback | None:
@@ -110,19 +245,29 @@ async def _complete_rollback(client: Client, handle: Handle, seen: WorkflowExecu
 
 
 async def undo_steps(
-    client: Client, handle: Handle, steps: Collection[str], view: View, *, is_attended: bool = True
+    client: Client,
+    handle: Handle,
+    steps: Collection[str],
+    view: View,
+    *,
+    is_attended: bool = True,
+    confirm: Confirm | None = None,
 ) -> Sequence[UndoRecord]:
     """Undo the effects of these steps of a closed task before a reset, and return what became of each.
+
+    `confirm` is as for `undo`.
 
     Raises:
         Problem: no worker answers for the task, another such rollback runs, or the rollback ended without an outcome.
     """
     seen = await handle.describe()
-    whole = await _account(client, handle, seen.task_queue)
+    story = Story(await fetch_history(client, handle))
+    whole = await _account(client, handle, story, seen.task_queue)
     records = [record for record in whole.records if record.step.id in steps]
     folded = whole.folded.model_copy(update={"effects": 0})
     undo = [one for one in whole.undo if one.step_id in steps]
     account = whole.model_copy(update={"records": records, "undo": undo, "folded": folded})
+    account = await _with_confirmed(account, await _planned(client, story, account), confirm)
     id = reset_rollback_id(handle.id)
     try:
         running = await _start(client, seen, account, id, WorkflowIDConflictPolicy.FAIL)
@@ -141,13 +286,12 @@ def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
         raise Problem("still_running", f"Task {seen.id!r} is running", remedy, ProblemKind.FAILED)
 
 
-async def _account(client: Client, handle: Handle, queue: str) -> Progress:
+async def _account(client: Client, handle: Handle, story: Story, queue: str) -> Progress:
     """The state of a task over all its runs; its `origin` is the run id with which the idempotency keys begin.
 
     A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
     long task has dropped, are added from the histories and from the ledgers.
     """
-    story = Story(await fetch_history(client, handle))
     newest = _as_begun(story.history) or await _state_of_newest_run(handle, queue)
     whole = newest.model_copy(update={"origin": story.history.first_run, "undo": [], "waiting": None})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:

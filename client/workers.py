@@ -21,6 +21,7 @@ from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import starter, worker
 from workflows import routing
+from workflows.details import summary
 from workflows.inspect import (
     BreakersFindings,
     BreakersInquiry,
@@ -55,7 +56,7 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
         task_queue=routing.control_queue(queue),
         execution_timeout=limit,
         result_type=question.findings,
-        static_summary=f"the console asks for {question.about}",
+        static_summary=summary(f"the console asks for {question.about}"),
     )
     answer = asyncio.create_task(handle.result())
     try:

@@ -1,4 +1,4 @@
-"""Finds the task that a command changes: a task that was not named is changed only if a person confirms it."""
+"""What a person confirms at a terminal: the task that a command changes if it was not named, and calls that undo."""
 
 import asyncio
 import sys
@@ -14,7 +14,10 @@ from client.explain.words import moment
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.text import cut, one_line, starter
+from client.undo import Confirm, PlannedUndo, with_code
+from client.wording import count
 from console.options import Common
+from console.render.requests import undo_lines
 from console.render.terminal import print_lines
 
 Yes = Annotated[bool, typer.Option("--yes", help="Without an ID: do it to the newest task, without a question.")]
@@ -51,11 +54,31 @@ async def find_task(
     seen = await handle.describe()
     text = cut(one_line(await tasks.memo_field(seen, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
     print_lines([f"The newest task is {one_line(handle.id)}, started {moment(seen.start_time)}: {text}"])
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
-    print(f"{command.capitalize()} it? Type yes, then Enter: ", end="", flush=True)
-    if (await _typed_line()).strip() != "yes":
-        raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", named, ProblemKind.FAILED)
+    await _require_yes(f"{command.capitalize()} it?", named)
     return handle
+
+
+def undo_confirmed(common: Common, code: str | None = None) -> Confirm | None:
+    """How a person confirms the calls of a rollback: by the `code` of what was shown, else at a terminal.
+
+    None if nobody can be asked: then the calls that need an approval are not made.
+    """
+    if code is not None:
+        return with_code(code)
+    return _confirm_at_terminal if common.is_interactive else None
+
+
+async def _confirm_at_terminal(planned: PlannedUndo) -> bool:
+    print_lines([f"To undo this, {count(len(planned.calls), 'call')} would be made:", *undo_lines(planned)])
+    await _require_yes("Make all of them?", "run the command again to see them")
+    return True
+
+
+async def _require_yes(question: str, remedy: str) -> None:
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
+    print(f"{question} Type yes, then Enter: ", end="", flush=True)
+    if (await _typed_line()).strip() != "yes":
+        raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", remedy, ProblemKind.FAILED)
 
 
 async def _typed_line() -> str:

@@ -64,6 +64,21 @@ def version() -> str:
         return "unknown"
 
 
+def raise_file_limit(wanted: int) -> int:
+    """Let this process open so many files, as far as its hard limit allows; returns how many it may open."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    infinite = resource.RLIM_INFINITY
+    if soft == infinite or soft >= wanted:
+        return wanted if soft == infinite else soft
+    soft = wanted if hard == infinite else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
 def leave(code: int) -> NoReturn:
     """Flush the output and end the process at once with exit code `code`; the caller has closed everything before."""
     for stream in (sys.stdout, sys.stderr):

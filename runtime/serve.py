@@ -20,7 +20,6 @@ from runtime import process
 from runtime.client import connect, namespace_id, register_search_attributes
 from runtime.dev_server import LocalServer, dev_server
 from runtime.settings import Settings
-from runtime.telemetry import escaped
 from runtime.temporal_cli import Say
 from workflows import routing
 from workflows.agent import AgentWorkflow
@@ -28,6 +27,7 @@ from workflows.attributes import TYPES
 from workflows.inspect import InspectWorkflow
 from workflows.notifying import NotifyWorkflow
 from workflows.resolving import ResolveWorkflow
+from workflows.text import visible
 from workflows.undoing import UndoWorkflow
 
 OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
@@ -220,7 +220,7 @@ def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
 
 
 def _forced(running: Sequence[str]) -> str:
-    calls, limit = [escaped(call) for call in running], (GRACE + routing.EXIT_WITHIN).total_seconds()
+    calls, limit = [visible(call) for call in running], (GRACE + routing.EXIT_WITHIN).total_seconds()
     more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
     return (
         f"stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds out"

@@ -3,7 +3,6 @@
 import logging
 import re
 import sys
-import time
 
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
@@ -12,13 +11,13 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 
 from runtime import metrics, tracing
 from runtime.log_lines import COMMON, EVENTS, IDS
+from runtime.repeated_lines import OncePer
 from runtime.settings import LogStyle
+from workflows.text import visible
 
 WORKFLOW_LOGGER = "replan.workflow"
 HIDDEN_IN_TEXT = ("logger", "run")
 """Fields that only JSON has: a line on a terminal is short."""
-OUTAGE_SECONDS = 60.0
-"""Seconds: in this time, a server that does not answer is logged only once."""
 
 
 def configure(style: LogStyle | None = None, metrics_address: str | None = None) -> None:
@@ -78,40 +77,28 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     Runtime.set_default(metrics.runtime(forwarded, metrics_address), error_if_already_set=False)
 
 
-class _OneOutage(logging.Filter):
+class _OneOutage(OncePer):
     """Logs one sentence for an outage of the server, where the SDK's core logs each retry of each poller."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._until = 0.0
+    def key(self, record: logging.LogRecord) -> str:
+        return "outage"
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "temporalio_client::retry" not in record.name:
             return True
-        if time.monotonic() < self._until:
-            return False
-        self._until = time.monotonic() + OUTAGE_SECONDS
         status = re.search(r"code: (\w+)", record.msg)
         why = f" ({status[1]})" if status else ""
         record.msg = f"The Temporal server does not answer{why}; the worker keeps asking."
-        return True
+        return super().filter(record)
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Show control characters of untrusted text as escapes; only a traceback keeps its lines."""
+    """Show what a terminal would obey as escapes; only a traceback keeps its lines, which else would look like ours."""
     for name, value in event.items():
         if isinstance(value, str):
             kept = "\n" if name == "exception" else ""
-            event[name] = escaped(value, kept)
+            event[name] = visible(value, kept)
     return event
-
-
-def escaped(text: str, kept: str = "") -> str:
-    """Untrusted text with an escape, as in a string of Python, for each character that is neither printable nor `kept`.
-
-    A terminal would obey a control character, and a newline would begin a line that looks like one of ours.
-    """
-    return "".join(char if char.isprintable() or char in kept else repr(char)[1:-1] for char in text)
 
 
 def _fields_of_workflows() -> list[str]:

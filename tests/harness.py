@@ -37,7 +37,6 @@ from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from runtime.settings import Settings
 from tests.counting import check_counts
-from workflows import routing
 from workflows.agent import AgentWorkflow
 from workflows.budget import Limits
 from workflows.catalogue import Price
@@ -125,7 +124,8 @@ async def staged(
     """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
 
     `jitter` is the share of the longest backoff that is waited before each retry, `extra` are further activities, and
-    `breaks` the faults that are injected into planning, as for the option `--break`. `notify` is that of `--notify`.
+    `breaks` the faults that are injected into planning and tools, as for the option `--break`. `notify` is that of
+    `--notify`.
     """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
@@ -137,12 +137,13 @@ async def staged(
         await datasources.open(opened)
         store = await store_id(engine)
         given: dict[str, Any] = {"documents": folder, "store": store, "transcript": Transcript(engine)}
-        given["breaks"] = FaultInjection(breaks, {one.kind: one for one in routing.PLANNING})
+        faults = FaultInjection(breaks, {kind: one.spec for kind, one in registry.items()})
+        given["breaks"] = faults
         given["step_prices"] = {model.name: price} if model else {}
         given["notifies"] = receiver is not None
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
-        boundary = Boundary(resources, store=store, ledgers=datasources)
+        boundary = Boundary(resources, faults, store=store, ledgers=datasources)
         finder = EffectFinder(datasources, store)
         own = [*planning.activities(), finder.find_effect, *RESOLVING]
         own += [Notifier(receiver).notify_people] if receiver else []

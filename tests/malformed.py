@@ -67,6 +67,8 @@ TASKS: Mapping[str, Sequence[Payload]] = {
         "money without an end": {"text": "a task", "limits": {"usd": float("inf")}},
         "a deadline that is no number": {"text": "a task", "limits": {"deadline": float("nan")}},
         "a deadline after the end of time": {"text": "a task", "limits": {"deadline": 1e300}},
+        "an answer after the end of time": {"text": "a task", "answer_within": 1e12},
+        "an answer without an end": {"text": "a task", "answer_within": float("inf")},
         "an unknown strategy": {"text": "a task", "strategy": "guess"},
         "a plan that is none": {"text": "a task", "plan": "do it"},
         "a step without a kind": {"text": "a task", "plan": [{"id": "a"}]},
@@ -81,6 +83,17 @@ ROLLBACKS: Mapping[str, Sequence[Payload]] = {
     "a task": [as_json({"text": "a task"})],
     "a progress that is none": [as_json({"progress": 7})],
     "a progress without a task": [as_json({"progress": {"task_id": "x", "started_at": "2026-01-01T00:00:00Z"}})],
+    "a progress of a task with an answer without an end": [
+        as_json(
+            {
+                "progress": {
+                    "task": {"text": "a", "answer_within": 1e300},
+                    "task_id": "x",
+                    "started_at": "2026-01-01T00:00:00Z",
+                }
+            }
+        )
+    ],
     "a progress that began at no time": [
         as_json({"progress": {"task": {"text": "a"}, "task_id": "x", "started_at": "x"}})
     ],

@@ -32,7 +32,7 @@ from activities.toolbox.registry import Registry
 from client.follow import View
 from client.incidents import resolve
 from client.undo import undo
-from replan import Busy, NeedsPerson, Refused, Tool, Unreachable, tool
+from replan import Busy, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
 from replan.testing.script import step as written
 from runtime.client import connect
@@ -40,7 +40,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
-from tests.workflows.history import Handle
+from tests.workflows.history import Handle, backoff
 from tests.workflows.test_agent_missing import outdated
 from tests.workflows.test_agent_people import asked
 from workflows import attributes
@@ -138,7 +138,12 @@ def tools() -> list[Tool[..., Any]]:
             raise NeedsPerson("The key is missing.", code="unauthorized")
         return Said(said=args.word)
 
-    return [say, down, flaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
+    @tool.transactional(retry="patient")
+    async def move(args: Word, tx: Transaction) -> Said:
+        """Commit a word."""
+        return Said(said=args.word)
+
+    return [move, say, down, flaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,8 @@ class Scenario:
     """How many requests are opened before the incident to which they belong is resolved."""
     expires: str = ""
     """The id of a step that an operator pauses beyond its deadline, and then resumes."""
+    loses: str = ""
+    """A kind whose first answer is lost, and which no worker has after that."""
     lacks: str = ""
     """A kind that no worker has before the task has asked a person about it."""
     undoes: bool = False
@@ -282,6 +289,8 @@ SCENARIOS: Sequence[Scenario] = (
         more={**WAITS, "answer_within": 6.0},
         lacks="pick",
     ),
+    Scenario("lost_at_commit", [plan(step("a", "move", word="x")), DONE], loses="move"),
+    Scenario("lost_at_commit_found", [plan(step("a", "move", word="x")), DONE], loses="move"),
     Scenario("rollback", [plan(step("a", "pick", word="free"), step("b", "pick", "a", word="x")), DONE], undoes=True),
     Scenario("resolution", more={**WAITS, "plan_only": True}, incident=3),
     Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
@@ -387,6 +396,17 @@ async def without_kind(client: Client, folder: Path, scenario: Scenario) -> Hand
         return handle
 
 
+async def with_lost_answer(client: Client, folder: Path, scenario: Scenario) -> Handle:
+    """Start the task of a scenario on a worker that loses the first answer of a kind, and ends."""
+    given: dict[str, Any] = {"queue": "replan", "patience": 0, "jitter": lambda: 1.0}
+    breaks = [f"{scenario.loses}=lost:1"]
+    async with staged(client, folder, tools(), scenario.proposals, breaks=breaks, **given) as stage:
+        handle = await begin(stage, scenario)
+        await backoff(handle)
+        stage.started.clear()
+    return handle
+
+
 async def main() -> None:
     """Record what is not there yet."""
     (FOLDER / "beside_tasks").mkdir(parents=True, exist_ok=True)
@@ -399,9 +419,11 @@ async def main() -> None:
                 if not scenario.file.exists():
                     given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
                     handle = await without_kind(client, folder, scenario) if scenario.lacks else None
+                    handle = await with_lost_answer(client, folder, scenario) if scenario.loses else handle
+                    left = [one for one in tools() if one.__name__ != scenario.loses]
                     async with (
                         planner_of(scenario) as planner,
-                        staged(client, folder, tools(), planner, **given) as stage,
+                        staged(client, folder, left, planner, **given) as stage,
                     ):
                         told = await ended(handle) if handle else await record(stage, scenario)
                         scenario.file.write_text(told + "\n")

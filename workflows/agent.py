@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
-from typing import TypeVar, assert_never
+from typing import Annotated, TypeVar, assert_never
 
-from pydantic import RootModel
+from pydantic import Field, RootModel
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows import attributes, ids, measures
+from workflows import attributes, ids, measures, routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.asking import ABORTED, Answers, People, log_closed, unanswered
 from workflows.catalogue import Catalogue
@@ -21,9 +20,9 @@ from workflows.header import made_by_reset
 from workflows.notifying import Notifications
 from workflows.observing import observe
 from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal, unasked
-from workflows.people import Choice, RequestKind, Word
+from workflows.people import MAX_NAME, Choice, RequestKind, Word
 from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
-from workflows.progress import Progress, fits_continue_as_new, fold
+from workflows.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.proposing import describe_opening, last_answer, propose
 from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.scheduling import TakesTurns, raise_if_cancelled, read_catalogue
@@ -48,6 +47,14 @@ OUTCOME_MEMO = "outcome"
 
 class EarlierEffects(RootModel[list[StepRecord]]):
     """The input of the Signal with which a reset tells the new run what earlier runs did."""
+
+
+class Confirmed(RootModel[dict[str, str]]):
+    """The input of the Signal with which `cancel --undo` tells what a person confirmed, as in `Progress.confirmed`."""
+
+    root: dict[Annotated[str, Field(max_length=MAX_NAME)], Annotated[str, Field(max_length=MAX_NAME)]] = Field(
+        max_length=MAX_RECORDS
+    )
 
 
 @workflow.defn(name="AgentWorkflow")
@@ -92,7 +99,8 @@ class AgentWorkflow(Answers, TakesTurns):
         work = asyncio.create_task(self._work())
         limit = self._progress.budget.limits.deadline
         # Since the first run began: to continue as new does not extend the deadline.
-        deadline = timedelta(seconds=limit) - (workflow.now() - self._progress.started_at) if limit else None
+        spent = (workflow.now() - self._progress.started_at).total_seconds()
+        deadline = routing.timer(limit - spent) if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
             ending = work.result()
@@ -124,14 +132,23 @@ class AgentWorkflow(Answers, TakesTurns):
     def undo_when_cancelled(self) -> None:
         self._progress.undo_when_cancelled = True
 
+    @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
+    @undecoded
+    def confirm_undo(self, *given: Confirmed | RawValue) -> None:
+        try:
+            confirmed: Confirmed = read_argument(given, Confirmed)
+        except MalformedArgument as malformed:
+            _log_dropped("confirm_undo", malformed)
+            return
+        self._progress.confirmed.update(confirmed.root)
+
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *given: list[StepRecord] | RawValue) -> None:
         try:
             effects: EarlierEffects = read_argument(given, EarlierEffects)
         except MalformedArgument as malformed:
-            extra = {"signal": "know_earlier_effects", "reason": str(malformed)}
-            workflow.logger.warning("signal_dropped", extra=extra)
+            _log_dropped("know_earlier_effects", malformed)
             return
         self._progress.add_earlier(effects.root)
 
@@ -391,3 +408,7 @@ class AgentWorkflow(Answers, TakesTurns):
             attributes.publish(self._progress)
         self._published = values
         self._show()
+
+
+def _log_dropped(signal: str, malformed: MalformedArgument) -> None:
+    workflow.logger.warning("signal_dropped", extra={"signal": signal, "reason": str(malformed)})

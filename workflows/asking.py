@@ -91,7 +91,7 @@ class People:
         `cause` is its incident. `repeat` is called when the request is to be reminded of, and at each such interval
         after that; when it returns True, the task needs no answer any more.
         """
-        progress, within = self._progress, timedelta(seconds=self._progress.task.answer_within)
+        progress, within = self._progress, routing.timer(self._progress.task.answer_within)
         about = {"step": record.step.id, "attempts": record.attempts} if record else {}
         request = HumanRequest(
             id=f"r{len(progress.requests) + 1}",

@@ -24,6 +24,15 @@ TYPES: Mapping[str, str] = {
 """The name and type of each search attribute, as it is registered in a namespace."""
 
 
+_UNQUOTABLE = frozenset("'\"\\")
+"""What the server does not find in a query, or takes for the end of a text, however it is escaped."""
+
+
+def is_quotable(text: str) -> bool:
+    """Whether a text can stand between quotes in a list filter."""
+    return text.isprintable() and not set(text) & _UNQUOTABLE
+
+
 Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
 
 

@@ -31,7 +31,7 @@ class Spent(BaseModel):
     tool_calls: int = 0
     model_calls: int = 0
     tokens: int = 0
-    usd: float | None = None
+    usd: float | None = Field(default=None, allow_inf_nan=False)
     """US dollars; None while no model was called, and after a call whose price is unknown."""
     seconds: float = 0.0
     estimated: int = 0
@@ -53,7 +53,7 @@ class Budget(BaseModel):
     """How many retries are reserved for running activities, for each kind of tool."""
     held_tokens: int = 0
     """Tokens reserved for running activities."""
-    held_usd: float = 0.0
+    held_usd: float = Field(default=0.0, allow_inf_nan=False)
 
     @property
     def free(self) -> int:

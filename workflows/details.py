@@ -2,12 +2,13 @@
 
 The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
 
-The UI renders no tables and no checkboxes, and it passes raw HTML on. So text from outside is escaped, and with
-backslashes, because the UI does not decode an entity such as `&lt;`. Details travel in a URL, so they stay below
-`MAX_DETAILS`.
+The UI renders no tables and no checkboxes, and it passes raw HTML on, and what a terminal or a browser obeys. So text
+from outside is escaped, and with backslashes, because the UI does not decode an entity such as `&lt;`. Details travel
+in a URL, so they stay below `MAX_DETAILS`.
 """
 
 import re
+import shlex
 from collections.abc import Iterable
 from itertools import chain
 
@@ -17,6 +18,7 @@ from workflows.commands import STARTER
 from workflows.plan import canonical
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
+from workflows.text import legible, visible
 
 MAX_DETAILS = 2400
 """The most bytes of the current details."""
@@ -48,10 +50,17 @@ MANY = 30
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
-def escape(text: str) -> str:
-    """Join the text to one line and escape Markdown's special characters, so that it is shown as it is."""
-    plain = " ".join(text.split())
-    return _SPECIAL.sub(r"\\\1", plain)
+def escape(text: str, width: int | None = None) -> str:
+    """The text on one line of at most `width` characters, in which nothing is markup and nothing is invisible."""
+    plain = legible(text)
+    return _SPECIAL.sub(r"\\\1", plain if width is None else shorten(plain, width))
+
+
+def _code(text: str) -> str:
+    """The text as code, which ends where it ends, whatever is in it."""
+    plain = legible(text)
+    marks = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
+    return f"{marks} {plain} {marks}" if "`" in plain else f"`{plain}`"
 
 
 def shorten(text: str, width: int) -> str:
@@ -60,7 +69,7 @@ def shorten(text: str, width: int) -> str:
 
 def summary(text: str) -> str:
     """One line, cut to what the server accepts as a summary."""
-    line = " ".join(text.split())
+    line = legible(text)
     # The cut may be in the middle of a character.
     cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
     return line if cut == line else cut + "…"
@@ -69,7 +78,7 @@ def summary(text: str) -> str:
 def details(progress: Progress) -> str:
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
-        head += [f"**Result:** {escape(shorten(_text(progress.ending.result), 600))}", ""]
+        head += [f"**Result:** {escape(_text(progress.ending.result), 600)}", ""]
     if requests := _requests(progress):
         head += [*requests, ""]
     if planning := _planning(progress):
@@ -97,7 +106,7 @@ def _headline(progress: Progress) -> str:
     counts += f", {_of(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
     status = progress.status.replace("_", " ").capitalize()
     ending = progress.ending
-    reason = f": {escape(shorten(ending.reason, 400)).rstrip('.')}" if ending and ending.reason else ""
+    reason = f": {escape(ending.reason, 400).rstrip('.')}" if ending and ending.reason else ""
     return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
 
 
@@ -109,11 +118,11 @@ def _requests(progress: Progress) -> list[str]:
     first = opened[0]
     more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
     where = f"{escape(first.step)}: " if first.step else ""
-    options = f" Options: {escape(shorten(', '.join(first.options), 400))}." if first.options else ""
-    asked = [f"**Request {first.id}:** {where}{escape(shorten(first.reason, 600))}{options}", ""]
+    options = f" Options: {escape(', '.join(first.options), 400)}." if first.options else ""
+    asked = [f"**Request {first.id}:** {where}{escape(first.reason, 600)}{options}", ""]
     if (call := first.call) is not None:
         undo = f", undone by {call.undo}" if call.undo else ""
-        args = escape(shorten(canonical(call.args), 700))
+        args = escape(visible(canonical(call.args)), 700)
         asked += [
             f"**Call:** {escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.",
             "",
@@ -121,14 +130,15 @@ def _requests(progress: Progress) -> list[str]:
             "",
         ]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
-    answer = f"{STARTER} answer {progress.task_id} {first.choices[0].value}"
+    answer = f"{STARTER} answer {shlex.quote(progress.task_id)} {first.choices[0].value}"
+    resolve = f"{STARTER} resolve {shlex.quote(first.cause)}"
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",
         "",
         *asked,
-        f"More Actions > Send an Update: {choices}. Or: `{answer}`",
-        *(["", f"For all tasks that wait for it: `{STARTER} resolve {first.cause}`"] if first.cause else []),
+        f"More Actions > Send an Update: {choices}. Or: {_code(answer)}",
+        *(["", f"For all tasks that wait for it: {_code(resolve)}"] if first.cause else []),
     ]
 
 
@@ -145,7 +155,7 @@ def _planning(progress: Progress) -> list[str]:
     """Lines about unusable planners, the newest summary, rejected proposals, and the wait for the planner."""
     passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
     lines = [
-        f"- {escape(shorten(planner, 80))} could not be used: {escape(code)}. {escape(shorten(reason, 200))}"
+        f"- {escape(planner, 80)} could not be used: {escape(code)}. {escape(reason, 200)}"
         for (planner, code), reason in reversed(passed.items())
     ]
     for one in progress.compactions[-1:]:
@@ -153,15 +163,15 @@ def _planning(progress: Progress) -> list[str]:
         lines.append(f"- The oldest {turns} summarised at turn {one.turn}.")
     what = "Turn" if _is_turns(progress) else "Proposal"
     lines += [
-        f"- {what} {one.turn} was not used: {escape(shorten('; '.join(one.reasons), 200))}"
+        f"- {what} {one.turn} was not used: {escape('; '.join(one.reasons), 200)}"
         for one in progress.rejections[-MAX_REJECTIONS:]
     ]
     lines += [
-        f"- Untrusted content may have ordered this call: {escape(shorten(f'{one.kind} {canonical(one.args)}', 200))}"
+        f"- Untrusted content may have ordered this call: {escape(f'{one.kind} {canonical(one.args)}', 200)}"
         for one in (progress.rejections[-1].withheld if progress.rejections else ())
     ]
     if wait := progress.waiting:
-        reason = escape(shorten(wait.reason, 200))
+        reason = escape(wait.reason, 200)
         until = f"{wait.until:%Y-%m-%d %H:%M} UTC"
         lines.append(
             f"- {SIGNS[StepStatus.WAITING]} Waits for the planner until {until}: {escape(wait.code)}. {reason}"
@@ -173,9 +183,9 @@ def _step_line(progress: Progress, record: StepRecord) -> str:
     fault = next((fault for fault in reversed(progress.faults) if fault.step_id == record.step.id), None)
     shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}** {escape(record.kind)}"]
     if record.label:
-        shown.append(escape(shorten(record.label, 60)))
+        shown.append(escape(record.label, 60))
     if record.status is StepStatus.COMPLETED:
-        shown.append("→ " + escape(shorten(_text(record.result), 60)))
+        shown.append("→ " + escape(_text(record.result), 60))
     if record.status is StepStatus.FAILED and fault is not None:
         shown.append(f"→ {escape(fault.code)}")
     if record.status is StepStatus.PENDING and record.step.dependencies:
@@ -208,7 +218,7 @@ def _fault_line(progress: Progress, fault: FaultRecord) -> str:
         "retry": "retried",
     }[fault.decision]
     where = "" if _is_turns(progress) else f"Plan {fault.revision}, "
-    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(shorten(fault.reason, 200))} → {follows}"
+    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(fault.reason, 200)} → {follows}"
 
 
 def _text(value: JsonValue) -> str:

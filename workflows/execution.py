@@ -10,7 +10,7 @@ from temporalio import workflow
 
 from workflows import ids, measures, routing
 from workflows.asking import People
-from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Effect, ToolSpec
+from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.details import summary
 from workflows.faults import Applied, Code, Fault, cause_of
@@ -18,7 +18,7 @@ from workflows.header import Approval, CallHeader, Provided, Undoes, made_by_res
 from workflows.people import REPEATED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind, Word, shown_args
 from workflows.plan import Step, StepReturn, Unresolved, canonical, digest, ready_steps, resolve
 from workflows.progress import Progress
-from workflows.reconciling import Finding, Verdict, explain_effect, may_have_taken_effect, reconcile
+from workflows.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
 from workflows.spending import Limit
@@ -115,7 +115,8 @@ class Execution:
     async def _run_to_end(self, record: StepRecord) -> None:
         fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
-            fault = fault if finding else self._with_earlier_outcome(record, fault)
+            if finding is None:
+                fault = with_earlier_outcome(record, self._spec(record).effect, self._progress.faults, fault)
             decision = decide(fault, self._spec(record), self._remaining(record, finding))
             if record.undoes is not None and isinstance(decision, Replan):
                 decision = Escalate()  # a rollback has no planner
@@ -408,16 +409,6 @@ class Execution:
 
     def _key(self, record: StepRecord) -> str:
         return ids.idempotency_key(record.call_id, self._progress.origin)
-
-    def _with_earlier_outcome(self, record: StepRecord, fault: Fault) -> Fault:
-        """The fault; its outcome becomes unknown if an earlier execution of the activity may have been applied."""
-        # A rejection may be caused by the earlier execution ("already paid"); a transient fault says nothing about it.
-        spec = self._spec(record)
-        ambiguous = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
-        if spec.effect not in ambiguous or fault.applied is not Applied.NONE:
-            return fault
-        before = [one for one in self._progress.faults if one.step_id == record.step.id and one.source == spec.kind]
-        return fault.model_copy(update={"applied": Applied.UNKNOWN}) if may_have_taken_effect(before) else fault
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]

@@ -24,7 +24,7 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
+from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect, ToolSpec
 
 MAX_TEXT = 8 * 1024
 """The most bytes of `reason`, and the most bytes of `observed` as JSON, that a Fault carries."""
@@ -269,6 +269,29 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
         if self.code in DEFERRED or self.still_running:  # a cancel during the policy's backoff would hide the thread
             return False
         return not self.asks_long_wait
+
+
+def applied_by_call(
+    effect: Effect, last: Fault, earlier: Iterable[Fault] = (), *, is_unreported: bool = False
+) -> Applied:
+    """Whether a call applied its effect, from the fault of its last attempt and the faults of the attempts before.
+
+    `is_unreported` says that an attempt before may have ended without a fault.
+    """
+    maybe = is_unreported or any(fault.applied is not Applied.NONE for fault in earlier)
+    if last.applied is not Applied.NONE or not maybe or effect is Effect.READ:
+        return last.applied
+    # An answer proves nothing where it may follow from the effect of an attempt before: "already paid".
+    is_proof = _is_answer(last) and effect not in REFUSAL_MAY_FOLLOW_SUCCESS
+    return Applied.NONE if is_proof else Applied.UNKNOWN
+
+
+def _is_answer(fault: Fault) -> bool:
+    """Whether the attempt asked the ledger of its call, or the called system, and was rejected there.
+
+    A worker without the tool, with another store or with another schema fails before.
+    """
+    return fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and fault.attempt > 0 and fault.code is not Code.INVALID_INPUT
 
 
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:

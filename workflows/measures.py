@@ -156,6 +156,10 @@ GAUGES: tuple[Metric, ...] = (BREAKER_STATE, WAITING_TASKS, OLDEST_REQUEST, INCI
 METRICS: tuple[Metric, ...] = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES)
 
 
+MAX_VALUE = 2.0**63
+"""Of a counter, which the SDK keeps as a whole number of 64 bits."""
+
+
 def record(samples: Iterable[Sample]) -> None:
     """Add samples to the metrics of the worker that runs this workflow; a replay adds none."""
     if not workflow.unsafe.is_replaying():
@@ -166,12 +170,16 @@ def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
     """Add samples to the metrics of a meter."""
     # Neither is kept: a meter of the SDK finds them by their names, and all of it takes 6 us a sample.
     for metric, labels, value in samples:
+        # The SDK raises for such a value, and then the workflow task fails for ever. Sums of dollars have small errors,
+        # and any program may have written the Progress that a value comes from.
+        if not 0 <= value < MAX_VALUE:
+            continue
         attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))
         if metric in GAUGES:
             meter.create_gauge_float(metric.name, metric.description).set(value, attributes)
         elif metric.buckets:
             meter.create_histogram_float(metric.name, metric.description).record(value, attributes)
-        elif value > 0:  # the SDK refuses a negative number, and sums of dollars have small errors
+        elif value:
             meter.create_counter(metric.name, metric.description).add(round(value), attributes)
 
 

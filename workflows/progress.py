@@ -38,6 +38,8 @@ MAX_RECORDS = 300
 """How many steps a task keeps. Older steps are folded: they are dropped, and only their ids and the number of their
 effects are kept."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
+MAX_REPLANS = 10**12
+"""More than any task can make; a search attribute cannot have a number beyond 64 bits."""
 MAX_PROGRESS = 512 * 1024
 """Bytes of Progress as JSON. Above this, old steps are dropped even if there are few steps; the server accepts 2 MB."""
 MAX_CONTINUED = 1024 * 1024
@@ -68,7 +70,7 @@ class Progress(BaseModel):
     store: str | None = None
     turn: int = 0
     revisions: list[Revision] = Field(default_factory=list)
-    replans: int = 0
+    replans: int = Field(default=0, ge=0, le=MAX_REPLANS)
     fruitless: int = 0
     """How many consecutive replans, up to the newest, completed no step."""
     records: list[StepRecord] = Field(default_factory=list)
@@ -114,6 +116,9 @@ class Progress(BaseModel):
     """What people said to the planner."""
     words_told: int = Field(default=0, exclude_if=not_)
     """How many of the `words` a planner with a conversation was told."""
+    confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has seen and
+    confirmed."""
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)

@@ -6,7 +6,7 @@ was not seen, after the latest moment at which it can have ended. If a thread of
 no such moment, so "not found" is never trusted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
@@ -15,14 +15,16 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids, routing
-from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
+from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Catalogue, Companion, Effect, ToolSpec
 from workflows.decision import Ask, Decision, Escalate
 from workflows.details import summary
-from workflows.faults import Applied, Code, Fault
+from workflows.faults import Applied, Code, Fault, applied_by_call
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
 from workflows.scheduling import read
 
+UNASKED_LEDGER = "unasked-ledger"
+"""Id of a patch of 0.1.0: an unknown outcome stays unknown after an attempt that did not get as far as the ledger."""
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=routing.FIND_EFFECT.kind, args={"key": "key"})
@@ -100,7 +102,7 @@ async def reconcile(
         if slept >= running:
             return Finding(Verdict.NOT_APPLIED)
         with waiting():
-            await workflow.sleep(running - slept, summary=summary(ids.reconcile_timer(record.step.id)))
+            await workflow.sleep(routing.timer(running - slept), summary=summary(ids.reconcile_timer(record.step.id)))
         slept = running  # an effect may have become visible meanwhile, so it is read once more
 
 
@@ -114,16 +116,22 @@ def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool =
     return max(longest, routing.EXIT_WITHIN.total_seconds() if is_exiting else 0.0) + spec.settle
 
 
-def may_have_taken_effect(faults: Iterable[FaultRecord]) -> bool:
-    """Whether a call that ended with one of these faults may have applied its effect.
+def since_reconciled(faults: Sequence[FaultRecord]) -> Sequence[FaultRecord]:
+    """The faults of a call from the last that was reconciled on: it also decides about the faults before it."""
+    return faults[max((number for number, fault in enumerate(faults) if fault.reconciled), default=0) :]
 
-    A fault that was reconciled also decides about the faults before it.
+
+def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[FaultRecord], last: Fault) -> Fault:
+    """The fault `last` of a step; its outcome becomes unknown if an earlier attempt may have applied the effect.
+
+    `faults` are those of all attempts before, also of other kinds that the step called.
     """
-    maybe = False
-    for one in faults:
-        # A reconciliation is about all attempts before it.
-        maybe = (maybe and not one.reconciled) or one.applied is not Applied.NONE
-    return maybe
+    before = since_reconciled([one for one in faults if one.step_id == record.step.id and one.source == record.kind])
+    applied = applied_by_call(effect, last, before)
+    was_seen = effect in (SAFE if last.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS)
+    if applied is last.applied or not (was_seen or workflow.patched(UNASKED_LEDGER)):
+        return last
+    return last.model_copy(update={"applied": applied})
 
 
 def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:

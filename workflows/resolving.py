@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from workflows import routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.asking import RESOLVE
-from workflows.attributes import INCIDENTS
+from workflows.attributes import INCIDENTS, is_quotable
 from workflows.catalogue import ToolSpec
 from workflows.details import escape, summary
 from workflows.outcome import REFUSED
@@ -24,8 +24,6 @@ from workflows.progress import Progress
 from workflows.record import StepStatus
 from workflows.scheduling import InternalActivityFailed, run_internal_activity
 
-FORBIDDEN = frozenset("'\"\\")
-"""Characters that a cause and a queue may not have, since they are quoted in a query."""
 MAX_CANARIES = 20
 """How many tasks are tried as the canary, since some may end just then or be answered by somebody else."""
 MAX_BATCHES = 20
@@ -38,7 +36,13 @@ T = TypeVar("T")
 
 
 def waiting_query(cause: str, queue: str) -> str:
-    """The list filter for the tasks of a queue that wait because of a cause."""
+    """The list filter for the tasks of a queue that wait because of a cause.
+
+    Raises:
+        ValueError: one of them cannot stand in a query.
+    """
+    if not (is_quotable(cause) and is_quotable(queue)):
+        raise ValueError(f"{cause!r} or {queue!r} cannot stand in a query")
     return (
         "WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running'"
         f" AND TaskQueue = '{queue}' AND {INCIDENTS.name} = '{cause}'"

@@ -40,6 +40,10 @@ HTTP_READ_DEADLINE = 20.0
 STEP_DEADLINE = timedelta(days=1)
 """The schedule-to-close timeout of each activity, and the longest total time that a step may wait between its
 activities."""
+LONGEST_TIMER = timedelta(days=36_525)
+"""A hundred years: the longest timer of a workflow. A date beyond the year 9999 would fail the workflow task."""
+LONGEST_READABLE = 252_000_000_000.0
+"""Seconds. A task with a longer time for an answer is refused: with it no version of Replan could ask anybody."""
 ANSWER_WITHIN = timedelta(days=3)
 """How long a request to a person is open, unless the task says otherwise; then the task ends."""
 REMIND_AFTER = timedelta(days=1)
@@ -270,15 +274,15 @@ def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
 
     `used` attempts have been made, and `retries_left` retries are left in the task for this kind of tool.
     """
-    first = 0 if used else 1
-    return max(0, min(PROFILES[spec.retry].attempts - used, first + retries_left))
+    first, most = 0 if used else 1, PROFILES[spec.retry].attempts
+    return max(0, min(most, most - used, first + retries_left))
 
 
 def backoff(profile: str, attempt: int, jitter: float) -> float:
     """Seconds to wait after the attempt with the number `attempt` (from 1); `jitter` is a random number from [0, 1)."""
     chosen = PROFILES[profile]
     # The exponent is bounded, because a larger one would overflow a float.
-    return min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 30)) * jitter
+    return min(chosen.cap, chosen.first * 2.0 ** min(max(attempt - 1, 0), 30)) * jitter
 
 
 def seconds_left(waited: float, *, is_draft: bool = False) -> float:
@@ -286,7 +290,11 @@ def seconds_left(waited: float, *, is_draft: bool = False) -> float:
 
     For a draft, for which a person waits, the total is a minute.
     """
-    return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - waited
+    return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - max(waited, 0.0)
+
+
+def _doublings(waits: int) -> int:
+    return min(max(waits, 0), 10)  # a larger exponent would overflow a float
 
 
 def limit_wait(asked: float | None, limits: int, recovery: float, jitter: float) -> float:
@@ -307,29 +315,35 @@ def turn_patience(*, is_limit: bool) -> float:
 
 def circuit_wait(waits: int) -> float:
     """Seconds to wait for an open circuit breaker, or for a planner that cannot be reached: 5 s, doubling to 5 min."""
-    return float(min(300, 5 * 2 ** min(waits, 10)))
+    return float(min(300, 5 * 2 ** _doublings(waits)))
 
 
 def sibling_wait(waits: int) -> float:
     """Seconds before a step tries again with retries that other steps did not need: 0.5 s, doubling up to 10 s."""
-    return min(10.0, 0.5 * 2.0 ** min(waits, 10))
+    return min(10.0, 0.5 * 2.0 ** _doublings(waits))
 
 
 def loss_wait(losses: int) -> float:
     """Seconds to wait after `losses` (from 1) attempts whose workers went silent: 1 s, doubling to a minute."""
-    return float(min(60, 2 ** min(max(losses, 1) - 1, 10)))
+    return float(min(60, 2 ** _doublings(losses - 1)))
 
 
 def remind_after(within: timedelta) -> timedelta:
     """When a request to a person that is open for the time `within` has its reminder."""
-    return min(REMIND_AFTER, within / 2)
+    return min(REMIND_AFTER, max(within, timedelta(0)) / 2)
+
+
+def timer(seconds: float) -> timedelta:
+    """The duration of a timer of so many seconds, whatever number another program has sent."""
+    longest = LONGEST_TIMER.total_seconds()
+    return timedelta(seconds=min(max(seconds, 0.0), longest))  # a NaN becomes 0
 
 
 def canary_wait(looks: int) -> float:
     """Seconds between two looks at the first task of a resolved incident: 0.5 s, doubling up to 15 s."""
-    return min(15.0, 0.5 * 2.0 ** min(looks, 10))
+    return min(15.0, 0.5 * 2.0 ** _doublings(looks))
 
 
 def missing_tool_wait(waits: int) -> float:
     """Seconds to wait for a worker that has the step's tool, after `waits` earlier waits: 1 s, doubling up to 15 s."""
-    return float(min(15, 2 ** min(waits, 10)))
+    return float(min(15, 2 ** _doublings(waits)))

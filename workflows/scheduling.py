@@ -228,7 +228,7 @@ async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
     """
     if wait.for_turn:
         return await turns.wait(key, wait.seconds, timer)
-    await workflow.sleep(wait.seconds, summary=timer)
+    await workflow.sleep(routing.timer(wait.seconds), summary=timer)
     return wait.seconds
 
 

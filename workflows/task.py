@@ -76,8 +76,10 @@ class Task(BaseModel, frozen=True):
     """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
     approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=_is_declared)
     """Which calls a person must approve besides those whose tools declare it: none, those that have an effect, all."""
-    answer_within: float = Field(default=routing.ANSWER_WITHIN.total_seconds(), gt=0, exclude_if=_is_usual)
-    """Seconds that a request to a person is open."""
+    answer_within: float = Field(
+        default=routing.ANSWER_WITHIN.total_seconds(), gt=0, le=routing.LONGEST_READABLE, exclude_if=_is_usual
+    )
+    """Seconds that a request to a person is open, at most `routing.LONGEST_TIMER`."""
     planner: str | None = None
     allow: tuple[str, ...] = ()
     """Kinds of tools with an effect that may be planned even after the task has read untrusted content."""

@@ -5,6 +5,8 @@ from contextlib import suppress
 from pydantic import BaseModel
 from temporalio import workflow
 
+from workflows import routing
+
 TURN = "turn"
 """The name of the Signal with a Turn."""
 
@@ -35,7 +37,8 @@ class Turns:
         """
         try:
             with suppress(TimeoutError):
-                await workflow.wait_condition(lambda: key in self._come, timeout=seconds, timeout_summary=timer)
+                within = routing.timer(seconds)
+                await workflow.wait_condition(lambda: key in self._come, timeout=within, timeout_summary=timer)
                 return 0.0
             return seconds
         finally:

@@ -4,25 +4,26 @@ Unknown outcomes are reconciled first. Then each effect is undone by the kind th
 first. Each undo is a call with an idempotency key of its own, so a repeated rollback applies nothing twice.
 """
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import assert_never
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.arguments import MalformedArgument, read_argument, undecoded
-from workflows.catalogue import Catalogue, Effect
+from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.details import details
 from workflows.execution import Execution
 from workflows.faults import Applied, Code, Fault
+from workflows.header import Approval
 from workflows.outcome import Ending, Outcome, TaskEnded, refusal
-from workflows.plan import Step, Unresolved
+from workflows.plan import Step, Unresolved, digest
 from workflows.progress import Progress
-from workflows.reconciling import Verdict, left_thread_behind, may_have_taken_effect, reconcile
+from workflows.reconciling import Verdict, left_thread_behind, reconcile, since_reconciled, with_earlier_outcome
 from workflows.record import StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import TakesTurns, read_catalogue
 from workflows.task import UNREADABLE, TaskStatus
@@ -31,6 +32,9 @@ CALLS_PER_UNDO = 10
 """How many tool calls the undo of one step may make, even if the task has used up its limit of tool calls."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
 """States of steps that may have applied their effect although they are not completed."""
+
+
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class Undo(BaseModel):
@@ -94,7 +98,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     """Undo the effects of a task whose steps have ended; `progress.undo` then says which effects were undone."""
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
-    effects = [record for record in progress.records if record.effect is not Effect.READ and not record.undoes]
+    effects = [record for record in progress.records if _is_effect(record)]
     # A rollback must not stop because the task has used up its tool calls.
     progress.budget.allow(CALLS_PER_UNDO * len(effects))
     for record in effects:
@@ -102,8 +106,9 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
             await _settle_outcome(progress, catalogue, record, changed)
     for record in effects:
         _report_first_kind(progress, record)
-    done = [record for record in effects if record.status is StepStatus.COMPLETED]
-    for record in sorted(done, key=_place, reverse=True):
+    for record in newest_first(progress):
+        if record.status is not StepStatus.COMPLETED:
+            continue
         progress.undo.append(await _undo(progress, catalogue, record, changed))
         changed()
     if progress.folded.effects:
@@ -116,21 +121,31 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
     first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
-    if record.is_fallback and may_have_taken_effect(first):
+    if record.is_fallback and any(one.applied is not Applied.NONE for one in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
 
 
+def newest_first(progress: Progress) -> list[StepRecord]:
+    """The steps that have an effect, in the order in which a rollback undoes them."""
+    return sorted(filter(_is_effect, progress.records), key=_place, reverse=True)
+
+
+def _is_effect(record: StepRecord) -> bool:
+    return record.effect is not Effect.READ and not record.undoes
+
+
 def _place(record: StepRecord) -> tuple[int, datetime]:
     # Times that this run recorded may differ on replay; those that it began with do not.
-    return record.place, record.ended or workflow.now()
+    return record.place, record.ended or _END_OF_TIME
 
 
 async def _settle_outcome(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> None:
     """Find out whether a step that did not complete was applied; if it was, it counts as completed from now on."""
-    fault = _last_fault(progress, record)
+    # A task of an older version may have recorded the last fault without what the attempts before it may have done.
+    fault = with_earlier_outcome(record, record.effect, progress.faults, last_fault(progress, record))
     if fault.applied is Applied.NONE:
         return
     if fault.applied is Applied.APPLIED:
@@ -151,7 +166,7 @@ async def _settle_outcome(
             assert_never(unreachable)
 
 
-def _last_fault(progress: Progress, record: StepRecord) -> Fault:
+def last_fault(progress: Progress, record: StepRecord) -> Fault:
     """The fault with which a step ended; for a step cancelled during a call, a fault with an unknown outcome."""
     faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
     if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
@@ -159,31 +174,71 @@ def _last_fault(progress: Progress, record: StepRecord) -> Fault:
     return Fault.of(Code.TIMEOUT, "It was cut off.", applied=Applied.UNKNOWN, source=record.kind)
 
 
-async def _undo(
-    progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
-) -> UndoRecord:
-    companion = catalogue.specs[record.kind].undo if record.kind in catalogue.specs else None
-    if companion is None or companion.kind not in catalogue.specs:
-        return UndoRecord(step_id=record.step.id, reason=f"{record.kind} has no undo")
-    stays = UndoRecord(step_id=record.step.id, kind=companion.kind)
+class UndoCall(BaseModel, frozen=True):
+    """The call that undoes the effect of a step."""
+
+    step: str
+    """The id of the step whose effect it undoes."""
+    kind: str
+    args: dict[str, JsonValue]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the kind and the arguments, which the worker compares with that of the call."""
+        return digest(self.kind, self.args)
+
+
+class NoUndo(Exception):
+    """The effect of a step cannot be undone; the message says why."""
+
+    def __init__(self, reason: str, kind: str = "") -> None:
+        """`kind` is the tool that would undo it; empty if there is none."""
+        super().__init__(reason)
+        self.kind = kind
+
+
+def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
+    """The call that undoes the effect of a step.
+
+    Raises:
+        NoUndo: no tool undoes it, or its arguments are not known.
+    """
+    companion = specs[record.kind].undo if record.kind in specs else None
+    if companion is None or companion.kind not in specs:
+        raise NoUndo(f"{record.kind} has no undo")
     try:
         # none may be left out: a default could undo something else
         args = {name: record.value_at(path) for name, path in companion.args.items()}
     except Unresolved as missing:
-        return stays.model_copy(update={"reason": f"its arguments cannot be made: {missing}"})
-    step = Step(id=ids.of_undo(record.step.id), kind=companion.kind, title=f"undo {record.step.id}")
-    effect = catalogue.specs[companion.kind].effect
+        raise NoUndo(f"its arguments cannot be made: {missing}", companion.kind) from None
+    return UndoCall(step=record.step.id, kind=companion.kind, args=args)
+
+
+async def _undo(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
+) -> UndoRecord:
+    try:
+        call = undo_call(record, catalogue.specs)
+    except NoUndo as missing:
+        return UndoRecord(step_id=record.step.id, kind=missing.kind, reason=str(missing))
+    stays = UndoRecord(step_id=record.step.id, kind=call.kind)
+    step = Step(id=ids.of_undo(record.step.id), kind=call.kind, title=f"undo {record.step.id}")
+    effect = catalogue.specs[call.kind].effect
     undo = StepRecord(
-        step=step, revision=progress.revision, effect=effect, kind=companion.kind, undoes=record.step.id, args=args
+        step=step, revision=progress.revision, effect=effect, kind=call.kind, undoes=record.step.id, args=call.args
     )
+    if progress.confirmed.get(record.step.id) == call.digest:
+        key = ids.idempotency_key(undo.call_id, progress.origin)
+        code = ids.approval_code(workflow.info().run_id, key, call.digest)
+        undo.approval = Approval(code=code, shown=call.digest, allowed=call.digest)
     progress.records.append(undo)
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:
-        reason = _last_fault(progress, undo).reason if undo.started else "it could not be tried"
+        reason = last_fault(progress, undo).reason if undo.started else "it could not be tried"
         return stays.model_copy(update={"reason": reason})
     # That attempt may have applied the effect after the undo; a ledger or a key would have prevented it.
     if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):
-        reason = f"{companion.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
+        reason = f"{call.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
         return stays.model_copy(update={"reason": f"{reason}: find out whether it applied its effect again"})
     record.status = StepStatus.UNDONE
     return stays.model_copy(update={"done": True})

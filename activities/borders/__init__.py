@@ -6,13 +6,24 @@ exception's message, which may contain secrets, or instructions for a model.
 """
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from activities.borders import declared
-from activities.borders.table import Entry, Proof, Row, Table, Verdict, class_name, class_names
+from activities.borders.table import (
+    MAX_CARRIED,
+    Entry,
+    Proof,
+    Row,
+    Table,
+    Verdict,
+    cause_of,
+    class_name,
+    class_names,
+    tells_its_cause,
+)
 from activities.errors import ToolError
 from workflows.faults import Code, Fault, Quadrant
 
@@ -54,29 +65,51 @@ _LEAST_PROVEN_FIRST = (Proof.UNKNOWN, Proof.REFUSED, Proof.NOT_SENT, Proof.PROMI
 
 
 def classify(error: BaseException) -> Fault:
-    """Translate an exception to its Fault; an exception whose class is in no table is a `bug`."""
+    """Translate an exception to its Fault; what no table knows is what its cause is, and without one a `bug`."""
     return judge(error).fault
 
 
 def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | None = None) -> Verdict:
     """Translate an exception to its Fault, with what it proves about the effect of the call.
 
-    `raises` are the entries that the tool itself declares: they come before every table. A group is as bad as the worst
-    of its members, and proves no more than all of them prove. Whatever an exception does when it is looked at, there is
-    a verdict.
+    `raises` are the entries that the tool itself declares: they come before every table. An exception that nobody knows
+    is what the exception is that it was raised `from`. A group is as bad as the worst of its members, and proves no
+    more than all of them prove. Whatever an exception does when it is looked at, there is a verdict.
     """
     try:
         # By their real class: `isinstance` would ask the exception for its `__class__`.
         if issubclass(type(error), BaseExceptionGroup):
             return _worst([judge(one, raises) for one in _members(error)])
-        if issubclass(type(error), ToolError):
-            return _own(error)
-        entry = declared.entry_of(type(error), raises or {}) or entry_of(class_names(type(error)))
-        return entry(error) if entry else _unknown(class_name(error))
+        verdicts = (_verdict(one, raises or {}) for one in _translations(error))
+        return next(filter(None, verdicts), None) or _unknown(class_name(error))
     except KeyboardInterrupt:  # by a person
         raise
     except BaseException:  # of an attribute: an exception is code of anybody
         return _unknown(class_name(error))
+
+
+def _translations(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that it was raised `from`, one after the other, up to the first that names a mistake.
+
+    `from` is written by hand where one failure is named anew. What an exception only follows (`__context__`) is left
+    out: code that fails in an `except`, after a request that had its effect, is a bug.
+    """
+    found = list[BaseException]()
+    cause: BaseException | None = error
+    while cause is not None and len(found) <= MAX_CARRIED and all(cause is not earlier for earlier in found):
+        found.append(cause)
+        yield cause
+        cause = cause_of(cause) if tells_its_cause(type(cause)) else None
+
+
+def _verdict(error: BaseException, raises: Mapping[type[BaseException], Entry]) -> Verdict | None:
+    """The verdict on one exception of a chain of causes; None if nobody knows its class."""
+    if issubclass(type(error), ToolError):
+        return _own(error)
+    entry = declared.entry_of(type(error), raises) or entry_of(class_names(type(error)))
+    verdict = entry(error) if entry else None
+    # The row of OSError does not know the children of it; that of RetryError names the class that it carries.
+    return None if verdict is not None and verdict.unknown == class_name(error) else verdict
 
 
 def _own(error: Any) -> Verdict:

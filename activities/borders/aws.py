@@ -104,11 +104,16 @@ AWS: Mapping[str, Row] = named(
         ),
         (
             BUSY,
-            "TransactionConflict TransactionConflictException TransactionInProgressException OperationAborted"
+            "TransactionConflict TransactionConflictException OperationAborted"
             " ConditionalRequestConflict PriorRequestNotComplete ConcurrentModification ConcurrentModificationException"
             " ConcurrentUpdateException EntityTemporarilyUnmodifiable EntityTemporarilyUnmodifiableException"
             " ResourceNotReadyException ResourceNotReady ModelNotReadyException OperationInProgress"
             " ENILimitReachedRetry RetryLatestCommitFailedException",
+        ),
+        # A request with the same token, of an earlier attempt, still runs, and may take effect.
+        (
+            unknown(Code.BUSY, "Another request with this token is still running."),
+            "TransactionInProgressException",
         ),
         (QUOTA, "LimitExceeded LimitExceededException ServiceQuotaExceededException ServiceQuotaExceeded"),
         (
@@ -361,7 +366,8 @@ TABLE: Table = {
     "botocore.vendored.requests.packages.urllib3.exceptions.HTTPWarning": WARNING,
     **named(
         (
-            (CLIENT_BUG_UNSENT, "Boto3Error ResourceLoadException NoVersionFound UnknownAPIVersionError"),
+            (CLIENT_BUG, "Boto3Error"),  # for the classes of newer versions
+            (CLIENT_BUG_UNSENT, "ResourceLoadException NoVersionFound UnknownAPIVersionError"),
             (CLIENT_BUG_UNSENT, "ResourceNotExistsError DynamoDBOperationNotSupportedError"),
             (CLIENT_BUG_UNSENT, "DynamoDBNeedsConditionError DynamoDBNeedsKeyConditionError"),
             (BROKEN, "RetriesExceededError"),  # of a download

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from activities.borders import KNOWN, declared, entry_of, table_of
-from activities.borders.table import Entry, Proof, Row, class_names, qualified
+from activities.borders.table import Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults import QUADRANT, Quadrant
 from workflows.plan import nearest
@@ -52,7 +52,9 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
     entry = entry_of(names)
     if entry is None:
         follows = FOLLOWS[Quadrant.PERSISTENT_INFRASTRUCTURAL]
-        lines.append(f"  no table knows it, so it is a bug: {follows}")
+        is_named = raised is not None and tells_its_cause(raised)
+        unless = ", unless it is raised from one that is known (`raise ... from error`)" if is_named else ""
+        lines.append(f"  no table knows it, so it is a bug{unless}: {follows}")
         if raised and raised.__module__ != "builtins":
             lines.append(f'  a tool may declare it: raises={{{raised.__name__}: "CODE"}} with a code of docs/errors.md')
     else:

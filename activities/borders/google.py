@@ -2,8 +2,10 @@
 
 import math
 import re
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 from activities.borders import http
@@ -36,7 +38,7 @@ from activities.borders.service_api import (
     unknown,
     unsent,
 )
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, traceback_of
 from workflows.faults import Code, Quadrant
 
 GRPC: Mapping[str, Row] = {
@@ -48,37 +50,129 @@ GRPC: Mapping[str, Row] = {
     "NOT_FOUND": MISSING,
     "ALREADY_EXISTS": refused(Code.CONFLICT, "It exists already: choose another name, or use what is there."),
     "PERMISSION_DENIED": FORBIDDEN,
-    "RESOURCE_EXHAUSTED": THROTTLED,
+    "RESOURCE_EXHAUSTED": unknown(Code.RATE_LIMITED, "There were too many requests, or a message was too large."),
     "FAILED_PRECONDITION": STALE,
     "ABORTED": refused(Code.BUSY, "The service rolled the call back because of another one at the same time."),
     "OUT_OF_RANGE": INVALID,
-    "UNIMPLEMENTED": UNSUPPORTED,
+    "UNIMPLEMENTED": replace(UNSUPPORTED, proves=Proof.UNKNOWN),
     "INTERNAL": FAILED,
     "UNAVAILABLE": unknown(Code.UNREACHABLE, "The service cannot be reached, or is not ready."),
     "DATA_LOSS": unknown(Code.NEEDS_PERSON, "The service has lost or damaged data: ask its operator."),
     "UNAUTHENTICATED": CREDENTIALS,
 }
-"""Rows by gRPC status (https://grpc.io/docs/guides/status-codes), in the order of their numbers from 1."""
+"""Rows by gRPC status (https://grpc.io/docs/guides/status-codes), in the order of their numbers from 1.
+
+Only those prove something that the client never makes itself, after the request or its answer was on its way (the
+table in grpc/doc/statuscodes.md): UNAUTHENTICATED and PERMISSION_DENIED it makes before.
+"""
+_BY_SERVICE: Mapping[str, Row] = {"RESOURCE_EXHAUSTED": THROTTLED, "UNIMPLEMENTED": UNSUPPORTED}
+"""Rows by a status that the client may have made, too, but that the service gives in the metadata of its answer."""
+_SENT_TOO_LARGE = unsent(
+    Code.INVALID_INPUT,
+    "The request is larger than the client may send; nothing was sent: send less, or raise the channel's"
+    " grpc.max_send_message_length.",
+)
+_LARGE_REQUEST = unknown(Code.INVALID_INPUT, "A request is larger than a client may send: send less.")
+_LARGE_ANSWER = unknown(
+    Code.TOO_LARGE,
+    "The answer came, and is larger than the client takes: raise the channel's grpc.max_receive_message_length.",
+)
+_GRPC_ROWS: Mapping[str, Row] = {
+    **GRPC,
+    **{f"{status} in the service's own data": row for status, row in _BY_SERVICE.items()},
+    "RESOURCE_EXHAUSTED, the answer too large": _LARGE_ANSWER,
+    "RESOURCE_EXHAUSTED, the request too large": _SENT_TOO_LARGE,
+    "RESOURCE_EXHAUSTED, too large a part of a stream": _LARGE_REQUEST,
+}
 
 
 def _grpc(error: Any) -> Verdict | None:
     status = error.code()
     number = status if isinstance(status, int) else 0
     name = [*GRPC][number - 1] if 0 < number <= len(GRPC) else field(status, "name")
-    row = GRPC.get(code_in(name))
+    row = _grpc_row(code_in(name), error)
     return answered("The gRPC call ended with", name, row, wait=_pushback(error)) if row else None
+
+
+def _grpc_row(status: str, error: Any) -> Row | None:
+    """The row of a gRPC status, as far as the failed call shows that the service gave it."""
+    row = GRPC.get(status)
+    if status in _BY_SERVICE:
+        by_service = _BY_SERVICE[status] if _is_by_service(error, [*GRPC].index(status) + 1) else None
+        row = by_service or (_by_size(error) if status == "RESOURCE_EXHAUSTED" else None) or row
+    # A part of what a stream asked for may have been done before it was refused.
+    is_open = row is not None and row.proves is Proof.REFUSED and _is_stream(error)
+    return replace(row, proves=Proof.UNKNOWN) if row and is_open else row
+
+
+def _is_by_service(error: Any, number: int) -> bool:
+    """Whether the trailing metadata of a call, which its service writes, give this status or ask for a wait."""
+    try:
+        trailing = _trailing(error)
+        details = trailing.get("grpc-status-details-bin", b"")
+        is_given = len(details) <= MAX_DETAILS and _protobuf(details).get(1) == [number]
+    except Exception:  # what a server sends here may be anything
+        return False
+    return is_given or "grpc-retry-pushback-ms" in trailing
+
+
+_TOO_LARGE = re.compile(r"CLIENT: Sent message larger than max \((\d{1,20}) vs\. \d{1,20}\)")
+
+
+def _by_size(error: Any) -> Row | None:
+    """The row of a message that was over a limit of the client, which gRPC says in its details, and nowhere else.
+
+    A service may pass on what its own client said of another call, so the words alone never prove anything.
+    """
+    try:
+        details = str(error.details())
+    except Exception:
+        return None
+    if "CLIENT: Received message larger than max" in details:
+        return _LARGE_ANSWER
+    sent = _TOO_LARGE.fullmatch(details)
+    if sent is None:
+        return None
+    return _SENT_TOO_LARGE if int(sent[1]) in map(_request_size, _frames(error)) else _LARGE_REQUEST
+
+
+def _frames(error: Any) -> Iterator[FrameType]:
+    """The frames of gRPC's clients through which an exception came; none of a response over HTTP."""
+    trace = traceback_of(error) if isinstance(error, BaseException) else None
+    frames = (frame for frame, _ in traceback.walk_tb(trace))
+    return (frame for frame in frames if frame.f_globals.get("__name__") in ("grpc._channel", "grpc.aio._call"))
+
+
+def _request_size(frame: FrameType) -> int | None:
+    """The bytes of the request of a call that has one; None for a stream, of which some were sent before."""
+    call = frame.f_locals.get("self")
+    if type(call).__name__ not in ("_UnaryUnaryMultiCallable", "UnaryUnaryCall"):
+        return None
+    request = frame.f_locals.get("request", field(call, "_request"))
+    serialize = field(call, "_request_serializer") or bytes
+    return len(serialize(request))
+
+
+def _is_stream(error: Any) -> bool:
+    """Whether a call sent or received a stream, or was a future, which gRPC does not tell apart."""
+    calls = (error, *(frame.f_locals.get("self") for frame in _frames(error)))
+    return any(re.search("Stream|Rendezvous", type(call).__name__) for call in calls)
 
 
 def _pushback(error: Any) -> float | None:
     """The seconds that the trailing metadata of a gRPC call ask to wait; None if they ask for no wait."""
     try:
-        trailing: dict[Any, Any] = dict(one for one in some(error.trailing_metadata()) if isinstance(one, tuple))
+        trailing = _trailing(error)
         # Below 0 it means that the client library may not retry on its own.
         asked = str(trailing.get("grpc-retry-pushback-ms", ""))
         status = trailing.get("grpc-status-details-bin", b"")
         return int(asked) / 1000 if re.fullmatch(r"\d{1,10}", asked) else _retry_info(status)
     except Exception:  # what a server sends here may be anything
         return None
+
+
+def _trailing(error: Any) -> dict[Any, Any]:
+    return dict(one for one in some(error.trailing_metadata()) if isinstance(one, tuple))
 
 
 MAX_DETAILS = 16 * 1024
@@ -129,7 +223,7 @@ def _span(seconds: Any, nanos: Any = 0) -> float | None:
 
 
 _GRPC_NO_STATUS = unknown(Code.BUG, "The gRPC call failed without a status: fix the tool, or add it to `raises=`.")
-_BY_GRPC_STATUS = Choice("its gRPC status", GRPC, _grpc, _GRPC_NO_STATUS)
+_BY_GRPC_STATUS = Choice("its gRPC status", _GRPC_ROWS, _grpc, _GRPC_NO_STATUS)
 
 _GRPC_TABLE: Table = {
     **named(
@@ -213,7 +307,9 @@ def _google(status: str = "") -> Choice:
     def decide(error: Any) -> Verdict | None:
         name, code = code_in(field(error.grpc_status_code, "name")), error.code
         called = status or (name if name in GRPC else f"{code:d}" if isinstance(code, int) else "")
-        row = given or GRPC.get(called) or (http.by_status(int(called)) if called else None)
+        row = given or (http.by_status(int(called)) if called.isdecimal() else None)
+        if called in GRPC:
+            row = _grpc_row(called, error.response)
         try:
             reason, observed, wait = _google_data(error)
         except Exception:  # an API may send anything as details
@@ -223,7 +319,8 @@ def _google(status: str = "") -> Choice:
         waits = _pushback(error.response) if wait is None else wait
         return answered("The Google API answered with", called, row, observed or None, waits) if row else None
 
-    rows = {status: given} if given else {**GRPC, **statuses()}
+    own = {name: row for name, row in _GRPC_ROWS.items() if status and name.startswith(status)}
+    rows = own or ({status: given} if given else {**_GRPC_ROWS, **statuses()})
     return Choice("its status and reason", rows, decide, given or NO_CODE)
 
 
@@ -291,7 +388,7 @@ _GOOGLE_TABLE: Table = {
     **named(
         (
             (
-                Choice("the error that was retried", {**GRPC, **statuses()}, _google_retry, _RETRIED),
+                Choice("the error that was retried", {**_GRPC_ROWS, **statuses()}, _google_retry, _RETRIED),
                 "RetryError",
             ),
             (CLIENT_BUG, "GoogleAPIError UnseekableStreamError"),

@@ -52,6 +52,7 @@ STATUS: Mapping[int, tuple[Code, str]] = {
     429: (Code.RATE_LIMITED, "there were too many requests"),
     431: (Code.INVALID_INPUT, "the headers are too large, send less"),
     451: (Code.FORBIDDEN, "it may not be shown for legal reasons"),
+    499: (Code.UNREACHABLE, "the call was cancelled before it was answered"),
     500: (Code.SERVER_ERROR, "the service failed"),
     501: (Code.MALFORMED_SCHEMA, "the method is not implemented, fix the tool"),
     502: (Code.SERVER_ERROR, "the service behind the gateway failed"),
@@ -76,8 +77,9 @@ MAX_BODY = 4 * 1024
 def by_status(status: int) -> Row:
     """The row of an HTTP status."""
     code, meaning = STATUS.get(status) or _by_class(status)
-    # A 5xx may come from a gateway whose server goes on, and a 303 answers a POST that was carried out.
-    proves = Proof.REFUSED if 400 <= status < 500 else Proof.UNKNOWN
+    # A 5xx may come from a gateway whose server goes on, and a 303 answers a POST that was carried out. 499 is none of
+    # RFC 9110: proxies, and Google for gRPC's CANCELLED, say by it that somebody did not wait for the answer.
+    proves = Proof.REFUSED if 400 <= status < 499 else Proof.UNKNOWN
     return Row(code, f"The service returned {status}: {meaning}.", proves)
 
 
@@ -386,7 +388,7 @@ _BY_STATUS = Choice(
         **{str(status): by_status(status) for status in STATUS},
         **{
             name: replace(by_status(status), reason=f"The service returned {name}: {_by_class(status)[1]}.")
-            for name, status in {"another 4xx": 499, "another 5xx": 599, "a 3xx": 399, "another status": 299}.items()
+            for name, status in {"another 4xx": 498, "another 5xx": 599, "a 3xx": 399, "another status": 299}.items()
         },
     },
     _status,

@@ -1,8 +1,10 @@
 """Stripe and Redis: the verdict on each exception."""
 
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 from activities.borders import http
@@ -34,7 +36,7 @@ from activities.borders.service_api import (
     unknown,
     unsent,
 )
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, qualified, traceback_of
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified, traceback_of
 from workflows.faults import Code
 
 _ENDED = refused(Code.GONE, "It has expired: begin it anew.")
@@ -166,9 +168,10 @@ REDIS: Mapping[str, Row] = {
 }
 """Rows by the error code with which an answer of Redis begins."""
 
-# A script that fails has done its first steps, and Redis does not roll them back.
 _COMMAND = unknown(Code.BUG, "Redis rejected the command: fix the tool.")
-_IN_PIPELINE = "in a pipeline"
+_OF_SEVERAL = "in a pipeline or a script, or after a retry"
+_SCRIPTS = frozenset({"EVAL", "EVALSHA", "FCALL", "EXEC"})
+"""Commands of several steps: one that fails has done the steps before, and Redis does not roll them back."""
 
 
 def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
@@ -177,11 +180,35 @@ def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
     def decide(error: Any) -> Verdict | None:
         first = str(error.args[0]).partition(" ")[0] if error.args else ""
         code = first if first in codes else code_in(field(error, "status_code"))
-        if first == "Command":  # redis-py puts the command of a pipeline there; others of them may have been done
-            return replace(row.verdict(), proves=Proof.UNKNOWN)
-        return codes.get(code, row).verdict()
+        verdict = codes.get(code, row).verdict()
+        # redis-py puts the command of a pipeline there; others of them may have been done
+        return verdict if first != "Command" and _is_alone(error) else replace(verdict, proves=Proof.UNKNOWN)
 
-    return Choice("its error code", {**codes, _IN_PIPELINE: replace(row, proves=Proof.UNKNOWN)}, decide, row)
+    return Choice("its error code", {**codes, _OF_SEVERAL: replace(row, proves=Proof.UNKNOWN)}, decide, row)
+
+
+def _is_alone(error: Any) -> bool:
+    """Whether an answer of Redis came to one command of one step, which the client sent once.
+
+    Only the functions through which the exception came tell it: one that a tool takes out of the results of a pipeline
+    or a script, or that another process has sent, proves nothing.
+    """
+    frames = [frame for _, frame in _frames(error, "redis")]
+    is_raised = any(frame.f_code.co_name.endswith("execute_command") for frame in frames)
+    return is_raised and not any(_is_script(frame) or _is_retry(frame, error) for frame in frames)
+
+
+def _is_script(frame: FrameType) -> bool:
+    command = frame.f_locals.get("command_name") or frame.f_locals.get("command")
+    name = command.decode(errors="replace") if isinstance(command, bytes) else command
+    return isinstance(name, str) and name.upper() in _SCRIPTS
+
+
+def _is_retry(frame: FrameType, error: Any) -> bool:
+    """Whether a function that repeats a command after a lost connection had sent it before."""
+    failures = frame.f_locals.get("failures") if frame.f_code.co_name == "call_with_retry" else None
+    is_one_itself = "redis.exceptions.ConnectionError" in class_names(type(error))
+    return isinstance(failures, int) and failures > is_one_itself
 
 
 def _redis_connection(row: Row) -> Choice:
@@ -191,7 +218,7 @@ def _redis_connection(row: Row) -> Choice:
     def decide(error: Any) -> Verdict | None:
         if type(error).__name__ == "ConnectionError" and field(error, "status_code") == "ERR":
             return _REDIS_FULL.verdict()
-        names = [*_frames(error, "redis")]
+        names = _names(error, "redis")
         # A retry connects anew without the pool; the client of a cluster or of several databases may ask a second one.
         if "get_connection" not in names or any(re.search("cluster|multidb", name) for name in names):
             return row.verdict()
@@ -207,20 +234,22 @@ def _is_waited(error: BaseException) -> bool:
     return qualified(type(error)) == "_queue.Empty" or (isinstance(error, TimeoutError) and error.errno is None)
 
 
-def _frames(error: BaseException, package: str) -> Iterator[str]:
-    """The names of a package's modules and functions through which an exception passed."""
-    trace = traceback_of(error)
-    while trace:
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+def _frames(error: BaseException, package: str) -> Iterator[tuple[str, FrameType]]:
+    """The modules and frames of a package's functions through which an exception passed."""
+    for frame, _line in traceback.walk_tb(traceback_of(error)):
+        module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] == package:
-            yield from (module, trace.tb_frame.f_code.co_name)
-        trace = trace.tb_next
+            yield module, frame
+
+
+def _names(error: BaseException, package: str) -> set[str]:
+    """The names of a package's modules and functions through which an exception passed."""
+    return {name for module, frame in _frames(error, package) for name in (module, frame.f_code.co_name)}
 
 
 def _redis_lock(error: Any) -> Verdict | None:
     """The verdict on a lock: it was not free, unless something else than `with` failed with it."""
-    names = [*_frames(error, "redis")]
-    return _LOCKED.verdict() if {"__enter__", "__aenter__"} & {*names} else None
+    return _LOCKED.verdict() if {"__enter__", "__aenter__"} & _names(error, "redis") else None
 
 
 def _redis_cluster(error: Any) -> Verdict | None:

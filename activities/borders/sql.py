@@ -2,21 +2,36 @@
 
 Data decide, not classes: the SQLSTATE of PostgreSQL, the errno of MySQL, the result code of SQLite. SQLAlchemy wraps
 the driver's exception as `orig`, which decides there, too. Most codes prove that the statement changed nothing: a
-database undoes a statement that fails, and a transaction whose commit fails.
+database undoes a statement that fails, and a transaction whose commit fails. They prove nothing of a statement that may
+have committed a part of itself, such as CALL.
 """
 
 import re
 import sqlite3
 import ssl
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy import exc
 
 from activities.borders import entry_of, judge
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, class_names, parents, qualified
+from activities.borders.table import (
+    Choice,
+    Proof,
+    Row,
+    Table,
+    Verdict,
+    attribute,
+    class_names,
+    parents,
+    qualified,
+    traceback_of,
+)
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from workflows.faults import Code
 
@@ -43,6 +58,7 @@ _TIMEOUT = Row(
     "The database stopped the statement or its transaction, which took too long or was cancelled.",
     Proof.REFUSED,
 )
+_STOPPED = replace(_TIMEOUT, proves=Proof.UNKNOWN)
 _NO_MEMORY = Row(Code.OVERLOADED, "The database has too little memory, or too many threads.", Proof.REFUSED)
 _LOCKED = Row(Code.BUSY, "The database is locked by another writer.", Proof.REFUSED)
 _IN_USE = Row(Code.BUSY, "All connections to the database are in use.", Proof.NOT_SENT)
@@ -79,6 +95,9 @@ _CONSTRAINT = Row(
 _SEVERAL = Row(Code.CONFLICT, "Several rows match: choose one of them.", Proof.REFUSED)
 _NO_ROW = Row(Code.NOT_FOUND, "There is no such row: look for it under another name.", Proof.REFUSED)
 _RAISED = Row(Code.REFUSED, "A trigger or a function of the database rejected the change.", Proof.REFUSED)
+_NOT_READ = Row(
+    Code.UNEXPECTED_RESULT, "The statement was carried out, and a value of its result cannot be read.", Proof.UNKNOWN
+)
 _VALUE = Row(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.", Proof.REFUSED)
 _TOO_LARGE = Row(Code.INVALID_INPUT, "A value is too large for the database: make it smaller.", Proof.REFUSED)
 _NO_TABLE = Row(
@@ -147,8 +166,9 @@ _ERRNO = _by_code(
     (_UNREACHED, "2001 2002 2003 2004 2005 2012"),
     # 0: PyMySQL's own connection is closed. 1053: the server shuts down. 2006 comes after a part was sent, too.
     (_LOST, "0 1053 1152 1158 1159 1160 1161 1184 1927 2006 2013 2027 2055 3169 4031"),
-    # A statement over a table without transactions may have changed some rows, but InnoDB's are undone.
-    (_TIMEOUT, "1317 1969 3024"),
+    (_TIMEOUT, "3024"),  # of a SELECT
+    # A statement over a table without transactions, or a procedure, may have changed some rows.
+    (_STOPPED, "1317 1969"),
     (_NO_MEMORY, "1037 1038 1041 1135 1206"),
     # 1213 rolls back the transaction, 1205 only its last statement: that of the exception, which ends the transaction.
     (_LOCKED, "1020 1205 1213 1613 1614 3058 3101 3572"),
@@ -229,7 +249,7 @@ def _driver(rows: Mapping[str, Row], otherwise: Row) -> Choice:
     """The entry for a driver's exception: its code decides, and `otherwise` if that says nothing."""
 
     def decide(error: Any) -> Verdict:
-        return (_row(error) or otherwise).verdict(observed=_names(error))
+        return _unless_in_part((_row(error) or otherwise).verdict(observed=_names(error)), error)
 
     return Choice("the code of the database", rows, decide, otherwise)
 
@@ -247,10 +267,66 @@ def _wrapper(otherwise: Row) -> Choice:
         else:
             verdict = judge(inner)
         is_lost = attribute(error, "connection_invalidated") is True and verdict.fault.code is Code.BUG
-        return _LOST.verdict() if is_lost else verdict
+        return _LOST.verdict() if is_lost else _unless_in_part(verdict, error)
 
     rows = {**_TABLES, **{f"errno {number}": row for number, row in _ERRNO.items()}}
     return Choice("the exception that it wraps", rows, decide, otherwise)
+
+
+_IN_PART = re.compile(
+    r"^(?:\W|SQL\b|Composed\b)*(?:call|exec|execute|begin\s+not)\b|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
+    re.IGNORECASE,
+)
+"""What a statement has that may keep a part of itself when it fails: a procedure or a block, which may commit; several
+statements, of which one commits; or SQLite's `OR FAIL`, which keeps the rows before the one that failed."""
+
+
+def _unless_in_part(verdict: Verdict, error: Any) -> Verdict:
+    """The verdict, which proves nothing if the failed statement may have kept a part of what it did."""
+    is_open = verdict.proves is Proof.REFUSED and any(map(_IN_PART.search, _statements(error)))
+    return replace(verdict, proves=Proof.UNKNOWN) if is_open else verdict
+
+
+def _statements(error: Any) -> Iterator[str]:
+    """The statement of an exception, as SQLAlchemy or psycopg2 keep it, or the function of a driver got it."""
+    found = (
+        attribute(error, "statement"),
+        attribute(error, "cursor", "query"),
+        *(frame.f_locals.get("query") for frame in _frames(error, "psycopg", "asyncpg", "pymysql")),
+    )
+    for query in found:
+        if query is not None:
+            yield query if isinstance(query, str) else query.decode() if isinstance(query, bytes) else repr(query)
+
+
+def _frames(error: Any, *packages: str) -> Iterator[FrameType]:
+    """The frames of these packages' functions through which an exception came."""
+    for frame, _line in traceback.walk_tb(traceback_of(error)):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+            yield frame
+
+
+def _of_psycopg(error: Any) -> Verdict:
+    """The verdict on psycopg's DataError: from the server, or its own, before a statement was sent or after that."""
+    functions = [frame.f_code.co_name for frame in _frames(error, "psycopg", "psycopg_c", "psycopg_binary")]
+    if _code(error):
+        return _driver(_POSTGRESQL, _VALUE)(error)
+    if any(re.search("fetch|load|iter", name) for name in functions):
+        return _NOT_READ.verdict()
+    # `executemany` has sent the rows before.
+    return (_VALUE if functions[-1:] == ["execute"] else replace(_VALUE, proves=Proof.UNKNOWN)).verdict()
+
+
+_READ = re.compile(r"\W*(?:select|with(?!.*\b(?:insert|update|delete|merge)\b))\b", re.IGNORECASE | re.DOTALL)
+
+
+def _several(error: Any) -> Verdict | None:
+    """The verdict on more rows than one: SQLAlchemy says it after the statement, which may have changed them."""
+    results = [frame.f_locals.get("self") for frame in _frames(error, "sqlalchemy")]
+    more = [attribute(result, name) for result in results for name in ("_real_result", "raw")]
+    statements = [attribute(result, "context", "statement") for result in [*results, *more]]
+    is_read = any(isinstance(one, str) and _READ.match(one) for one in statements)
+    return _SEVERAL.verdict() if is_read else None
 
 
 _WRAPPERS = (exc.StatementError, exc.EmulatedDBAPIException)
@@ -343,6 +419,12 @@ def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST,
 _DRIVERS: Table = {
     **_drivers("sqlite3", _SQLITE),
     **_drivers("psycopg", _POSTGRESQL),
+    "psycopg.DataError": Choice(
+        "the code of the database, or where it was raised",
+        {**_POSTGRESQL, "while reading the result": _NOT_READ, "in execute()": _VALUE},
+        _of_psycopg,
+        otherwise=replace(_VALUE, proves=Proof.UNKNOWN),
+    ),
     "psycopg.errors.ConnectionTimeout": _UNREACHED,
     "psycopg.errors.CancellationTimeout": Row(
         Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled.", Proof.UNKNOWN
@@ -395,7 +477,9 @@ TABLE: Table = {
     "sqlalchemy.exc.DisconnectionError": _LOST,
     "sqlalchemy.exc.TimeoutError": _IN_USE,
     "sqlalchemy.exc.NoResultFound": _NO_ROW,
-    "sqlalchemy.exc.MultipleResultsFound": _SEVERAL,
+    "sqlalchemy.exc.MultipleResultsFound": Choice(
+        "the statement", {"SELECT": _SEVERAL}, _several, otherwise=replace(_SEVERAL, proves=Proof.UNKNOWN)
+    ),
     "sqlalchemy.orm.exc.StaleDataError": Row(
         Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again.", Proof.REFUSED
     ),

@@ -98,8 +98,10 @@ def qualified(raised: type[BaseException]) -> str:
 # An exception's class may hide what Python itself knows of it, or raise when it is asked: these ask Python.
 
 _MRO, _NAME = vars(type)["__mro__"], vars(type)["__name__"]
-_TRACEBACK = vars(BaseException)["__traceback__"]
+_TRACEBACK, _CAUSE = vars(BaseException)["__traceback__"], vars(BaseException)["__cause__"]
 _PYTHONS_OWN = [one for one in vars(builtins).values() if isinstance(one, type)]
+_VAGUE = (Exception, RuntimeError, ValueError)
+"""Python's own classes that do not say what failed; any other, such as KeyError, says that the code is wrong."""
 
 
 def parents(raised: type) -> tuple[type[BaseException], ...]:
@@ -124,8 +126,23 @@ def is_pythons_own(error: BaseException) -> bool:
     return any(one is type(error) for one in _PYTHONS_OWN)
 
 
+def tells_its_cause(raised: type[BaseException]) -> bool:
+    """Whether an exception of a class that no table knows is what the exception is that it was raised `from`.
+
+    That of a group is none: its members may have groups as their causes, and so on without end.
+    """
+    is_plain = any(raised is one for one in _VAGUE) or all(raised is not one for one in _PYTHONS_OWN)
+    return is_plain and not issubclass(raised, BaseExceptionGroup)
+
+
 def traceback_of(error: BaseException) -> TracebackType | None:
     found: TracebackType | None = _TRACEBACK.__get__(error)
+    return found
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """The exception that an exception was raised `from`."""
+    found: BaseException | None = _CAUSE.__get__(error)
     return found
 
 

@@ -32,7 +32,7 @@ from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.libraries import is_foreign
 from workflows import routing
-from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, SAFE, Effect, ToolSpec
+from workflows.catalogue import SAFE, Effect, ToolSpec
 from workflows.faults import (
     MAX_TEXT,
     Applied,
@@ -41,6 +41,7 @@ from workflows.faults import (
     Held,
     Quadrant,
     Thinking,
+    applied_by_call,
     number_of,
     parse_faults,
     parse_held,
@@ -151,6 +152,7 @@ class Attempt:
         if self.ended:  # the function may have had its effect, whatever became of its transaction
             return False
         verdict, sends = self.judge(error), self.sends
+        is_alone = self.kind is not None and self.kind.requests is not None  # as the tool promises
         match verdict.proves:
             case Proof.UNKNOWN:
                 return False
@@ -159,12 +161,10 @@ class Attempt:
             case Proof.NOT_SENT:
                 refused = 0
             case Proof.REFUSED:
-                refused = (sends.all == 1) if verdict.requests is None else verdict.requests
+                refused = int(is_alone or sends.all == 1) if verdict.requests is None else verdict.requests
             case unreachable:
                 assert_never(unreachable)
-        if self.kind and self.kind.requests:  # the tool promises that it sends no other
-            return sends.changes <= self.kind.requests
-        return sends.changes <= refused and not self._may_have_sent_more(error, verdict)
+        return sends.changes <= refused and (is_alone or not self._may_have_sent_more(error, verdict))
 
     def _may_have_sent_more(self, error: BaseException, verdict: Verdict) -> bool:
         """Whether the tool's function may have sent something that nobody has counted."""
@@ -181,25 +181,21 @@ class Attempt:
 
     def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, or an earlier attempt applied the effect."""
-        applied = self.applied(fault, error)
-        is_certain = _is_certain(error)
-        if applied is not Applied.NONE or is_certain or not self.may_have_taken_effect:
-            return applied
-        # A rejection such as "exists already" may follow from the effect of an earlier attempt.
-        uncertain = SAFE if fault.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS
-        return Applied.UNKNOWN if self.spec.effect in uncertain else Applied.NONE
+        own = fault.model_copy(update={"applied": self.applied(fault, error)})
+        if _is_certain(error):
+            return own.applied
+        earlier = parse_faults(self.earlier)
+        return applied_by_call(self.spec.effect, own, earlier, is_unreported=self._may_be_unreported)
 
     @property
-    def may_have_taken_effect(self) -> bool:
-        """Whether an earlier attempt may have applied the effect: its fault says so, or it ended without reporting.
+    def _may_be_unreported(self) -> bool:
+        """Whether an attempt may have been made of which no fault is known: it ended without reporting.
 
         After a reset, attempts may have run that the new history does not show. They count only for a keyed tool and
         for a tool with `reconcile`; for any other tool a rejection is taken as proof of no effect.
         """
-        ended_without_reporting = self.number - 1 > len(self.earlier)
-        said_so = any(fault.get("effect") == Applied.UNKNOWN for fault in self.earlier)
         is_guarded = self.spec.effect is Effect.KEYED or self.spec.reconcile is not None
-        return ended_without_reporting or said_so or (self.call.is_reset and is_guarded)
+        return self.number - 1 > len(self.earlier) or (self.call.is_reset and is_guarded)
 
 
 @contextlib.asynccontextmanager

@@ -135,12 +135,12 @@ class Boundary:
 
     async def _run(self, kind: Kind, payload: RawValue, attempt: Attempt, guard: BreakerGuard) -> StepReturn:
         value, args = _decode(kind, payload, attempt)
+        if await self._effects.has_undone(attempt):  # then nothing is called, which nobody has to approve
+            attempt.replayed = True
+            return StepReturn(result=None, attempt=attempt.number, replayed=True)
         _check_approved(kind, value, args, attempt)
         self._effects.check_store(attempt)
         await guard.admit()
-        if await self._effects.has_undone(attempt):
-            attempt.replayed = True
-            return StepReturn(result=None, attempt=attempt.number, replayed=True)
         self._inject(attempt, Failpoint.BEFORE_CLAIM)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
@@ -344,7 +344,9 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
 
 
 def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:
-    """Refuse a call that a person must approve, unless this very call was approved in this run of the task.
+    """Refuse a call that a person must approve, unless this very call was approved in this run of the workflow.
+
+    An undo is such a call, too: the approval of an effect does not pay for what undoes it.
 
     Raises:
         FaultRaised: it is not approved; nothing was called.
@@ -360,9 +362,6 @@ def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Atte
 
 def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None:
     """Why a person must approve a call, in a few words; None if it needs no approval."""
-    declared = kind.spec.approve
-    if call.undoes is not None:  # it was approved with the effect that it takes back
-        return declared if declared == conditions.ALWAYS else None
     if isinstance(kind.approve, str):
         return kind.approve
     if kind.approve and (needs := conditions.applies(kind.approve, conditions.condition_value(args.model_dump))):

@@ -13,16 +13,14 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from workflows.situation import MAX_SHOWN
+from workflows.text import FILLERS
 
 MAX_LABEL = 80
 VISIBLE_CONTROLS = "\n\t"
 HIDDEN = ("Cc", "Cf", "Cs", "Co")
 """Unicode categories of characters that are invisible, or that reverse or hide what follows."""
-_ALSO_HIDDEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\uffa0\ufff0-\ufff8\ufffe\uffff\U000e0000-\U000e0fff]"
-)
-"""Matches fillers and variation selectors whose categories are not in `HIDDEN`. They show nothing, so a text can be
-hidden in them."""
+_ALSO_HIDDEN = re.compile(f"[{FILLERS}]")
+"""They show nothing, so a text can be hidden in them."""
 _LINES = str.maketrans({"\u0085": "\n", "\u2028": "\n", "\u2029": "\n"})
 _OPENING = re.compile("[<\u02c2\u1438\u2039\u276e\u2770\u27e8\u29fc\u3008\ufe64\uff1c]")
 """`<` and the characters that look like it."""

@@ -17,6 +17,7 @@ from client.history.story import Story, with_values
 from client.pauses import pauses
 from client.tasks import Handle, closing_outcome, existing, memo_field
 from client.workflow_task import UNREADABLE, failing
+from workflows import attributes
 from workflows.faults import number_of, parse_faults, parse_held
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.outcome import Outcome
@@ -129,7 +130,7 @@ async def _runs_of(client: Client, id: str) -> list[str]:
     if newest is None:
         return []
     listed = set[str]()
-    if not set(id) & set("'\\"):  # an id with such a character would need escaping in the query
+    if attributes.is_quotable(id):
         listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
     return list(listed | {newest.run_id})
 

@@ -16,10 +16,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.filters import bad_query, within
 from client.history.fetch import fetch_runs
 from client.report.cache import Cache
 from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
-from client.tasks import TASKS, bad_query, existing
+from client.tasks import TASK_TYPE, TASKS, existing
 from runtime.process import version
 from workflows import measures
 from workflows.measures import Metric
@@ -367,10 +368,13 @@ class Period(NamedTuple):
 
     @property
     def filter(self) -> str:
-        """The list filter of Temporal for them. A run that was continued as new is read with the run after it."""
+        """The list filter of Temporal for them. A run that was continued as new is read with the run after it.
+
+        Raises:
+            Problem: the query cannot be used.
+        """
         ran = f" AND (CloseTime IS NULL OR CloseTime >= '{self.since.isoformat()}')" if self.since else ""
-        own = f" AND ({self.query})" if self.query else ""
-        return f"{TASKS} AND ExecutionStatus != 'ContinuedAsNew'{ran}{own}"
+        return within(f"{TASKS} AND ExecutionStatus != 'ContinuedAsNew'{ran}", self.query)
 
 
 class _Run(NamedTuple):
@@ -392,7 +396,7 @@ async def make_report(
     Rows of ended tasks are kept in the file `cache`; None for no cache.
 
     Raises:
-        Problem: the server rejects the query.
+        Problem: the query cannot be used.
     """
     until = datetime.now(UTC)
     runs, more = await _listed(client, period, limit)
@@ -416,7 +420,11 @@ async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run
     try:
         all = (await client.count_workflows(period.filter)).count
         listing = client.list_workflows(period.filter, limit=limit, page_size=min(limit, 1000))
-        runs = [_Run(row.id, row.run_id, row.start_time, row.close_time is not None) async for row in listing]
+        runs = [
+            _Run(row.id, row.run_id, row.start_time, row.close_time is not None)
+            async for row in listing
+            if row.workflow_type == TASK_TYPE
+        ]
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise

@@ -16,6 +16,7 @@ from console.render import document, tree
 from console.render.live import CallView
 from console.render.views import StderrView
 from workflows.agent import AgentWorkflow
+from workflows.details import summary
 from workflows.record import StepStatus
 
 
@@ -37,7 +38,7 @@ async def call_command(
         task,
         id=new_id(task.text),
         task_queue=common.queue,
-        static_summary=f"call {kind}",
+        static_summary=summary(f"call {kind}"),
         memo={CALL_MEMO: kind},
     )
     is_drawn = show.draws_in_place() and not common.json

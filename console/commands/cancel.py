@@ -9,7 +9,7 @@ from client import undo as undoing
 from client.pauses import pauses
 from client.tasks import Handle
 from client.text import printable, starter
-from console.confirm import Yes, find_task
+from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
@@ -28,7 +28,7 @@ async def cancel_command(
 
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
     """Ask a running task to stop; returns 3 if its workflow task fails, so that it cannot stop yet, else 0."""
-    found = await undoing.cancel(client, handle, undo=undo)
+    found = await undoing.cancel(client, handle, undo=undo, confirm=undo_confirmed(common))
     paused = [one for one in pauses(client, await handle.describe()) if one.activity is None]
     said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     asked = f"{said} See what is done: {starter('show', handle.id)}"

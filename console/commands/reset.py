@@ -13,7 +13,7 @@ from client.tasks import Handle
 from client.text import printable, starter
 from console.commands import show
 from console.commands.undo import RollbackView
-from console.confirm import Yes, find_task
+from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
@@ -45,7 +45,10 @@ async def reset(
     reason = why or starter("reset", "--to", to)
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)
-    done = await resetting.reset(client, handle, to=to, reason=reason, fate=fate, view=view, is_attended=is_attended)
+    confirm = undo_confirmed(common)
+    done = await resetting.reset(
+        client, handle, to=to, reason=reason, fate=fate, view=view, is_attended=is_attended, confirm=confirm
+    )
     _print(client, handle.id, done, common)
     return Exit.COMPLETED
 

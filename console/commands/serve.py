@@ -1,7 +1,9 @@
 """`serve`: the API for programs and the page for people who answer, over HTTP."""
 
 import asyncio
+import logging
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -13,12 +15,17 @@ from client.client import Client
 from client.problem import Problem
 from console.exits import Exit
 from console.options import Common, require_extra
+from runtime.repeated_lines import OncePer
 
 if TYPE_CHECKING:  # of the extra
     import uvicorn
 
 LOOPBACK = "127.0.0.1"
 PORT = 8300
+MAX_STREAMS = 1_000
+"""The most event streams, unless the limit of open files allows fewer."""
+BACKLOG = 2_048
+"""Connections that the system holds until the server accepts them."""
 DRAIN_SECONDS = 3
 """How long requests may go on after Ctrl-C; event streams are cut at once, and listeners connect again."""
 
@@ -55,13 +62,19 @@ async def serve_command(
     import uvicorn
 
     from console.web.app import make_app
+    from console.web.connections import ACCEPTED_AT_ONCE, Connections, most_connections
 
-    app = make_app(Client(await common.connected(), queue=common.queue), access)
+    most = most_connections()
+    client = Client(await common.connected(), queue=common.queue)
+    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2))  # half of them is for all other requests
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
         access_log=False,
+        http=Connections(most).protocol,  # type: ignore[arg-type]  # it calls what it is given, whether a class or not
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_level="warning",
         proxy_headers=False,  # nothing depends on what a proxy says of the visitor's address
         server_header=False,
@@ -69,9 +82,11 @@ async def serve_command(
     )
     try:
         listening = config.bind_socket()
-        listening.listen(config.backlog)  # or who connects at the word `ready` is refused for a moment
+        listening.listen(BACKLOG)  # or who connects at the word `ready` is refused for a moment
     except SystemExit as error:  # uvicorn's way to say it
         raise Problem("usage", f"--port {port} of {host} cannot be used", "choose another --port") from error
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).addFilter(OncePer())
     shown = f"[{host}]" if ":" in host else host
     place = f"http://{shown}:{listening.getsockname()[1]}"
     how = "with a token" if access.token else "for this machine only"
@@ -86,6 +101,11 @@ def _server(config: "uvicorn.Config", on_stop: Callable[[], None]) -> "uvicorn.S
 
     class Server(uvicorn.Server):
         """Stops at a signal, and then returns; uvicorn's own raises the signal again, which ends the process."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for listening in sockets or ():
+                listening.listen(BACKLOG)  # asyncio set it to the number of connections that it accepts at once
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             on_stop()

@@ -4,7 +4,9 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Annotated
 
+import typer
 from temporalio.client import Client
 
 from client import undo as undoing
@@ -12,22 +14,32 @@ from client.explain.words import moment
 from client.follow import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable, starter
-from client.undo import Rollback
+from client.undo import Confirm, PlannedUndo, Rollback
 from client.wording import MAX_REASON, count
 from console.commands import show
-from console.confirm import Yes, find_task
+from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document
+from console.render.requests import undo_lines
 from console.render.views import StderrView
 from workflows.details import SIGNS
 from workflows.outcome import Outcome
 from workflows.record import StepStatus, UndoRecord
 
 
-async def undo_command(*, id: TaskId = None, yes: Yes = False, common: Common) -> int:
+async def undo_command(
+    *,
+    id: TaskId = None,
+    confirm: Annotated[
+        str | None, typer.Option("--confirm", metavar="CODE", help="Make the calls that an earlier `undo` held back.")
+    ] = None,
+    yes: Yes = False,
+    common: Common,
+) -> int:
     client = await common.connected()
-    return await undo(client, await find_task(client, id, common, command="undo", yes=yes), common)
+    handle = await find_task(client, id, common, command="undo", yes=yes)
+    return await undo(client, handle, common, undo_confirmed(common, confirm))
 
 
 class RollbackView(StderrView):
@@ -60,13 +72,15 @@ class RollbackView(StderrView):
                 show.say(_line(outcome, one))
 
 
-async def undo(client: Client, handle: Handle, common: Common) -> int:
+async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm | None = None) -> int:
     """Undo the effects of a closed task, or follow a rollback that runs already. Returns 3 if effects stay."""
     view = RollbackView(await common.at(handle), handle.id)
-    rollback = await undoing.undo(client, handle, view, is_attended=show.is_attended(common))
+    is_attended = show.is_attended(common)
+    rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
     if common.json:
         told = [one.model_dump(mode="json") for one in rollback.outcome.undo]
         fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": told}
+        fields |= rollback.held_fields
         place = show.ui_place(client, rollback.handle.id)
         print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
     else:
@@ -91,4 +105,17 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
         effects, when = count(len(undo), "effect"), moment(rollback.ended_before)
         return [f"{name} is already undone: {effects}, at {when}. Nothing was called now."]
     said = f"{done} of {count(len(undo), 'effect')} of {name} undone."
-    return [said] if rollback.is_complete else [said, f"See what is known: {starter('effects', id)}"]
+    if rollback.is_complete:
+        return [said]
+    return [said, *_held(id, rollback.planned), f"See what is known: {starter('effects', id)}"]
+
+
+def _held(id: str, planned: PlannedUndo | None) -> list[str]:
+    if planned is None:
+        return []
+    asked = f"At a terminal `{starter('undo', id)}` asks; to make exactly these calls:"
+    return ["A person has to approve these calls:", *undo_lines(planned), asked, f"    {_confirming(id, planned)}"]
+
+
+def _confirming(id: str, planned: PlannedUndo) -> str:
+    return starter("undo", id, "--confirm", planned.code)

@@ -1,30 +1,21 @@
 """Makes the one JSON document that a command prints with `--json`: of a task, a problem, or other fields."""
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 from client.problem import Problem
+from workflows.text import visible
 
 if TYPE_CHECKING:  # it imports the SDK, half a second that a usage mistake does not need
     from client.explain.waste import Receipt
     from workflows.outcome import Outcome
 
 SCHEMA = 1
-NOT_ASCII = re.compile(r"[^\n -~]")
-UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories of control and format characters, line breaks and lone surrogates."""
 
 
 def written(value: Any, indent: int | None = 2) -> str:
-    """JSON that is safe on a terminal: letters of all languages stay, control and format characters are escaped."""
-    return NOT_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    # JSON does not escape DEL, which is a control character as well.
-    return json.dumps(found[0])[1:-1].replace("\x7f", r"\u007f") if category(found[0]) in UNSAFE else found[0]
+    """JSON that is safe on a terminal: letters of all languages stay, what is invisible is escaped."""
+    return visible(json.dumps(value, ensure_ascii=False, indent=indent), kept="\n")
 
 
 def of_task(outcome: "Outcome", receipt: "Receipt", run_id: str | None, ui_url: str | None) -> str:

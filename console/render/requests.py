@@ -7,12 +7,14 @@ from datetime import UTC
 from pydantic import JsonValue
 
 from client.text import cut, one_line, printable, starter
+from client.undo import PlannedCall, PlannedUndo
 from client.wording import MAX_REASON, suggested
 from console.render.terminal import Line, signed
 from console.render.tree import duration
 from workflows.outcome import Outcome
 from workflows.people import Change, Choice, HumanAnswer, HumanRequest, RequestKind
 from workflows.plan import canonical
+from workflows.text import visible
 
 GIVES: Mapping[Choice, tuple[str, str]] = {
     Choice.APPROVE: ("", "make this call"),
@@ -64,12 +66,25 @@ def call_lines(request: HumanRequest) -> list[str]:
     if call is None:
         return []
     undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
-    args = [f"      {printable(name)}: {printable(_value(value))}" for name, value in (call.args or {}).items()]
+    args = [f"      {visible(name)}: {_value(value)}" for name, value in (call.args or {}).items()]
     return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]
 
 
+def undo_lines(planned: PlannedUndo) -> list[str]:
+    """The calls of a rollback, the first at the top, with all of their arguments."""
+    return [line for call in planned.calls for line in _undo_call_lines(call)]
+
+
+def _undo_call_lines(call: PlannedCall) -> list[str]:
+    may = "" if call.is_certain else ", if it was applied"
+    why = f" ({printable(call.approve)})" if call.approve else ""
+    args = [f"      {printable(name)}: {printable(_value(value))}" for name, value in call.args.items()]
+    return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args]
+
+
 def _value(value: JsonValue) -> str:
-    return one_line(value if isinstance(value, str) else canonical(value))
+    """A value that a person approves: on one line, and whole, so that no two values look alike."""
+    return " ".join(visible(value if isinstance(value, str) else canonical(value), kept="\n\t").split())
 
 
 def about(request: HumanRequest) -> str:

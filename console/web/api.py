@@ -21,15 +21,16 @@ from client.follow import View, fetch_standing
 from client.history import fetch
 from client.history.story import Story
 from client.listing import list_tasks, status_named
-from client.problem import Problem, ProblemKind
+from client.problem import Problem
 from client.tasks import Handle
-from client.undo import Rollback, undo
+from client.undo import Rollback, undo, with_code
 from client.workers import list_effects
 from console.render import document, page
 from console.web.access import Visitor
 from console.web.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from console.web.streams import END, Streams
 from runtime.validation import expected
+from workflows import routing
 from workflows.budget import Limits
 from workflows.outcome import Outcome
 from workflows.people import GIVEN, MAX_NAME, MAX_WORDS, Choice, GivenExtend
@@ -97,7 +98,7 @@ class NewTask(BaseModel):
     limits: NewLimits = NewLimits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     approve: Literal["declared", "effects", "all"] = "declared"
-    answer_within: float | None = Field(default=None, gt=0)
+    answer_within: float | None = Field(default=None, gt=0, le=routing.LONGEST_TIMER.total_seconds())
     result_schema: dict[str, JsonValue] | None = None
 
 
@@ -138,6 +139,13 @@ class Cancellation(BaseModel):
 
     undo: bool = False
     """Whether finished steps are undone before the task ends."""
+
+
+class Undoing(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"confirm": "5c2a91d04e7b"}]})
+
+    confirm: str | None = Field(default=None, max_length=MAX_NAME)
+    """The code of calls that a person has seen and that need an approval; without it they are not made."""
 
 
 class Repair(BaseModel):
@@ -253,13 +261,12 @@ async def effects(request: Request, id: Reference) -> Response:
 LastId = Annotated[str, Header(alias="Last-Event-ID", description="The id of the last event that was received.")]
 
 
-async def _followed(request: Request, id: Reference, last_id: LastId = "") -> Handle:
+async def _followed(request: Request, id: Reference, last_id: LastId = "") -> AsyncIterator[Handle]:
     if last_id.endswith(f"-{END}"):
         raise HTTPException(204)  # so that a browser does not connect again
-    if request.app.state.streams.is_full:
-        remedy = "close some, or try again later"
-        raise Problem("unreachable", "Too many event streams are open", remedy, ProblemKind.UNREACHABLE)
-    return await task_of(request, id)
+    streams: Streams = request.app.state.streams
+    with streams.place():
+        yield await task_of(request, id)
 
 
 @router.get("/tasks/{id}/events", response_class=EventSourceResponse, summary="What happens to a task, as it happens")
@@ -308,19 +315,24 @@ async def cancel(request: Request, id: Reference, how: Cancellation | None = Non
 
 
 @router.post("/tasks/{id}/undo", summary="Undo the effects of a closed task")
-async def undo_task(request: Request, id: Reference) -> Response:
-    """Nothing is undone twice. After 20 s the answer is 202; the rollback goes on, and the same request asks again."""
+async def undo_task(request: Request, id: Reference, how: Undoing | None = None) -> Response:
+    """Nothing is undone twice. After 20 s the answer is 202; the rollback goes on, and the same request asks again.
+
+    A call that needs an approval is not made; it stands in `held`. When a person has seen these calls, a request with
+    the code of `confirm` makes them.
+    """
     task = await task_of(request, id)
-    found = await within(undo(client_of(request).temporal, task, View(), is_attended=False))
+    confirm = with_code(how.confirm if how else None)
+    found = await within(undo(client_of(request).temporal, task, View(), is_attended=False, confirm=confirm))
     return said({"task_id": task.id, **rollback_fields(found)}, 200 if found else 202)
 
 
 def rollback_fields(found: Rollback | None) -> dict[str, Any]:
     """What became of a rollback; None for one that goes on."""
     if found is None:
-        return {"status": "running", "undo": []}
+        return {"status": "running", "undo": [], "held": [], "confirm": None}
     told = [one.model_dump(mode="json") for one in found.outcome.undo]
-    return {"status": "complete" if found.is_complete else "incomplete", "undo": told}
+    return {"status": "complete" if found.is_complete else "incomplete", "undo": told, **found.held_fields}
 
 
 async def within(work: Any) -> Any:

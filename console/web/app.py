@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.service import RPCError
 
@@ -42,9 +43,9 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def make_app(client: Client, access: Access) -> FastAPI:
-    """The server of one task queue; `access` says who may ask."""
-    streams = Streams(client.temporal, client.queue, api.documents(client.temporal))
+def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
+    """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open."""
+    streams = Streams(client.temporal, client.queue, api.documents(client.temporal), max_streams)
 
     @asynccontextmanager
     async def living(_: FastAPI) -> AsyncIterator[None]:
@@ -107,7 +108,7 @@ async def _told(request: Request, error: Exception) -> Response:
             status, code, remedy = 422, "usage", "see /openapi.json"
             reason, more = f"{first['field'] or 'The body'} {first['message']}", {"errors": mistakes}
         case HTTPException(status_code=413):
-            status, code, reason, remedy = 413, "too_large", "The body is too large", f"send at most {MAX_BODY:,} bytes"
+            status, code, reason, remedy = 413, "too_large", "The body is too large", error.detail
         case HTTPException():
             status, code, reason = error.status_code, "http", str(error.detail)
             remedy, headers = "see /openapi.json", dict(error.headers or {})
@@ -151,14 +152,16 @@ class Gate:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MAX_BODY:
-                raise HTTPException(413)  # any other exception would be a 400 of FastAPI
+                raise HTTPException(
+                    413, f"send at most {MAX_BODY:,} bytes"
+                )  # any other exception would be a 400 of FastAPI
             return message
 
         respond = self._response(scope) or self._app
         try:
             await respond(scope, receive_at_most, send_with_headers)
-        except* BrokenResourceError:
-            pass  # a listener left while FastAPI passed an event on to it
+        except* (BrokenResourceError, ClientDisconnect):
+            pass  # the client left, while FastAPI passed an event on to it or before its whole body was there
 
     def _response(self, scope: Scope) -> Response | None:
         """The response to a request that goes no further; None for one that does."""

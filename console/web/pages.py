@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
@@ -32,7 +32,7 @@ from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status
 from client.problem import Problem, ProblemKind, WrongValue
 from client.tasks import Handle, query_progress
 from client.text import one_line, printable
-from client.undo import undo
+from client.undo import undo, with_code
 from client.wording import spent_on_models
 from client.workers import list_effects
 from console.render import document, requests, tree
@@ -49,6 +49,7 @@ from workflows.people import CUT, Choice, HumanRequest, RequestKind
 from workflows.plan import canonical
 from workflows.resolving import Fate
 from workflows.task import MAX_TEXT, Task, TaskStatus
+from workflows.text import visible
 
 router = APIRouter(include_in_schema=False)
 
@@ -58,6 +59,7 @@ LISTED = 50
 ASK_SECONDS = 2.5
 """How long the inbox waits for workers to tell the calls that are to be approved."""
 MAX_FORM = 64 * 1024
+MAX_FIELDS = 300
 QUADRANTS: Mapping[Quadrant, str] = {quadrant: quadrant.value.replace("_", " ") for quadrant in Quadrant}
 FIELDS: Mapping[str, str] = {
     **{"tool_calls": "Tool calls", "replans": "New plans", "tokens": "Tokens", "usd": "US dollars"},
@@ -92,6 +94,7 @@ def _environment() -> Environment:
     made.filters["age"] = lambda then: tree.age(then, datetime.now(UTC))
     made.filters["moment"] = lambda then: f"{then.astimezone(UTC):%Y-%m-%d %H:%M}Z"
     made.filters["path"] = lambda text: quote(text, safe="")
+    made.filters["visible"] = visible
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
     made.globals["version"] = version()
     made.globals["labels"] = LABELS
@@ -119,10 +122,15 @@ def _client(request: Request) -> Client:
 
 async def _form(request: Request) -> dict[str, str]:
     """The fields of a form; the last one of those with the same name."""
-    body = await request.body()
-    if len(body) > MAX_FORM:
-        raise Problem("usage", "The form is too large", "shorten what is written in it")
-    fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=300)
+    body = b""
+    async for part in request.stream():  # of somebody without a token, too: what is too large is not kept
+        body += part
+        if len(body) > MAX_FORM:
+            raise HTTPException(413, f"send at most {MAX_FORM:,} bytes in a form")
+    try:
+        fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise Problem("usage", f"The form has more than {MAX_FIELDS} fields", "send fewer") from error
     # A browser sends line breaks as CRLF, whatever a text had.
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
@@ -201,8 +209,8 @@ def card_of(task_id: str, task: str, request: HumanRequest) -> Card:
 
 
 def _is_text(value: JsonValue) -> bool:
-    """Whether a value is shown as it is; all others are JSON, in which control and format characters are escaped."""
-    return isinstance(value, str) and all(char.isprintable() or char in "\n\t" for char in value)
+    """Whether a value is shown as it is; all others are JSON, in which invisible characters are escaped."""
+    return isinstance(value, str) and visible(value, kept="\n\t") == value
 
 
 def _shown(value: JsonValue) -> str:
@@ -431,9 +439,13 @@ async def act(request: Request, id: str, what: str) -> Response:
                     raise Problem("usage", "No limit was given", "write how much more, e.g. 10 tool calls")
                 await people.answer(task, Choice.EXTEND, form.get("key") or None, **given, by=_by(request))
             case "undo":
-                found = await within(undo(client, task, View(), is_attended=False))
+                confirm = with_code(form.get("confirm") or None)
+                found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
+                calls = found.planned.calls if found and found.planned else ()
+                held = [(call, [(name, _shown(value)) for name, value in call.args.items()]) for call in calls]
                 told = rollback_fields(found)
-                return _page(request, "undone.html", id=task.id, status=told["status"], records=told["undo"], tab="")
+                shown = {"status": told["status"], "records": told["undo"], "confirm": told["confirm"], "held": held}
+                return _page(request, "undone.html", id=task.id, tab="", **shown)
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from temporalio.client import Client
@@ -10,7 +11,7 @@ from temporalio.service import RPCError
 
 from client.events import Events, TaskEvent
 from client.follow import POLL_SECONDS, Follower
-from client.problem import Problem
+from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from console.render.views import event_fields
 from console.web.problems import fields_of, problem_of
@@ -19,7 +20,6 @@ LINGER_SECONDS = 60.0
 """How long a task is followed after its last listener left: one that comes back until then misses nothing."""
 MAX_EVENTS = 20_000
 """The most events that are kept of one task; of more, the oldest are dropped."""
-MAX_LISTENERS = 1_000
 POLLS_PER_SECOND = 100
 """Of all followed tasks together; each poll asks the server, and most of them a worker."""
 END = "end"
@@ -77,17 +77,28 @@ class Feed:
 class Streams:
     """The feeds of all tasks that somebody listens to."""
 
-    def __init__(self, client: Client, queue: str, document: Callable[[Handle, Any], Any]) -> None:
-        """`document` makes the document of the last event, from a task and its Outcome."""
-        self._client, self._queue, self._document = client, queue, document
+    def __init__(self, client: Client, queue: str, document: Callable[[Handle, Any], Any], most: int) -> None:
+        """`document` makes the document of the last event, from a task and its Outcome; `most` may listen at once."""
+        self._client, self._queue, self._document, self._most = client, queue, document, most
         self._feeds = dict[str, Feed]()
         self._following = dict[str, asyncio.Task[None]]()
         self._listeners = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nobody more may listen."""
-        return self._listeners >= MAX_LISTENERS
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Take one of the places of listeners, from the request until its response has ended.
+
+        Raises:
+            Problem: all are taken.
+        """
+        if self._listeners >= self._most:
+            remedy = "close some, or try again later"
+            raise Problem("unreachable", "Too many event streams are open", remedy, ProblemKind.UNREACHABLE)
+        self._listeners += 1
+        try:
+            yield
+        finally:
+            self._listeners -= 1
 
     async def listen(self, handle: Handle, last_id: str) -> AsyncIterator[tuple[str, Told]]:
         """What happens to a task: after the event `last_id` if its feed is still known, else from the start."""
@@ -95,13 +106,11 @@ class Streams:
         feed = self._feed(handle, known)
         seen = int(number) if known == feed.id and number.isdecimal() else 0
         feed.listeners += 1
-        self._listeners += 1
         try:
             async for one in feed.after(seen):
                 yield one
         finally:
             feed.listeners -= 1
-            self._listeners -= 1
             if not feed.listeners:
                 asyncio.get_running_loop().call_later(LINGER_SECONDS, self._drop, handle.id, feed)
 

@@ -390,10 +390,19 @@ async def test_a_tool_may_promise_that_it_sends_one_request(
     assert (failed.code, failed.applied) == (Code.BUSY, effect)
 
 
-async def test_a_promise_that_is_seen_to_be_broken_is_not_believed(calls: Bench) -> None:
-    """Two requests were counted."""
+@tool.unkeyed(requests=1)
+def write_and_look(args: Call) -> Done:
+    """Send one request that may change something, and promise one."""
+    with_requests("POST", args.url)
+    with_requests("GET", args.url)
+    return Done()
+
+
+@pytest.mark.parametrize("act", [break_promise, write_and_look])
+async def test_a_promise_does_not_hide_what_was_seen(calls: Bench, act: Tool[..., Any]) -> None:
+    """Two requests were counted, or the one that was rejected is not the one that may have changed something."""
     async with serving(OK, CONFLICT) as url:
-        failed, _ = await calls.fails(break_promise, url=url)
+        failed, _ = await calls.fails(act, url=url)
 
     assert failed.applied is Applied.UNKNOWN
 

@@ -90,6 +90,18 @@ async def send(args: Word, key: Key) -> Word:
     return note_down("send", args.word)
 
 
+@tool.keyed(approve="args.word == 'large'")
+async def wire(args: Word, key: Key) -> Word:
+    """Wire money out."""
+    return note_down("wire", args.word)
+
+
+@tool.keyed(undo=wire)
+async def reserve(args: Word, key: Key) -> Word:
+    """Reserve something."""
+    return note_down("reserve", args.word)
+
+
 @tool.unkeyed
 async def whisper(args: Word) -> Word:
     """Say that it was not meant so."""

@@ -6,14 +6,18 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from client.text import printable
 from console.commands.reset import reset
+from console.render import requests
 from runtime.dev_server import DevServer
+from tests.activities.situations import NOW
 from tests.console.desk import QUIET, Desk, desk
 from tests.console.test_people import Console
 from tests.harness import outcome, plan, step
 from tests.processes import Processes
 from tests.workflows.history import Handle, until
 from workflows.agent import AgentWorkflow
+from workflows.people import Change, Choice, HumanRequest, ProposedCall, RequestKind
 from workflows.task import Task
 
 WRITE = plan(step("first", "look", word="a"), step("noted", "write", "first", word="dunlin"))
@@ -147,3 +151,33 @@ async def test_what_cannot_be_answered_changes_nothing(writing: tuple[Desk, Hand
     progress = await handle.query("progress", result_type=dict)
 
     assert [one["answer"] for one in progress["requests"]] == [None]
+
+
+LOOK_ALIKE = (
+    "ann",
+    "an\u200dn",
+    "ann\u202e",
+    "ann\u3164",
+    "ann\u00a0",
+    "ann\x1b[8m",
+    "\u0645\u06cc\u062e",
+    "\u0645\u06cc\u200c\u062e",
+)
+"""Values that a terminal shows alike."""
+
+
+def test_no_two_calls_to_approve_look_alike() -> None:
+    """What a terminal would hide or obey is an escape, in the call and in what was edited."""
+    calls = [ProposedCall(kind="send", effect="unkeyed", args={f"to{one}": one}, code="3f9c") for one in LOOK_ALIKE]
+    times = {"since": NOW, "until": NOW}
+    asked = [
+        HumanRequest(
+            id="r1", kind=RequestKind.APPROVAL, code="x", reason="y", choices=(Choice.APPROVE,), call=call, **times
+        )
+        for call in calls
+    ]
+    lines = [requests.call_lines(one)[1] for one in asked]
+    edits = [requests.changed({"to": Change(was="bob", now=one)}) for one in LOOK_ALIKE]
+
+    assert len(set(lines)) == len(set(edits)) == len(LOOK_ALIKE)
+    assert [line for line in [*lines, *edits] if printable(line) != line] == []

@@ -51,6 +51,9 @@ MISTAKES = {
     "an option for an id": (["--task", "x", "--id=-x"], "'-x' cannot be an id"),
     "blanks around an id": (["--task", "x", "--id", "x "], "'x ' cannot be an id"),
     "an id that rings": (["--task", "x", "--id", "x\a"], r"'x\x07' cannot be an id"),
+    "the folder": (["--task", "x", "--id", "."], "'.' cannot be an id"),
+    "a folder above": (["--task", "x", "--id", "a/../b"], "neither . nor .. alone or between slashes"),
+    "a folder above, encoded": (["--task", "x", "--id", "%2e%2E"], "'%2e%2E' cannot be an id"),
     "a long id": (["--task", "x", "--id", "x" * 201], "cannot be an id: give 1 to 200 printable characters"),
     "no UTF-8": (["show", "\udcff"], r"The argument '\udcff' is not UTF-8"),
     "words without --task": (

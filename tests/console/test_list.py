@@ -15,8 +15,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.toolbox.declare.kind import Kind
+from client import replay
 from client import tasks as finding
-from client.listing import status_named
+from client.client import Client as Replan
+from client.listing import list_tasks, status_named
 from client.problem import Problem
 from console.commands.list_tasks import tasks
 from console.commands.reset import reset
@@ -214,13 +216,71 @@ async def test_a_task_that_was_reset_stands_as_its_newest_run(client: Client, tm
     assert await shop.documents("escalated") == []
 
 
-@pytest.mark.parametrize("query", ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR ("])
+BAD = ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR (", "X = '", "X = 'a\0'", "X = '\ud800'"]
+
+
+@pytest.mark.parametrize("query", BAD, ids=ascii)
 async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
-    """With the server's reason."""
-    with pytest.raises(Problem, match=r"^The server rejects this --query \(.+\): write it as in ") as wrong:
+    """With the reason, of the server or ours."""
+    with pytest.raises(Problem, match=r"(?i)this --query .+: write it as in ") as wrong:
         await tasks(client, Common(), status=None, query=query, limit=1)
 
     assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2)
+
+
+OTHERS = "WorkflowType != 'AgentWorkflow'"
+LEAVING = {
+    "the end of a parenthesis": f"WorkflowId = 'a') OR ({OTHERS}",
+    "before a text": f"WorkflowId = 'a') OR ({OTHERS} OR WorkflowId = 'b'",
+    "a comment to the end of the line": f"WorkflowId = 'a' -- '\n) OR ({OTHERS}",
+    "another comment": f"WorkflowId = 'a' # '\n) OR ({OTHERS}",
+    "a comment with a quote": f"WorkflowId = 'a' /* ' */ ) OR ({OTHERS} /* ' */",
+    "two kinds of quotes": f"WorkflowId = \"a'\" ) OR ({OTHERS} OR WorkflowId = 'b'",
+    "two quotes": f'WorkflowId = "a""b\'" ) OR ({OTHERS} OR WorkflowId = \'b\'',
+    "a quoted name": f"`WorkflowId` = 'a') OR ({OTHERS}",
+}
+"""Filters that end the parenthesis around them, where a reader of texts may not see it."""
+
+
+@pytest.fixture(scope="module")
+async def foreign(client: Client) -> AsyncIterator[str]:
+    """The id of a workflow that is none of Replan's."""
+    handle = await client.start_workflow("Payroll", id=f"payroll-{secrets.token_hex(4)}", task_queue="nobody")
+    async with asyncio.timeout(20):
+        while not (await client.count_workflows(f"WorkflowId = '{handle.id}'")).count:
+            await asyncio.sleep(0.05)
+    yield handle.id
+    await handle.terminate()
+
+
+@pytest.mark.parametrize("query", LEAVING.values(), ids=LEAVING)
+async def test_a_filter_finds_nothing_but_tasks(client: Client, foreign: str, query: str) -> None:
+    """Neither `list` nor `replay` nor `report` leaves Replan's own workflows."""
+    codes = list[str]()
+    for read in (list_tasks(client, query=query), replay.count(client, query), Replan(client).report(query=query)):
+        with pytest.raises(Problem) as wrong:
+            await read
+        codes.append(wrong.value.code)
+
+    assert foreign in [row.id async for row in client.list_workflows(f"WorkflowId = 'x' AND ({query})")]
+    assert codes == ["bad_query"] * 3
+
+
+WITHIN = [
+    "WorkflowId = '{}'",
+    "(WorkflowId = '{}')",
+    "WorkflowId = 'a)' OR (WorkflowId = '{}' AND WorkflowId != '((')",
+    "WorkflowId = 'it''s' OR `WorkflowId` = '{}' OR WorkflowId = 'it\\'s )' OR WorkflowId = \"it's\"",
+    "WorkflowId = '-- /* #'\n\tOR WorkflowId IN ('{}', ')')",
+]
+
+
+@pytest.mark.parametrize("query", WITHIN)
+async def test_a_filter_may_have_brackets_and_quotes(client: Client, shop: Shop, query: str) -> None:
+    """What stays within its own parentheses is the server's to judge."""
+    listed, _ = await list_tasks(client, query=query.format(f"{shop.queue}-completed"))
+
+    assert [one.task_id for one in listed] == [f"{shop.queue}-completed"]
 
 
 async def test_nothing_there_is_a_sentence(client: Client, capsys: Captured) -> None:

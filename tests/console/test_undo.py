@@ -1,14 +1,17 @@
 """`undo`, `cancel --undo` and `start --on-escalation`: what a task did is taken back, once, and what stays is named."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from runtime.dev_server import DevServer
 from tests.console.rollback import Rollbacks, document
+from tests.console.terminal import Terminal, starter
+from tests.processes import ROOT
 
 ALL = ("note", "deposit", "send", "shout", "put")
 """One step of each effect; each has an undo."""
@@ -248,3 +251,69 @@ def test_a_rollback_is_left_alone_by_ctrl_c(served: Rollbacks) -> None:
 
     assert (left.returncode, f"Follow: python starter.py undo {task}" in said) == (130, True)
     assert served.starter("undo", task).returncode == 0
+
+
+HELD = {"step": "reserve", "kind": "wire", "args": {"word": "large"}, "approve": "args.word == 'large'"}
+
+
+def test_a_call_that_needs_an_approval_is_held_until_it_was_seen(served: Rollbacks) -> None:
+    """Without a terminal the calls are shown with a code, which stands for these calls alone."""
+    task = served.run_task("put", "reserve:large")
+    unseen, told = served.starter("undo", task), document(held := served.starter("undo", task, "--json"))
+    made = served.calls()
+    wrong = served.starter("undo", task, "--confirm", "0" * 12, "--json")
+    confirmed = served.starter("undo", task, "--confirm", told["confirm"], "--json")
+    again = document(served.starter("undo", task, "--json"))
+
+    assert (unseen.returncode, held.returncode, made) == (3, 3, ["put put", "reserve large", "drop put"])
+    assert f"python starter.py undo {task} --confirm {told['confirm']}" in unseen.stdout
+    assert "wire (args.word == 'large') undoes reserve\n      word: large" in unseen.stdout
+    assert told["held"] == [HELD | {"is_certain": True}]
+    assert (wrong.returncode, document(wrong)["error"]["code"]) == (1, "not_confirmed")
+    assert (confirmed.returncode, document(confirmed)["held"], again["already"]) == (0, [], True)
+    assert served.calls() == [*made, "wire large"]
+
+
+async def seen(desk: Rollbacks, words: Sequence[str], typed: str) -> tuple[int, str]:
+    """The exit code of a command at a terminal where this is typed, and what it showed."""
+    with Terminal(starter(ROOT, *words), {"TEMPORAL_ADDRESS": desk.address}, ROOT) as window:
+        await window.until("then Enter: ")
+        window.press(typed)
+        ended = await window.ended()
+    return ended, "\n".join(window.shown.text)
+
+
+async def test_a_person_at_a_terminal_is_shown_what_would_be_called(served: Rollbacks) -> None:
+    """Only the whole word lets the rollback begin; no call is made before."""
+    task = await asyncio.to_thread(served.run_task, "put", "reserve:large")
+    no = await seen(served, ("undo", task), "y\n")
+    before = served.calls()
+    yes = await seen(served, ("undo", task), "yes\n")
+
+    assert (no[0], before) == (1, ["put put", "reserve large"])
+    assert "To undo this, 2 calls would be made:" in yes[1] and "drop undoes put" in yes[1]
+    assert (yes[0], served.calls()[2:]) == (0, ["wire large", "drop put"])
+
+
+async def test_a_person_who_cancels_is_shown_what_would_be_called(served: Rollbacks) -> None:
+    """The task is told what was seen, and makes exactly that."""
+    task = await asyncio.to_thread(served.run_task, "reserve:large", "linger", options=("--detach",))
+    await asyncio.to_thread(served.called, "linger")
+    code, shown = await seen(served, ("cancel", task, "--undo"), "yes\n")
+    ended = await asyncio.to_thread(served.starter, "show", task, "--follow", "--json")
+
+    assert (code, "wire (args.word == 'large') undoes reserve" in shown) == (0, True), shown
+    assert ([one["done"] for one in document(ended)["undo"]], served.calls()[-1]) == ([True], "wire large")
+
+
+@pytest.mark.full
+def test_nobody_sees_what_a_cancel_without_a_terminal_undoes(served: Rollbacks) -> None:
+    """The outcome names what was held, and `undo` can make it."""
+    task = served.run_task("reserve:large", "linger", options=("--detach",))
+    served.called("linger")
+    served.starter("cancel", task, "--undo")
+    ended = document(served.starter("show", task, "--follow", "--json"))
+    told = document(served.starter("undo", task, "--json"))
+
+    assert "Not undone: reserve (wire needs approval (args.word == 'large'))." in ended["reason"]
+    assert (told["held"], served.calls()) == ([HELD | {"is_certain": True}], ["reserve large", "linger"])

@@ -56,14 +56,17 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(address: str, folder: Path, *options: str, token: str = "", port: int = 0) -> AsyncIterator[Served]:
-    """A `serve` that said `ready`; none is left behind."""
+async def serving(
+    address: str, folder: Path, *options: str, token: str = "", port: int = 0, files: int | None = None
+) -> AsyncIterator[Served]:
+    """A `serve` that said `ready`, and that may open so many `files`; none is left behind."""
     environment = Processes(address, folder, {"REPLAN_TOKEN": token})._environment
-    words = [str(ROOT / "starter.py"), "serve", "--port", str(port), *options]
+    limit = ["bash", "-c", 'ulimit -n "$0" && exec "$@"', str(files)] if files else []
+    words = [*limit, sys.executable, str(ROOT / "starter.py"), "serve", "--port", str(port), *options]
     log = folder / "serve.log"
     with log.open("a") as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *words, env=environment, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=errors
+            *words, env=environment, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=errors
         )
     try:
         assert process.stdout is not None

@@ -16,7 +16,7 @@ from tests.web.serving import TOKEN, Served, asked, path_of, paying, serving, st
 OTHER = "another-token-of-the-tests"
 ANY = "0.0.0.0"  # noqa: S104 - what is tested
 BIG = b"x" * (2 * 1024 * 1024)
-PROBLEM = "application/problem+json"
+PROBLEM, FORM = "application/problem+json", "application/x-www-form-urlencoded"
 WHO = ("program", "ann", "stranger")
 
 
@@ -414,10 +414,20 @@ async def test_a_body_that_is_too_large_is_refused(program: httpx2.AsyncClient, 
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_a_form_that_is_too_large_is_refused(stranger: httpx2.AsyncClient, is_told: bool) -> None:
     """Also from somebody who has not signed in."""
-    headers = {"content-type": "application/x-www-form-urlencoded"}
+    headers = {"content-type": FORM}
     response = await stranger.post("/login", content=BIG if is_told else chunks(), headers=headers)
 
     assert response.status_code == 413, response.text
+
+
+@pytest.mark.parametrize("fields", [301, 20_000])
+@pytest.mark.parametrize("path", ["/login", "/ui/new"])
+async def test_a_form_with_many_fields_is_refused(guarded: Served, fields: int, path: str) -> None:
+    """Before somebody has signed in and after, as what the visitor did, and no bug of the server."""
+    async with guarded.visit(TOKEN if path != "/login" else None) as visitor:
+        response = await visitor.post(path, content=b"a&" * fields, headers={"content-type": FORM})
+
+    assert (response.status_code, "300 fields" in response.text) == (422, True), response.text
 
 
 # The headers of each response

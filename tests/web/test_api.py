@@ -194,6 +194,22 @@ async def test_the_effects_of_an_ended_task_are_undone_once(program: httpx2.Asyn
     assert (second.status_code, second.json()["status"]) == (200, "complete"), second.text
 
 
+async def test_an_undo_that_needs_an_approval_is_shown_with_its_code(program: httpx2.AsyncClient) -> None:
+    """It is made when the code of what was shown is sent, and with another code nothing is."""
+    id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 946}}])
+    await standing(program, id, "completed")
+    held = (await program.post(path_of(id, "undo"))).json()
+    wrong = await program.post(path_of(id, "undo"), json={"confirm": "0" * 12})
+    done = (await program.post(path_of(id, "undo"), json={"confirm": held["confirm"]})).json()
+
+    assert held["status"] == "incomplete" and "wire needs approval" in held["undo"][0]["reason"]
+    assert [(one["kind"], one["args"], one["approve"]) for one in held["held"]] == [
+        ("wire", {"amount": 946}, "args.amount > 500")
+    ]
+    assert (wrong.status_code, wrong.json()["code"]) == (409, "not_confirmed")
+    assert (done["status"], done["held"], done["confirm"]) == ("complete", [], None)
+
+
 @pytest.mark.full
 async def test_a_running_task_is_not_undone(program: httpx2.AsyncClient) -> None:
     """It has to end first."""
@@ -264,6 +280,10 @@ async def test_an_id_is_not_found_by_its_beginning(program: httpx2.AsyncClient) 
     assert (response.status_code, response.json()["code"]) == (404, "unknown_id")
 
 
+NO_IDS = ("%00", "a%00b", "%01", "%0a", "%1b%5b2J", "%ff", "%ed%a0%80", "%e2%80%ae", "x" * 10_000, "%2e%2e%2e")
+"""Ids in a path that no task has."""
+UNUSABLE_IDS = (".", "..", "%2e", ".%2E", "a/../b", "./a", "a\0", "a\x1b[2J", "a\u202e", "a\u200b", "-a", "", "é" * 201)
+"""Ids that no address, no command and no person could name."""
 BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("GET", NOBODY, None, 404, "unknown_id"),
     ("GET", f"{NOBODY}/explain", None, 404, "unknown_id"),
@@ -292,10 +312,23 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("POST", "/tasks", {"text": "x", "limits": {"tool_calls": -1}}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "limits": {"beer": 1}}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "answer_within": 0}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x", "answer_within": 4e9}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x", "answer_within": 1e300}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "on_escalation": "shout"}, 422, "usage"),
     ("POST", f"{NOBODY}/answers", {"choice": "perhaps"}, 422, "usage"),
     ("POST", f"{NOBODY}/extend", {"tool_calls": -1}, 422, "usage"),
     ("POST", f"{NOBODY}/extend", b'{"usd": Infinity}', 422, "usage"),
+    *(("GET", f"/tasks/{id}", None, 404, "unknown_id") for id in NO_IDS),
+    ("GET", "/tasks/%00/events", None, 404, "unknown_id"),
+    ("POST", "/tasks/%00/answers", {"choice": "skip"}, 404, "unknown_id"),
+    ("POST", "/incidents/%00/resolve", None, 404, "unknown_cause"),
+    ("POST", "/incidents/it%27s/resolve", {"queue": "a' OR 'b"}, 404, "unknown_cause"),
+    *(("POST", "/tasks", {"text": "x", "id": id}, 422, "usage") for id in UNUSABLE_IDS),
+    ("POST", "/tasks", b'{"text": "x", "id": "\\ud800"}', 422, "usage"),
+    ("POST", "/tasks", b'{"text": "\\ud800"}', 422, "usage"),
+    ("POST", f"{NOBODY}/answers", b'{"choice": "replan", "hint": "\\ud800"}', 422, "usage"),
+    ("GET", "/tasks?query=WorkflowId%20=%20'a')%20OR%20(WorkflowType%20!=%20'b'", None, 422, "bad_query"),
+    ("GET", "/tasks?query=WorkflowId%20=%20'%00'", None, 422, "bad_query"),
 )
 """Requests that cannot be served: method, path, body, and the status and code of the response."""
 
@@ -375,7 +408,7 @@ async def test_openapi_has_an_example_for_each_body(program: httpx2.AsyncClient)
         for reference in references(route["requestBody"])
     }
 
-    assert bodies == {"NewTask", "NewAnswer", "Extension", "Cancellation", "Repair"}
+    assert bodies == {"NewTask", "NewAnswer", "Extension", "Cancellation", "Undoing", "Repair"}
     assert [name for name in sorted(bodies) if not schemas[name].get("examples")] == []
 
 

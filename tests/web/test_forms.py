@@ -1,10 +1,12 @@
 """The forms of the page, sent as a browser without scripts sends them."""
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
 import httpx2
 import pytest
+from pydantic import JsonValue
 
 from tests.gate import sampled
 from tests.web.serving import asked, path_of, standing, started
@@ -53,6 +55,18 @@ async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
     assert document["steps"][0]["result"] == {"id": 622}
 
 
+async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
+    """The page has the call that needs an approval with its arguments, and a form that makes exactly that call."""
+    id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 947}}])
+    await standing(program, id, "completed")
+    shown = (await program.post(f"/ui{path_of(id, 'undo')}")).text
+    [code] = re.findall(r'name="confirm" value="(\w{12})"', shown)
+    done = (await program.post(f"/ui{path_of(id, 'undo')}", data={"confirm": code})).text
+
+    assert "Something stays" in shown and "<dt><bdi>amount</bdi></dt>" in shown and "947" in shown
+    assert "Everything is undone" in done and 'name="confirm"' not in done
+
+
 async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient) -> None:
     """Of the one task that tried and failed again, and of a cause for which no task waits."""
     id = await started(program, plan=[{"id": "shut", "kind": "shut"}])
@@ -64,3 +78,21 @@ async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient
 
     assert (failed.status_code, f"{id} failed again" in failed.text) == (409, True), failed.text
     assert (unknown.status_code, "No task" in unknown.text) == (409, True), unknown.text
+
+
+async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -> None:
+    """Neither the card nor the page of an edit has two values that look alike: what is invisible is an escape."""
+    args = {"to": "an\u200dn\u202e\u3164", "text": "Dear\nAnn,\n\x1b[31m\u2066ruin\u2069"}
+    plan: list[JsonValue] = [{"id": "post", "kind": "send", "args": dict(args)}]
+    id = await started(program, plan=plan, approve="effects")
+    request = await asked(program, id)
+    card = (await program.get(f"/ui{path_of(id)}")).text
+    form = {"arg.to": '"ann\\u2060"', "call": request["call"]["code"]}
+    edit = (await program.post(form_of(id, request["id"], "edit"), data=form)).text
+    done = await program.post(form_of(id, request["id"], "edit"), data={**form, "confirmed": "yes"})
+    document = await standing(program, id, "completed")
+
+    assert r"an\u200dn\u202e\u3164" in card and r"\u2066ruin" in card
+    assert r"an\u200dn\u202e\u3164" in edit and r"ann\u2060" in edit
+    assert not set("\u200d\u202e\u3164\u2066\u2060\x1b") & set(card + re.sub("<input[^>]*>", "", edit))
+    assert (done.status_code, document["steps"][0]["result"]) == (303, {**args, "to": "ann\u2060"})

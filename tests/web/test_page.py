@@ -402,7 +402,7 @@ async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
     buffer = MetricBuffer(10_000)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
     asking = await Client.connect(crowd.address, data_converter=DATA_CONVERTER, runtime=runtime)
-    transport = httpx2.ASGITransport(make_app(Replan(asking, queue="nobody"), Access(None, None)))
+    transport = httpx2.ASGITransport(make_app(Replan(asking, queue="nobody"), Access(None, None), max_streams=1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as visiting:
         buffer.retrieve_updates()
         page = await visiting.get("/ui/inbox?page=7")

@@ -25,11 +25,36 @@ async def refund(args: Amount) -> Receipt:
     return Receipt(id=args.amount)
 
 
+@tool.idempotent(approve="args.amount > 500")
+async def wire(args: Amount) -> Receipt:
+    """Wire money out."""
+    return Receipt(id=args.amount)
+
+
+@tool.keyed(undo=wire)
+async def reserve(args: Amount, key: Key) -> Receipt:
+    """Reserve an amount."""
+    return Receipt(id=args.amount)
+
+
 @tool.keyed(approve="args.amount > 500", undo=refund.using(amount="result.id"))
 async def charge(args: Amount, key: Key) -> Receipt:
     """Charge a card."""
     await asyncio.sleep(args.amount / 1000 if args.amount < 500 else 0)
     return Receipt(id=args.amount)
+
+
+class Letter(BaseModel):
+    """What is sent."""
+
+    to: str
+    text: str = ""
+
+
+@tool.idempotent
+async def send(args: Letter) -> Letter:
+    """Send a letter."""
+    return args
 
 
 @tool.read

@@ -95,3 +95,10 @@ def _scheduled(event: HistoryEvent) -> Scheduled | None:
 
 def _json(payload: Payload) -> Any:
     return json.loads(payload.data) if payload.data else ""
+
+
+async def backoff(handle: Handle) -> None:
+    """Wait until an activity waits for its second attempt."""
+    async with asyncio.timeout(20):
+        while not any(one.attempt == 2 for one in (await handle.describe()).raw_description.pending_activities):
+            await asyncio.sleep(0.02)

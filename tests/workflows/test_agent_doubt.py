@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client, WorkflowFailureError
 
 from replan import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
-from tests.harness import DONE, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.history import Handle, backoff
 from tests.workflows.test_agent_reset import again
 from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
@@ -315,3 +316,63 @@ async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_un
         ended = await outcome(handle)
 
     assert (ended.status, world) == (TaskStatus.CANCELLED, ["refund"])
+
+
+MOVE: Proposals = [plan(step("a", "move")), DONE]
+
+
+def moves() -> Tool[..., Any]:
+    """A transfer that commits with its row in the ledger."""
+
+    @tool.transactional(retry="patient")
+    async def move(args: Pay, tx: Transaction) -> Done:
+        """Write that it was moved."""
+        await tx.execute(text("CREATE TABLE moved (amount INTEGER)"))
+        return Done()
+
+    return move
+
+
+async def lost_at_commit(client: Client, folder: Path) -> tuple[Handle, str]:
+    """A task whose transfer committed, and whose worker then lost the answer and ended; and its queue."""
+    given: dict[str, Any] = {"breaks": ["move=lost:1"], "jitter": lambda: 1.0, "patience": 0}
+    async with staged(client, folder, [moves()], MOVE, **given) as stage:
+        handle = await stage.start(UNDONE)
+        await backoff(handle)
+        stage.started.clear()
+    return handle, stage.queue
+
+
+async def test_a_worker_without_the_tool_does_not_settle_what_an_attempt_before_left_open(
+    client: Client, tmp_path: Path
+) -> None:
+    """It has not looked into the ledger: the workflow does, and finds the effect."""
+    handle, queue = await lost_at_commit(client, tmp_path)
+    async with staged(client, tmp_path, [person], MOVE, queue=queue):
+        ended = await outcome(handle)
+
+    assert [(one.code, one.applied, one.reconciled) for one in ended.faults] == [
+        (Code.UNREACHABLE, Applied.UNKNOWN, None),
+        (Code.MISSING_TOOL, Applied.APPLIED, "applied"),
+    ]
+    assert (ended.status, ended.steps[0].status) == (TaskStatus.COMPLETED, StepStatus.COMPLETED)
+
+
+async def test_a_rollback_of_an_older_version_s_task_doubts_what_its_last_fault_passed_over(
+    client: Client, tmp_path: Path
+) -> None:
+    """Its account says `none` after `unknown`, since a worker without the tool took the second attempt."""
+    progress, now = of_old(StepStatus.FAILED, "move", origin="r"), datetime.now(UTC)
+    progress.records[0].effect = Effect.TRANSACTIONAL
+    for code, applied in ((Code.UNREACHABLE, Applied.UNKNOWN), (Code.MISSING_TOOL, Applied.NONE)):
+        fault = Fault.of(code, "No answer.", applied=applied, source="move")
+        note = {"step_id": "a", "revision": 1, "decision": "escalate", "at": now}
+        progress.faults.append(FaultRecord.model_validate({**fault.model_dump(), **note}))
+    async with staged(client, tmp_path, [person], [DONE]) as stage:
+        undo = client.execute_workflow(
+            UndoWorkflow.run, Undo(progress=progress), id=f"undo-{stage.queue}", task_queue=stage.queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(undo, 20)
+
+    assert "nobody knows whether it was applied: no worker knows move" in str(failed.value.cause)

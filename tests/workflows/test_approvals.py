@@ -9,8 +9,10 @@ from pydantic import BaseModel, JsonValue
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
+from client.follow import View
+from client.undo import PlannedUndo, cancel, undo, undo_steps
 from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
@@ -21,7 +23,8 @@ from workflows.agent import AgentWorkflow
 from workflows.outcome import Outcome
 from workflows.people import Change, HumanRequest
 from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.task import Task, TaskStatus
+from workflows.undoing import Undo, UndoCall, UndoWorkflow
 
 
 class Purchase(BaseModel):
@@ -333,37 +336,140 @@ async def test_several_calls_ask_at_the_same_time(client: Client, tmp_path: Path
     assert (ended.status, sorted(SHOP.sold)) == (TaskStatus.COMPLETED, [("desk", 900), ("lamp", 800)])
 
 
-@pytest.mark.full
-async def test_what_an_approved_effect_needs_to_be_undone_needs_no_approval(client: Client, tmp_path: Path) -> None:
-    """Unless the tool that undoes it says always: then it stays, and the outcome says why."""
+def wiring() -> list[Tool[..., Any]]:
+    """A reservation without an approval, which a large transfer would undo."""
 
-    @tool.idempotent(approve="always")
-    async def take_back(args: Word) -> Said:
-        """Take a purchase back, if a person approves."""
-        SHOP.returned.append(args.word)
-        return Said(said=args.word)
-
-    @tool.keyed(undo=take_back.using(word="args.item"))
-    async def rent(args: Purchase, key: Key) -> Receipt:
-        """Rent something."""
+    @tool.idempotent(approve="args.amount > 500")
+    async def wire(args: Purchase) -> Receipt:
+        """Wire money out."""
+        SHOP.returned.append(f"{args.item} {args.amount}")
         return Receipt(item=args.item, amount=args.amount)
 
-    steps = [
-        step("rented", "rent", item="van", amount=1),
-        step("bought", "buy", "rented", item="desk", amount=900),
-        step("more", "buy", "bought", item="lamp", amount=800),
+    @tool.keyed(undo=wire)
+    async def reserve(args: Purchase, key: Key) -> Receipt:
+        """Reserve something."""
+        return Receipt(item=args.item, amount=args.amount)
+
+    return [*TOOLS, wire, reserve]
+
+
+RESERVED = [
+    step("large", "reserve", item="house", amount=900_000),
+    step("small", "reserve", "large", item="pen", amount=5),
+    step("open", "buy", "small", item="lamp", amount=800),
+]
+
+
+async def test_an_undo_is_held_like_any_call(client: Client, tmp_path: Path) -> None:
+    """A planner that wants a large transfer does not get it by reserving: the effect has to be undone by a person."""
+    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+        ended = await staging.run(Task(text="a task", on_escalation="undo"))
+
+    assert SHOP.returned == ["pen 5"]
+    assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [
+        ("small", True, ""),
+        ("large", False, "wire needs approval (args.amount > 500)."),
     ]
-    async with staged(client, tmp_path, [*TOOLS, take_back, rent], [plan(*steps), DONE]) as staging:
+    assert ended.reason.endswith("Not undone: large (wire needs approval (args.amount > 500)).")
+
+
+async def test_the_policy_of_a_task_holds_undos_as_well(client: Client, tmp_path: Path) -> None:
+    """Where each effect is approved, an approval of the effect does not pay for its undo."""
+    steps = [step("bought", "buy", item="desk", amount=900), step("more", "buy", "bought", item="lamp", amount=800)]
+    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as staging:
         handle = await staging.start(waiting(approve="effects"))
-        for number in (1, 2):
-            await approve(handle, await asked(handle, number))
-        await asked(handle, 3)
+        await approve(handle, await asked(handle))
+        await asked(handle, 2)
         await answer(handle, "abort", undo=True)
         ended = await outcome(handle)
 
-    assert (ended.code, SHOP.returned) == ("aborted", ["desk"])
-    assert [(one.step_id, one.done) for one in ended.undo] == [("bought", True), ("rented", False)]
-    assert "take_back needs approval (always)" in ended.undo[1].reason
+    assert (ended.code, SHOP.returned) == ("aborted", [])
+    assert [(one.step_id, one.reason) for one in ended.undo] == [
+        ("bought", "give_back needs approval (the task asks for effects).")
+    ]
+
+
+async def closed(staging: Stage) -> Handle:
+    """A task that has reserved two things and ended; nothing is undone."""
+    handle = await staging.start()
+    await outcome(handle)
+    return handle
+
+
+async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: Path) -> None:
+    """The list has the calls with their arguments; a confirmed call is made once, however often it is undone."""
+    seen = list[PlannedUndo]()
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        seen.append(planned)
+        return True
+
+    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+        handle = await closed(staging)
+        unseen = await undo(client, handle, View(), is_attended=False)
+        confirmed = await undo(client, handle, View(), is_attended=False, confirm=confirm)
+        again = await undo(client, handle, View(), is_attended=False, confirm=confirm)
+
+    assert unseen.planned is not None and [one.step for one in unseen.planned.held] == ["large"]
+    [listed] = seen
+    assert [(one.step, one.kind, one.args) for one in listed.calls] == [
+        ("large", "wire", {"item": "house", "amount": 900_000})
+    ]
+    assert (confirmed.is_complete, again.ended_before is not None) == (True, True)
+    assert SHOP.returned == ["pen 5", "house 900000"]
+
+
+async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client, tmp_path: Path) -> None:
+    """The effects after the step to which the task goes back; without a person they stay, and are named."""
+    seen = list[list[str]]()
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        seen.append([one.step for one in planned.calls])
+        return True
+
+    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+        handle = await closed(staging)
+        [unseen] = await undo_steps(client, handle, {"large"}, View(), is_attended=False)
+        [confirmed] = await undo_steps(client, handle, {"large"}, View(), is_attended=False, confirm=confirm)
+
+    assert (unseen.done, unseen.reason) == (False, "wire needs approval (args.amount > 500).")
+    assert (confirmed.done, seen, SHOP.returned) == (True, [["large"]], ["house 900000"])
+
+
+async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client, tmp_path: Path) -> None:
+    """A call with others is held: by the workflow, and by the worker that compares what it is sent."""
+    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+        handle = await closed(staging)
+        progress = await handle.query(AgentWorkflow.progress)
+        progress.origin = handle.first_execution_run_id
+        other = UndoCall(step="large", kind="wire", args={"item": "house", "amount": 501})
+        progress.confirmed = {"large": other.digest, "small": other.digest}
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(
+                UndoWorkflow.run, Undo(progress=progress), id=f"undo-{handle.id}", task_queue=staging.queue
+            )
+
+    assert SHOP.returned == ["pen 5"]
+    assert "large (wire needs approval (args.amount > 500))" in str(failed.value.cause)
+
+
+async def test_what_was_confirmed_before_a_cancel_is_undone(client: Client, tmp_path: Path) -> None:
+    """`cancel --undo` tells the running task what a person has seen; what it does after that is held."""
+    steps = [RESERVED[0], step("open", "buy", "large", item="lamp", amount=800)]
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        return [one.step for one in planned.calls] == ["large"]
+
+    async with staged(client, tmp_path, wiring(), [plan(*steps), DONE]) as staging:
+        first, second = [await staging.start(waiting()) for _ in range(2)]
+        for handle in (first, second):
+            await asked(handle)
+        await cancel(client, first, undo=True, confirm=confirm)
+        await cancel(client, second, undo=True)
+        ended = [await outcome(handle) for handle in (first, second)]
+
+    assert [[(one.step_id, one.done) for one in each.undo] for each in ended] == [[("large", True)], [("large", False)]]
+    assert SHOP.returned == ["house 900000"]
 
 
 async def reset_to(client: Client, handle: Handle, *, event: int) -> WorkflowHandle[Any, Outcome]:

@@ -1,12 +1,14 @@
 """What the web UI is given: short, plain, and never markup from the world."""
 
 import re
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from tests.harness import step
 from workflows.budget import Budget, Limits, Spent
@@ -14,15 +16,21 @@ from workflows.catalogue import Effect
 from workflows.details import SIGNS, details, escape, shorten, summary
 from workflows.faults import Code, Fault
 from workflows.outcome import Ending
+from workflows.people import Choice, HumanRequest, ProposedCall, RequestKind
 from workflows.plan import Step
 from workflows.progress import Progress
 from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepRecord, StepStatus
 from workflows.task import Task, TaskStatus
+from workflows.text import visible
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMIT = 2500
 """Bytes that the web UI can carry in a URL."""
-HOSTILE = "<img src=x onerror=alert(1)> **bold** [link](http://evil) `code` # head | cell & ~~gone~~\n- item"
+HOSTILE = (
+    "<img src=x onerror=alert(1)> \x1b\u202e\u200b **bold** [link](http://evil) `code` # head | cell & ~~gone~~\n- item"
+)
+SPELLING = "\u200c\u200d\ufe0e\ufe0f"
+"""What a language may need in prose."""
 WORDS = st.text(max_size=80) | st.sampled_from(["&" * 80, "🦊" * 80, "<b>" * 30, HOSTILE, "\n\n# "])
 
 
@@ -79,7 +87,7 @@ def test_details_stay_below_what_the_web_ui_carries(one: Progress) -> None:
 def test_a_summary_fits_and_is_one_line(text: str) -> None:
     """The server cuts summaries at 200 bytes, in the middle of a character if need be."""
     assert len(summary(text).encode()) < 200
-    assert "\n" not in summary(text)
+    assert visible(summary(text), kept=SPELLING) == summary(text)
 
 
 @given(st.text(max_size=100), st.integers(1, 60))
@@ -131,6 +139,59 @@ def test_markup_from_the_world_is_shown_and_not_rendered(one: Progress) -> None:
 
     assert "\\<img src" in shown
     assert not re.search(r"<|\*\*bold|\[link|`|\n# |~~", re.sub(r"\\.", "", shown))
+
+
+@pytest.mark.parametrize("one", [pytest.param(case, id=name) for name, case in FIELDS])
+def test_nothing_from_the_world_is_invisible(one: Progress) -> None:
+    """The UI passes on what turns a line around, hides in it or rings, too."""
+    shown = details(one)
+
+    assert r"\u001b\\u202e\\u200b" in shown
+    assert {char for char in shown if visible(char) != char} == {"\n"}
+
+
+def asking(id: str = "t", **args: JsonValue) -> Progress:
+    """A task that asks a person to approve a call."""
+    call = ProposedCall(kind="send", effect="idempotent", args=args, code="3f9c")
+    words = {"kind": RequestKind.APPROVAL, "code": "approval", "reason": "Each effect needs an approval."}
+    request = HumanRequest(id="r1", since=NOW, until=NOW, choices=(Choice.APPROVE,), call=call, step="a", **words)
+    return progress(record(step("a", "send")), requests=[request]).model_copy(update={"task_id": id})
+
+
+def test_two_calls_to_approve_never_look_alike() -> None:
+    """Not even by a joiner that a language needs, or a blank of another width."""
+    names = [
+        "ann",
+        "an\u200dn",
+        "ann\u202e",
+        "ann\u3164",
+        "\u0645\u06cc\u062e",
+        "\u0645\u06cc\u200c\u062e",
+        "a b",
+        "a\u00a0b",
+    ]
+    shown = [details(asking(to=name)) for name in names]
+
+    assert len(set(shown)) == len(names)
+    assert {char for text in shown for char in text if visible(char) != char} == {"\n"}
+
+
+def test_a_call_of_invisible_characters_is_still_shown() -> None:
+    """Their escapes take more room, and the call is cut, not left out."""
+    lines = details(asking(to="\u200b" * 700)).splitlines()
+
+    assert [line for line in lines if line.startswith(r'**Call:** send \{"to":"\\u200b\\u200b') and "…" in line]
+    assert any("approve" in line and "3f9c" in line for line in lines)
+
+
+@pytest.mark.parametrize("id", ["a b", "$(reboot)", "a`b``c", "it's", "\u202egnp", "\x1b[2J"], ids=ascii)
+def test_the_command_that_answers_names_the_task_and_nothing_else(id: str) -> None:
+    """Whoever chose the id: it is quoted for a shell, stays code, and has nothing invisible."""
+    [line] = [line for line in details(asking(id)).splitlines() if line.startswith("More Actions")]
+    _, marks, rest = re.split("Or: (`+)", line)
+
+    assert rest.endswith(marks) and marks not in rest.removesuffix(marks)
+    assert shlex.split(rest.removesuffix(marks))[-3:] == ["answer", visible(id), "approve"]
 
 
 def test_the_plan_is_a_list_with_the_signs_of_the_terminal() -> None:

@@ -14,6 +14,7 @@ from workflows.faults import (
     Code,
     Fault,
     Quadrant,
+    applied_by_call,
 )
 
 DAY = routing.STEP_DEADLINE.total_seconds()
@@ -325,3 +326,36 @@ def test_only_what_time_can_cure_is_retried(one: Fault, expected: bool) -> None:
 def test_an_attempt_counts_when_the_tool_was_called(code: Code, attempt: int, counted: int) -> None:
     """A shutdown, an open breaker and a worker without the kind cost the step nothing."""
     assert Fault.of(code, "It happened.", attempt=attempt).taken == counted
+
+
+UNASKED = [*TRANSIENT, *PERSISTENT_INFRA, Code.MISSING_TOOL, Code.INVALID_INPUT]
+"""Codes of faults after which nobody knows whether the ledger, or the called system, was asked."""
+EARLIER = [
+    *((effect, code, Applied.UNKNOWN) for effect in Effect if effect is not Effect.READ for code in UNASKED),
+    *((effect, Code.CONFLICT, Applied.UNKNOWN) for effect in (Effect.KEYED, Effect.IDEMPOTENT)),
+    *((effect, Code.CONFLICT, Applied.NONE) for effect in (Effect.TRANSACTIONAL, Effect.UNKEYED, Effect.READ)),
+    (Effect.READ, Code.MISSING_TOOL, Applied.NONE),
+]
+
+
+@pytest.mark.parametrize("is_unreported", [True, False])
+def test_only_an_answer_settles_what_an_attempt_before_left_open(is_unreported: bool) -> None:
+    """A ledger that was asked proves it; a worker that could not ask, and a service without a ledger, do not."""
+    before = () if is_unreported else (fault(Code.UNREACHABLE, Applied.UNKNOWN),)
+    found = {
+        (effect, code, applied_by_call(effect, fault(code), before, is_unreported=is_unreported))
+        for effect, code, _ in EARLIER
+    }
+
+    assert found == set(EARLIER)
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_attempts_without_an_effect_leave_nothing_open(effect: Effect) -> None:
+    """And a call that was never made, because a person rejected it, is no answer."""
+    none, open = fault(Code.BUSY), fault(Code.BUSY, Applied.UNKNOWN)
+    uncalled = fault(Code.REJECTED).model_copy(update={"attempt": 0})
+    left = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN
+
+    assert applied_by_call(effect, fault(Code.MISSING_TOOL), [none, none]) is Applied.NONE
+    assert applied_by_call(effect, uncalled, [none, open]) is left

@@ -17,12 +17,13 @@ from tests.activities.situations import NOW
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, until
 from tests.workflows.props import Word, echo
+from workflows import routing
 from workflows.asking import RESOLVE
 from workflows.catalogue import Effect
 from workflows.people import Choice, HumanAnswer, HumanRequest, Resolution
 from workflows.progress import Progress
 from workflows.record import Revision, StepRecord, StepStatus
-from workflows.resolving import Fate, Resolved, fate_of
+from workflows.resolving import Fate, Resolve, Resolved, fate_of, waiting_query
 from workflows.task import Task, TaskStatus
 
 CAUSE = "pay/unauthorized"
@@ -329,3 +330,21 @@ async def test_a_resolution_that_nobody_sent_right_says_why(client: Client, tmp_
 
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.message.startswith("The resolution cannot be read: 'cause'")
+
+
+@pytest.mark.parametrize("given", ["a' OR WorkflowType != 'b", 'a"', "a\\", "a\0", "a\n"], ids=ascii)
+def test_nothing_leaves_the_quotes_of_its_query(given: str) -> None:
+    """The query says to whom the server's batch operation sends the answer."""
+    for cause, queue in ((given, "queue"), ("pay/unauthorized", given)):
+        with pytest.raises(ValueError, match="cannot stand in a query"):
+            waiting_query(cause, queue)
+
+
+async def test_a_cause_that_leaves_its_quotes_ends_the_resolution(client: Client, tmp_path: Path) -> None:
+    """Whoever started it: nothing is asked of the server, and no other workflow is told anything."""
+    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+        told = Resolve(cause="a' OR WorkflowType != 'b", queue=stage.queue)
+        queue = routing.control_queue(stage.queue)
+        handle = await client.start_workflow("ResolveWorkflow", told, id=f"raw-{uuid.uuid4().hex}", task_queue=queue)
+        with pytest.raises(WorkflowFailureError):
+            await asyncio.wait_for(handle.result(), 20)

@@ -576,9 +576,10 @@ REDIS = rows(
     # The class alone proves nothing, but where it was raised does: the pool had no connection to send on.
     ("ConnectionError, refused", redis_refused, Code.UNREACHABLE, NOT_SENT),
     ("TimeoutError", lambda redis: redis.TimeoutError("Timeout reading from socket"), Code.TIMEOUT, UNKNOWN),
-    ("BusyLoadingError", lambda redis: redis.BusyLoadingError(TEXT), Code.BUSY, REFUSED),
-    ("ReadOnlyError", lambda redis: redis.ReadOnlyError(TEXT), Code.UNREACHABLE, REFUSED),
-    ("AuthenticationError", lambda redis: redis.AuthenticationError(TEXT), Code.UNAUTHORIZED, REFUSED),
+    # Not raised by a command, they may be of a pipeline.
+    ("BusyLoadingError", lambda redis: redis.BusyLoadingError(TEXT), Code.BUSY, UNKNOWN),
+    ("ReadOnlyError", lambda redis: redis.ReadOnlyError(TEXT), Code.UNREACHABLE, UNKNOWN),
+    ("AuthenticationError", lambda redis: redis.AuthenticationError(TEXT), Code.UNAUTHORIZED, UNKNOWN),
     ("WatchError", lambda redis: redis.WatchError("Watched variable changed."), Code.CONFLICT, REFUSED),
 )
 
@@ -586,7 +587,7 @@ GRPC_STATUSES = {
     "UNAVAILABLE": (Code.UNREACHABLE, UNKNOWN),
     "DEADLINE_EXCEEDED": (Code.TIMEOUT, UNKNOWN),
     "NOT_FOUND": (Code.NOT_FOUND, REFUSED),
-    "RESOURCE_EXHAUSTED": (Code.RATE_LIMITED, REFUSED),
+    "RESOURCE_EXHAUSTED": (Code.RATE_LIMITED, UNKNOWN),
     "ALREADY_EXISTS": (Code.CONFLICT, REFUSED),
 }
 

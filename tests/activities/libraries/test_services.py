@@ -106,7 +106,7 @@ DYNAMODB = [
     ("LimitExceededException", 400, Code.QUOTA_EXHAUSTED, REFUSED),
     ("ConditionalCheckFailedException", 400, Code.PRECONDITION_FAILED, REFUSED),
     ("TransactionConflictException", 400, Code.BUSY, REFUSED),
-    ("TransactionInProgressException", 400, Code.BUSY, REFUSED),
+    ("TransactionInProgressException", 400, Code.BUSY, UNKNOWN),
     ("ResourceNotFoundException", 400, Code.NOT_FOUND, REFUSED),
     ("ResourceInUseException", 400, Code.CONFLICT, REFUSED),
     ("ValidationException", 400, Code.INVALID_INPUT, REFUSED),
@@ -286,29 +286,40 @@ STATUSES = [
     ("NOT_FOUND", Code.NOT_FOUND, REFUSED),
     ("ALREADY_EXISTS", Code.CONFLICT, REFUSED),
     ("PERMISSION_DENIED", Code.FORBIDDEN, REFUSED),
-    ("RESOURCE_EXHAUSTED", Code.RATE_LIMITED, REFUSED),
+    ("RESOURCE_EXHAUSTED", Code.RATE_LIMITED, UNKNOWN),
     ("FAILED_PRECONDITION", Code.PRECONDITION_FAILED, REFUSED),
     ("ABORTED", Code.BUSY, REFUSED),
     ("OUT_OF_RANGE", Code.INVALID_INPUT, REFUSED),
-    ("UNIMPLEMENTED", Code.MALFORMED_SCHEMA, REFUSED),
+    ("UNIMPLEMENTED", Code.MALFORMED_SCHEMA, UNKNOWN),
     ("INTERNAL", Code.SERVER_ERROR, UNKNOWN),
     ("UNAVAILABLE", Code.UNREACHABLE, UNKNOWN),
     ("DATA_LOSS", Code.NEEDS_PERSON, UNKNOWN),
     ("UNAUTHENTICATED", Code.UNAUTHORIZED, REFUSED),
 ]
 RETRY_INFO = bytes.fromhex(
-    "1a300a28747970652e676f6f676c65617069732e636f6d2f676f6f676c652e7270632e5265747279496e666f12040a020803"
+    "08081a300a28747970652e676f6f676c65617069732e636f6d2f676f6f676c652e7270632e5265747279496e666f12040a020803"
 )
 
 
 @contextmanager
 def grpc_server() -> Iterator[str]:
-    """A server that ends each call with the status that the request names, and the trailing metadata of its name."""
+    """A server that ends each call with the status that the request names, and the trailing metadata of its name.
+
+    It answers OK with as many bytes as the request names.
+    """
 
     def answer(request: bytes, context: Any) -> bytes:
         name, _, asked = request.decode().partition(" ")
+        if name == "OK":
+            context.set_trailing_metadata([("applied", "yes")])
+            return b"x" * int(asked)
+        if name == "CLIENT":  # as a service that passes on what its own client said
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"CLIENT: {asked}")
         if asked == "info":
             context.set_trailing_metadata([("grpc-status-details-bin", RETRY_INFO)])
+        elif asked == "status":
+            number = grpc.StatusCode[name].value[0]
+            context.set_trailing_metadata([("grpc-status-details-bin", bytes([8, number]))])
         elif asked:
             context.set_trailing_metadata([("grpc-retry-pushback-ms", asked)])
         context.abort(grpc.StatusCode[name], "nobody may read this")
@@ -318,6 +329,8 @@ def grpc_server() -> Iterator[str]:
         def service(self, details: Any) -> Any:
             if details.method == "/t/stream":
                 return grpc.unary_stream_rpc_method_handler(answer)
+            if details.method == "/t/upload":
+                return grpc.stream_unary_rpc_method_handler(lambda requests, _: b"".join(requests))
             return grpc.unary_unary_rpc_method_handler(answer) if details.method == "/t/call" else None
 
     server = grpc.server(ThreadPoolExecutor(2), handlers=[Any_()])
@@ -339,7 +352,10 @@ def grpc_target() -> Iterator[str]:
 async def test_a_call_of_grpc_is_classified_by_its_status(
     grpc_target: str, status: str, expected: Code, proves: Proof
 ) -> None:
-    """The three kinds of call, blocking, streaming and asyncio, have the same verdict; the details are kept back."""
+    """The three kinds of call, blocking, streaming and asyncio, have one verdict; the details are kept back.
+
+    A stream proves nothing: a part of it may have been done before it was refused.
+    """
     with grpc.insecure_channel(grpc_target) as channel:
         blocking = judge(raised(lambda: channel.unary_unary("/t/call")(status.encode())))
         streaming = judge(raised(lambda: [*channel.unary_stream("/t/stream")(status.encode())]))
@@ -349,7 +365,8 @@ async def test_a_call_of_grpc_is_classified_by_its_status(
         except grpc.RpcError as error:
             awaited, again = judge(error), judge(copied(error))
 
-    assert {outcome(one) for one in (blocking, streaming, awaited, again)} == {(expected, proves)}
+    assert {outcome(one) for one in (blocking, awaited, again)} == {(expected, proves)}
+    assert outcome(streaming) == (expected, UNKNOWN)
     assert status in blocking.fault.reason and "nobody" not in blocking.fault.model_dump_json()
 
 
@@ -363,6 +380,91 @@ def test_a_wait_in_the_trailing_metadata_of_grpc_counts(grpc_target: str, reques
         fault = judge(raised(lambda: channel.unary_unary("/t/call")(request_.encode()))).fault
 
     assert fault.retry_after == wait
+
+
+def by_google(call: Callable[..., object], request_: bytes) -> None:
+    """Make a call as Google's clients make it."""
+    with warnings.catch_warnings(action="ignore", category=ImportWarning):
+        helpers: Any = importlib.import_module("google.api_core.grpc_helpers")
+        helpers.wrap_errors(call)(request_)
+
+
+async def verdicts(target: str, request_: bytes, **options: int) -> list[Verdict]:
+    """The verdicts on one request by the blocking client, by Google's, and by that of asyncio."""
+    settings = [(f"grpc.{name}", value) for name, value in options.items()]
+    with grpc.insecure_channel(target, options=settings) as channel:
+        call = channel.unary_unary("/t/call")
+        found = [judge(raised(lambda: call(request_))), judge(raised(lambda: by_google(call, request_)))]
+    async with grpc.aio.insecure_channel(target, options=settings) as channel:
+        try:
+            await channel.unary_unary("/t/call")(request_)
+        except grpc.RpcError as error:
+            found.append(judge(error))
+    return found
+
+
+async def test_an_answer_over_the_clients_limit_proves_nothing(grpc_target: str) -> None:
+    """The service has done it; RESOURCE_EXHAUSTED is the client's own word, with which a retry would end again."""
+    found = await verdicts(grpc_target, b"OK 5000000")
+
+    assert [outcome(one) for one in found] == [(Code.TOO_LARGE, UNKNOWN)] * 3
+    assert "grpc.max_receive_message_length" in found[0].fault.reason
+
+
+async def test_metadata_over_the_clients_limit_prove_nothing(grpc_target: str) -> None:
+    """The client says it of the answer in the words in which a service says it of the request."""
+    found = await verdicts(grpc_target, b"OK 1", max_metadata_size=1, absolute_max_metadata_size=1)
+
+    assert [outcome(one) for one in found] == [(Code.RATE_LIMITED, UNKNOWN)] * 3
+
+
+async def test_a_request_over_the_clients_limit_was_not_sent(grpc_target: str) -> None:
+    """No retry makes it smaller, and the planner can."""
+    found = await verdicts(grpc_target, b"OK 1" + b" " * 2000, max_send_message_length=1000)
+
+    assert [outcome(one) for one in found] == [(Code.INVALID_INPUT, NOT_SENT)] * 3
+
+
+async def test_a_part_of_a_stream_over_the_clients_limit_proves_nothing(grpc_target: str) -> None:
+    """The parts before it were sent."""
+    options = [("grpc.max_send_message_length", 1000)]
+    with grpc.insecure_channel(grpc_target, options=options) as channel:
+        error = raised(lambda: channel.stream_unary("/t/upload")(iter([b"x", b"x" * 2000])))
+
+    assert outcome(judge(error)) == (Code.INVALID_INPUT, UNKNOWN)
+
+
+async def test_what_a_service_passes_on_of_its_own_client_proves_nothing(grpc_target: str) -> None:
+    """It may have done a part of the call before it asked another service."""
+    found = await verdicts(grpc_target, b"CLIENT Sent message larger than max (2000 vs. 1000)")
+
+    assert [outcome(one) for one in found] == [(Code.INVALID_INPUT, UNKNOWN)] * 3
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"RESOURCE_EXHAUSTED status", Code.RATE_LIMITED),
+        (b"RESOURCE_EXHAUSTED 1500", Code.RATE_LIMITED),
+        (b"UNIMPLEMENTED status", Code.MALFORMED_SCHEMA),
+    ],
+)
+async def test_a_status_in_the_metadata_of_the_answer_is_the_services(
+    grpc_target: str, request_: bytes, expected: Code
+) -> None:
+    """As Google's APIs send it (`google.rpc.Status`): so the service itself refused the call."""
+    found = await verdicts(grpc_target, request_)
+
+    assert [outcome(one) for one in found] == [(expected, REFUSED)] * 3
+
+
+def test_an_answer_that_cannot_be_read_proves_nothing(grpc_target: str) -> None:
+    """The service has done it: the status is that of a service that failed."""
+    with grpc.insecure_channel(grpc_target) as channel:
+        call = channel.unary_unary("/t/call", response_deserializer=lambda _: 1 / 0)
+        error = raised(lambda: call(b"OK 1"))
+
+    assert outcome(judge(error)) == (Code.SERVER_ERROR, UNKNOWN)
 
 
 async def test_a_server_of_grpc_that_is_not_there_is_unreachable() -> None:
@@ -392,7 +494,7 @@ GOOGLE = [
     ("InvalidArgument", Code.INVALID_INPUT, REFUSED),
     ("NotFound", Code.NOT_FOUND, REFUSED),
     ("PreconditionFailed", Code.PRECONDITION_FAILED, REFUSED),
-    ("ResourceExhausted", Code.RATE_LIMITED, REFUSED),
+    ("ResourceExhausted", Code.RATE_LIMITED, UNKNOWN),
     ("ServiceUnavailable", Code.UNREACHABLE, UNKNOWN),
     ("TooManyRequests", Code.RATE_LIMITED, REFUSED),
     ("Unauthenticated", Code.UNAUTHORIZED, REFUSED),
@@ -591,6 +693,59 @@ def test_an_error_of_redis_is_classified_by_its_code(answer: str, expected: Code
 
     assert outcome(verdict) == (expected, proves)
     assert answer.partition(" ")[2] not in verdict.fault.reason
+
+
+WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda client_: client_.eval("return redis.call('INCR', KEYS[1])", 1, "k"),
+        lambda client_: client_.evalsha("0" * 40, 1, "k"),
+        lambda client_: client_.fcall("charge", 1, "k"),
+        lambda client_: client_.execute_command(b"eval", "return 1", 0),
+        lambda client_: client_.register_script("return redis.call('INCR', KEYS[1])")(keys=["k"]),
+    ],
+    ids=["eval", "evalsha", "fcall", "bytes", "register_script"],
+)
+def test_an_error_of_a_script_proves_nothing(script: Callable[[Any], object]) -> None:
+    """It may have counted before it met a wrong type, and Redis keeps what it did."""
+    with redis_server(WRONG_TYPE) as port, redis_client(port) as client_:
+        verdict = judge(raised(lambda: script(client_)))
+
+    assert outcome(verdict) == (Code.CONFLICT, UNKNOWN)
+
+
+def test_an_error_of_a_script_proves_nothing_in_asyncio_either() -> None:
+    """The same wire, and other functions."""
+
+    async def run(command: str) -> None:
+        async with redis_async.Redis(port=port, protocol=2) as client_:
+            await (client_.eval("return redis.call('INCR', KEYS[1])", 1, "k") if command else client_.incr("k"))
+
+    with redis_server(WRONG_TYPE, WRONG_TYPE) as port:
+        script, plain = raised(lambda: asyncio.run(run("EVAL"))), raised(lambda: asyncio.run(run("")))
+
+    assert outcome(judge(script)) == (Code.CONFLICT, UNKNOWN)
+    assert outcome(judge(plain)) == (Code.CONFLICT, REFUSED)
+
+
+def test_an_error_among_the_results_of_a_pipeline_proves_nothing() -> None:
+    """The tool raises it, and nothing in it tells that other commands were done."""
+    with redis_server(b":1\r\n" + WRONG_TYPE) as port, redis_client(port) as client_:
+        done, error = client_.pipeline(transaction=False).incr("a").incr("b").execute(raise_on_error=False)
+
+    assert (done, outcome(judge(error))) == (1, (Code.CONFLICT, UNKNOWN))
+
+
+def test_a_refusal_after_a_lost_connection_proves_nothing() -> None:
+    """The client repeats the command, which may have been done, and have changed what the second meets."""
+    retry = importlib.import_module("redis.retry").Retry(importlib.import_module("redis.backoff").NoBackoff(), 1)
+    with redis_server(None, WRONG_TYPE) as port, redis_client(port, retry=retry) as client_:
+        verdict = judge(raised(lambda: client_.incr("k")))
+
+    assert outcome(verdict) == (Code.CONFLICT, UNKNOWN)
 
 
 def test_an_error_within_a_pipeline_proves_nothing() -> None:

@@ -162,6 +162,106 @@ LIMITS = {
 }
 
 
+PROCEDURE = (
+    "CREATE PROCEDURE sell() LANGUAGE plpgsql AS"
+    " $$ BEGIN INSERT INTO seats VALUES (7, 'eve'); COMMIT; INSERT INTO seats VALUES (7, 'eve'); END $$"
+)
+IN_PART = (
+    "CALL sell()",
+    "DO $$ BEGIN INSERT INTO seats VALUES (7, 'eve'); COMMIT; INSERT INTO seats VALUES (7, 'eve'); END $$",
+)
+"""Statements that fail after they have committed a row."""
+
+
+async def commit(driver: str, url: URL, statement: str) -> None:
+    """Execute a statement that is a transaction of its own."""
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    if driver == "asyncpg":
+        connection = await asyncpg.connect(plain)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+    elif driver == "postgresql+asyncpg":
+        engine = create_async_engine(url.set(drivername=driver), poolclass=pool.NullPool, isolation_level="AUTOCOMMIT")
+        async with engine.connect() as one:
+            await one.execute(text(statement))
+    elif driver.startswith("postgresql+"):
+        blocking = create_engine(url.set(drivername=driver), poolclass=pool.NullPool, isolation_level="AUTOCOMMIT")
+        with blocking.connect() as other:
+            other.execute(text(statement))
+    else:
+        opened: Any = importlib.import_module(driver).connect(plain)
+        try:
+            opened.autocommit = True
+            opened.cursor().execute(statement)
+        finally:
+            opened.close()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("statement", IN_PART)
+async def test_a_statement_that_has_committed_a_part_proves_nothing(driver: str, url: URL, statement: str) -> None:
+    """The database rejects the rest of it, and the first row stays."""
+    with admin(url) as other:
+        other.execute(PROCEDURE.encode())
+    with pytest.raises(Exception) as raised:  # which class it is, is what the border is asked
+        await commit(driver, url, statement)
+    with admin(url) as other:
+        [kept] = other.execute("SELECT count(*) FROM seats WHERE id = 7").fetchall()
+
+    assert kept == (1,)
+    assert short(judged(raised.value)) == (Code.CONFLICT, Proof.UNKNOWN)
+
+
+def test_a_result_that_psycopg_cannot_read_is_that_of_a_statement_that_ran(url: URL) -> None:
+    """Its own DataError comes before the statement, too: only then is nothing changed."""
+    with admin(url) as connection:
+        with pytest.raises(psycopg.DataError) as unread:
+            connection.execute("INSERT INTO seats VALUES (7, 'eve') RETURNING 'infinity'::timestamptz").fetchone()
+        with pytest.raises(psycopg.DataError) as unsent:
+            connection.execute("INSERT INTO seats VALUES (8, %s)", [f"{HIDDEN}\0"])
+        with pytest.raises(psycopg.DataError) as later:
+            connection.cursor().executemany("INSERT INTO seats VALUES (%s, %s)", [[9, "kim"], [10, "\0"]])
+        seats = connection.execute("SELECT id FROM seats WHERE id > 6 ORDER BY id").fetchall()
+
+    assert seats == [(7,), (9,)]
+    assert short(judged(unread.value)) == (Code.UNEXPECTED_RESULT, Proof.UNKNOWN)
+    assert short(judged(unsent.value)) == (Code.INVALID_INPUT, Proof.REFUSED)
+    assert short(judged(later.value)) == (Code.INVALID_INPUT, Proof.UNKNOWN)
+
+
+@pytest.mark.parametrize("statement", ["SELECT id FROM seats", "WITH s AS (SELECT id FROM seats) SELECT id FROM s"])
+def test_more_rows_than_one_of_a_query_changed_nothing(tmp_path: Path, statement: str) -> None:
+    """SQLAlchemy says it of what it has read; of what a statement has changed, it says it after that."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'seats.db'}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)
+    with engine.connect() as connection:
+        for prepared in (SCHEMA[0], "INSERT INTO seats (id, name) VALUES (1, 'ann'), (2, 'bob')"):
+            connection.execute(text(prepared))
+        with pytest.raises(exc.MultipleResultsFound) as read:
+            connection.execute(text(statement)).scalar_one()
+        with pytest.raises(exc.MultipleResultsFound) as changed:
+            connection.execute(text("UPDATE seats SET age = 1 RETURNING id")).scalars().one()
+        ages = connection.execute(text("SELECT DISTINCT age FROM seats")).scalars().all()
+
+    assert ages == [1]
+    assert short(judge(read.value)) == (Code.CONFLICT, Proof.REFUSED)
+    assert short(judge(changed.value)) == (Code.CONFLICT, Proof.UNKNOWN)
+
+
+def test_rows_before_a_failed_one_stay_where_a_statement_says_so(tmp_path: Path) -> None:
+    """SQLite's `OR FAIL` does not undo them."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'seats.db'}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)
+    with engine.connect() as connection:
+        connection.execute(text(SCHEMA[0]))
+        with pytest.raises(exc.IntegrityError) as raised:
+            connection.execute(text("INSERT OR FAIL INTO seats (id, name) VALUES (1, 'ann'), (2, 'ann')"))
+        kept = connection.execute(text("SELECT count(*) FROM seats")).scalar_one()
+
+    assert kept == 1
+    assert short(judge(raised.value)) == (Code.CONFLICT, Proof.UNKNOWN)
+
+
 @pytest.mark.parametrize("driver", DRIVERS)
 async def test_limits_locks_and_permissions(driver: str, url: URL) -> None:
     """A statement that is stopped, or may not run, has changed nothing."""
@@ -374,7 +474,7 @@ MYSQL = {
     (1142, "42000"): (Code.FORBIDDEN, Proof.REFUSED),
     (1290, "HY000"): (Code.FORBIDDEN, Proof.REFUSED),
     (1836, "HY000"): (Code.FORBIDDEN, Proof.REFUSED),
-    (1317, "70100"): (Code.TIMEOUT, Proof.REFUSED),
+    (1317, "70100"): (Code.TIMEOUT, Proof.UNKNOWN),
     (3024, "HY000"): (Code.TIMEOUT, Proof.REFUSED),
     (1406, "22001"): (Code.INVALID_INPUT, Proof.REFUSED),
     (1264, "22003"): (Code.INVALID_INPUT, Proof.REFUSED),
@@ -463,6 +563,28 @@ DriverError.__module__ = "MySQLdb._exceptions"
 def test_other_drivers_of_mysql_are_read_by_their_errno(number: int, code: Code) -> None:
     """Under SQLAlchemy, as mysqlclient gives it: the first argument."""
     assert judged(exc.DBAPIError(HIDDEN, {}, DriverError(number, HIDDEN))).fault.code is code
+
+
+def test_a_transaction_that_cannot_begin_or_commit_changed_nothing(tmp_path: Path) -> None:
+    """These are statements of one step, other than a block that commits."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'seats.db'}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)
+    with engine.connect() as one, engine.connect() as other:
+        one.exec_driver_sql("PRAGMA busy_timeout = 0")
+        other.exec_driver_sql("BEGIN EXCLUSIVE")
+        with pytest.raises(exc.OperationalError) as locked:
+            one.exec_driver_sql("BEGIN IMMEDIATE")
+        other.exec_driver_sql("ROLLBACK")
+        one.exec_driver_sql("PRAGMA foreign_keys = ON")
+        for prepared in ("CREATE TABLE a (id INTEGER PRIMARY KEY)", "BEGIN"):
+            one.exec_driver_sql(prepared)
+        one.exec_driver_sql("CREATE TABLE b (id INTEGER REFERENCES a DEFERRABLE INITIALLY DEFERRED)")
+        one.exec_driver_sql("INSERT INTO b VALUES (7)")
+        with pytest.raises(exc.IntegrityError) as dangling:
+            one.exec_driver_sql("COMMIT")
+        one.exec_driver_sql("ROLLBACK")
+
+    assert short(judge(locked.value)) == (Code.BUSY, Proof.REFUSED)
+    assert short(judge(dangling.value)) == (Code.CONFLICT, Proof.REFUSED)
 
 
 async def test_aiosqlite_raises_what_sqlite_raises(tmp_path: Path) -> None:

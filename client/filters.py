@@ -1,0 +1,50 @@
+"""Keeps a list filter that a user writes within Replan's own workflows."""
+
+import re
+
+from temporalio.service import RPCError
+
+from client.problem import Problem
+from client.text import one_line
+
+_TOKEN = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*+' | "(?:[^"\\]|\\.|"")*+" | `(?:[^`]|``)*+`   # a text or a name: nothing in it counts
+    | (?P<bracket>[()]) | (?P<quote>['"`]) | (?P<comment>--|//|/\*|\#)""",
+    re.VERBOSE | re.DOTALL,
+)
+"""What decides where a filter ends, by the rules of the server's parser."""
+_EXAMPLE = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
+
+
+def within(own: str, query: str | None) -> str:
+    """The list filter for what `own` and the filter of a user both find; `own` alone without one.
+
+    Raises:
+        Problem: the filter would not stay between the parentheses that are put around it.
+    """
+    if not query:
+        return own
+    if mistake := _mistake(query):
+        raise Problem("bad_query", f"This --query cannot be used: it {mistake}", _EXAMPLE)
+    return f"({own}) AND ({query})"
+
+
+def bad_query(error: RPCError) -> Problem:
+    """What to say when the server rejects a list filter."""
+    said = one_line(error.message.removeprefix("invalid query: "))
+    return Problem("bad_query", f"The server rejects this --query ({said})", _EXAMPLE)
+
+
+def _mistake(query: str) -> str:
+    if not all(char.isprintable() or char.isspace() for char in query):
+        return "has characters that are not printable"
+    depth = 0
+    for token in _TOKEN.finditer(query):
+        if token["comment"]:
+            return f"has a comment ({token['comment']})"
+        if token["quote"]:
+            return f"has a quote ({token['quote']}) that is not closed"
+        depth += {"(": 1, ")": -1}.get(token["bracket"] or "", 0)
+        if depth < 0:
+            return "closes a parenthesis that it did not open"
+    return "opens a parenthesis that it does not close" if depth else ""

@@ -1,0 +1,42 @@
+"""Keeps a fault that comes back every moment from filling the disk with its log lines."""
+
+import logging
+import time
+from collections.abc import Hashable
+
+SECONDS = 60.0
+MAX_KEYS = 1000
+"""Different lines that are remembered; beyond, all are forgotten, and so are logged once more."""
+
+
+class OncePer(logging.Filter):
+    """Passes the first of equal lines, and then one in each period, which says how many were left out before it."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._passed = dict[Hashable, tuple[float, int]]()
+        """By line, when it was passed last, and how many were left out since."""
+
+    def key(self, record: logging.LogRecord) -> Hashable:
+        """What is equal in lines that repeat each other."""
+        raised = record.exc_info[1] if record.exc_info else None
+        frames = raised.__traceback__ if raised else None
+        while frames and frames.tb_next:
+            frames = frames.tb_next
+        place = (frames.tb_frame.f_code, frames.tb_lineno) if frames else None
+        # asyncio writes objects, which differ each time, below its first line.
+        return record.name, str(record.msg).partition("\n")[0], type(raised), place
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key, now = self.key(record), time.monotonic()
+        since, left_out = self._passed.get(key, (-self._seconds, 0))
+        if now < since + self._seconds:
+            self._passed[key] = since, left_out + 1
+            return False
+        if len(self._passed) >= MAX_KEYS:
+            self._passed.clear()
+        self._passed[key] = now, 0
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out:,} more such lines were left out)", ()
+        return True

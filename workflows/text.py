@@ -1,0 +1,47 @@
+"""Shows untrusted text as it is: characters that nobody sees, or that turn, move or hide others, become escapes.
+
+Temporal's web UI, a terminal and the page obey or hide them. What a person approves is shown with `visible`, in which
+two different values never look the same because of them. What only informs is shown with `legible`.
+"""
+
+import json
+import re
+from unicodedata import category
+
+INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"})
+"""Unicode categories of characters that show nothing, or not the same everywhere: controls, formats such as those of
+direction and of width zero, private ones, lone surrogates, line breaks, and all blanks but the usual one."""
+FILLERS = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\uffa0\ufff0-\ufff8\ufffe"
+    "\uffff\U000e0000-\U000e0fff"
+)
+"""Characters of other categories that show nothing either, as a part of a regular expression."""
+_JOINING = (
+    "\u0600-\u085f\u08a0-\u0fff\u1000-\u109f\u1780-\u18af\ufb50-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc"
+    "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+"""Scripts and signs in which a joiner or a variation selector is a matter of spelling, as in Persian or of emoji."""
+_FILLER = re.compile(f"[{FILLERS}]")
+_UNUSUAL = re.compile("[^ -~]")
+_SPELLING = rf"(?<=[{_JOINING}])[\u200c\u200d\ufe0e\ufe0f]{{1,2}}|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+_UNUSUAL_OR_SPELLING = re.compile(f"(?P<spelling>{_SPELLING})|{_UNUSUAL.pattern}")
+
+
+def visible(text: str, kept: str = "") -> str:
+    """The text with an escape as in JSON for each invisible character that is not among those `kept`.
+
+    Also of the characters that are harmless in a language: a value with one is another value than one without it.
+    """
+    return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept else _shown(found[0]), text)
+
+
+def legible(text: str) -> str:
+    """The text on one line, with escapes as `visible` has them, but not where a language needs what is invisible."""
+    line = " ".join(text.split())
+    return _UNUSUAL_OR_SPELLING.sub(lambda found: found["spelling"] or _shown(found[0]), line)
+
+
+def _shown(char: str) -> str:
+    if category(char) not in INVISIBLE and not _FILLER.fullmatch(char):
+        return char
+    return json.dumps(char)[1:-1] if char != "\x7f" else r"\u007f"  # JSON does not escape DEL
