@@ -73,8 +73,6 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
             return _own(error)
         entry = declared.entry_of(type(error), raises or {}) or entry_of(class_names(type(error)))
         return entry(error) if entry else _unknown(class_name(error))
-    except KeyboardInterrupt:  # by a person
-        raise
     except BaseException:  # of an attribute: an exception is code of anybody
         return _unknown(class_name(error))
 
