@@ -177,7 +177,10 @@ async def contained(work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], 
 
 
 def _raise(error: BaseException) -> Any:
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # its traceback has this frame: they would keep each other until the next garbage collection
 
 
 async def _entering(context: AbstractAsyncContextManager[T]) -> T:
