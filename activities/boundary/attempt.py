@@ -230,7 +230,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         raise _failure(attempt, fault, began, cancel) from None
     except FaultRaised as raised:
         raise _failure(attempt, raised.fault, began, raised) from None
-    except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
+    except BaseException as error:  # an exception that no table knows is a `bug`, also one that ends a process
         raise _failure(attempt, _described(attempt, error), began, error) from None
     else:
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)

@@ -13,7 +13,20 @@ from typing import Any, NamedTuple
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import Column, ColumnElement, Float, Integer, String, Table, Text, func, literal, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    String,
+    Table,
+    Text,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio.exceptions import ApplicationError
 
@@ -21,7 +34,7 @@ from activities import deadline, metrics
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import Attempt, FaultRaised
 from activities.boundary.breaker import Breaker, BreakerState
-from activities.storage.store import REPLAN_TABLES, insert_new, writing
+from activities.storage.store import REPLAN_TABLES, insert_new, write
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.faults import Code, Fault
@@ -193,13 +206,11 @@ class Breakers:
 
     async def _written(self, kind: str, move: Move) -> BreakerChange:
         while True:
-            async with asyncio.timeout(STORE_SECONDS), writing(self._engine).begin() as tx:
-                before, now = await _row(tx, kind)
-                after = BreakerRow(move(before.breaker, now), before.version + 1)
-                if after.breaker == before.breaker:
-                    self._remember(kind, before, now)
-                    return BreakerChange(before.breaker, after.breaker)
-                is_ours = await _set(tx, kind, before, after)
+            async with asyncio.timeout(STORE_SECONDS):
+                before, after, now, is_ours = await write(self._engine, lambda tx: _moved(tx, kind, move))
+            if after.breaker == before.breaker:
+                self._remember(kind, before, now)
+                return BreakerChange(before.breaker, after.breaker)
             if is_ours:  # else another worker was faster, and its row decides
                 self._remember(kind, after, now)
                 _report(kind, before.breaker, after.breaker, now)
@@ -347,26 +358,33 @@ def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
             log.info("breaker_closed", kind=kind, seconds=round(now - before.since, 1))
 
 
-async def _row(tx: AsyncConnection, kind: str) -> tuple[BreakerRow, float]:
+def _moved(tx: Connection, kind: str, move: Move) -> tuple[BreakerRow, BreakerRow, float, bool]:
+    """Change a row: the row before, the row after, the time, and whether the row was written."""
+    before, now = _row(tx, kind)
+    after = BreakerRow(move(before.breaker, now), before.version + 1)
+    return before, after, now, after.breaker != before.breaker and _set(tx, kind, before, after)
+
+
+def _row(tx: Connection, kind: str) -> tuple[BreakerRow, float]:
     """The row of a kind, and the time."""
     clock = _clock(tx)
     wanted = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == kind)
-    found = (await tx.execute(wanted)).one_or_none()
+    found = tx.execute(wanted).one_or_none()
     if found is None:
-        return BreakerRow(), float((await tx.execute(select(clock))).scalar_one())
+        return BreakerRow(), float(tx.execute(select(clock)).scalar_one())
     return BreakerRow(Breaker.model_validate_json(found.state), found.version), float(found.now)
 
 
-async def _set(tx: AsyncConnection, kind: str, before: BreakerRow, after: BreakerRow) -> bool:
+def _set(tx: Connection, kind: str, before: BreakerRow, after: BreakerRow) -> bool:
     """Write a row; return whether it still was the one before."""
     values = {"version": after.version, "state": after.breaker.model_dump_json()}
     if not before.version:
-        return await insert_new(tx, BREAKERS, {"kind": kind, **values})
+        return insert_new(tx, BREAKERS, {"kind": kind, **values})
     same = (BREAKERS.c.kind == kind, BREAKERS.c.version == before.version)
-    return (await tx.execute(update(BREAKERS).where(*same).values(values))).rowcount == 1
+    return tx.execute(update(BREAKERS).where(*same).values(values)).rowcount == 1
 
 
-def _clock(connection: AsyncConnection) -> ColumnElement[float]:
+def _clock(connection: Connection | AsyncConnection) -> ColumnElement[float]:
     """The time by which all workers go, as a column `now`: PostgreSQL's, or of the machine with the SQLite file."""
     if connection.dialect.name == "postgresql":
         return func.extract("epoch", func.clock_timestamp()).cast(Float).label("now")
