@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic_core import to_jsonable_python
 
+from activities.extent import fault_of_extent
 from workflows import routing
 from workflows.faults import QUADRANT, Code, Fault, Quadrant
 
@@ -66,7 +67,7 @@ class ToolError(Exception):
         """`reason` is one sentence about what happened, for the planner and for people.
 
         `code` is one of `codes()`, by default the `default` of the class. `observed` is the state that the planner will
-        see: a pydantic model or any JSON value. `retry_after` is in seconds.
+        see: a pydantic model or any JSON value; a value without an end is left out. `retry_after` is in seconds.
 
         Raises:
             ValueError: `code` does not belong to this class.
@@ -76,7 +77,8 @@ class ToolError(Exception):
         plain = reason.encode(errors="replace").decode()  # a file's name may contain lone surrogates
         super().__init__(plain)
         known = self.default if code is None else Code(code)
-        self.fault = Fault.of(known, plain, observed=to_jsonable_python(observed), retry_after=bounded(retry_after))
+        seen = None if fault_of_extent("", observed) else to_jsonable_python(observed)
+        self.fault = Fault.of(known, plain, observed=seen, retry_after=bounded(retry_after))
 
     @classmethod
     def codes(cls) -> list[str]:

@@ -254,13 +254,13 @@ async def open_parts(
     is_searchable: bool,
     buckets: Sequence[StorageDriver],
     version: str,
-    on_exhausted: Callable[[str], None],
+    on_unusable: Callable[[str], None],
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
     `namespace` is the id of the Temporal namespace, and `is_searchable` says whether it has Replan's search attributes.
     `buckets` store large payloads instead of the vault. `version` is the version of Replan.
-    `on_exhausted` is called with a sentence when no thread for tools is left.
+    `on_unusable` is called with a sentence when this process can call no tools any more.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
@@ -270,7 +270,7 @@ async def open_parts(
         log.warning("values_logged", remedy="leave out --log-values in production")
     async with AsyncExitStack() as stack:
         # A connection belongs to the event loop that opened it: tools have theirs on a loop of their own.
-        loop = await stack.enter_async_context(ToolLoop())
+        loop = await stack.enter_async_context(ToolLoop(on_unusable))
         of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry)))
         databases = await stack.enter_async_context(of_tools.twins())
         resources = Resources(
@@ -292,7 +292,7 @@ async def open_parts(
             store=(id := await store_id(databases.store)),
             ledgers=of_tools,
             loop=loop,
-            threads=Threads(options.threads, on_exhausted),
+            threads=Threads(options.threads, on_unusable),
             breakers=Breakers(databases.store),
         )
         yield WorkerParts(

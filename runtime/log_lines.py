@@ -115,6 +115,7 @@ class Fields(TypedDict, total=False):
 
     failures: Annotated[int, Field(description="Calls in a row that failed.")]
     trial_in: Annotated[float, Field(description="Seconds until the trial call.")]
+    holder: Annotated[int | None, Field(description="The id of the process that holds a lock.")]
     key: Annotated[str, Field(description="The idempotency key: the first run id, and the step.")]
     live: Annotated[int, Field(description="Threads in which calls run.")]
     outlived: Annotated[int, Field(description="Of these, threads whose attempt has ended.")]
@@ -238,6 +239,13 @@ EVENTS: Mapping[str, Event] = {
         "warning",
         "The store cannot be used, so no breaker is known, and every call is made.",
         "error remedy",
+        _IDS,
+    ),
+    "store_locked": Event(
+        "replan.store",
+        "warning",
+        "Another connection has held the SQLite store's lock for 5 s; `holder` is its process, if that is known.",
+        f"{_IDS} holder remedy",
         _IDS,
     ),
     # Effects and threads.

@@ -201,12 +201,12 @@ async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -
             # Nothing can stop a thread. Other workers rely on it that the threads of this one have ended
             # `routing.EXIT_WITHIN` after its calls were cancelled.
             code = 1 if stop.failure else 0
-            _end_in(GRACE + routing.EXIT_WITHIN, code, lambda: say(_forced(running)))
+            _end_in(GRACE + routing.EXIT_WITHIN, code, lambda: say(_forced(running, stop.failure)))
     except BaseException:
         _end_in(routing.EXIT_WITHIN, 1, lambda: None)
         raise
     if stop.failure:
-        raise CannotContinue(f"{stop.failure} The worker stopped: start it again (a supervisor does).")
+        raise CannotContinue(_stopped(stop.failure))
 
 
 def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
@@ -219,12 +219,17 @@ def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
     timer.start()
 
 
-def _forced(running: Sequence[str]) -> str:
+def _stopped(failure: str) -> str:
+    return f"{failure} The worker stopped: start it again (a supervisor does)."
+
+
+def _forced(running: Sequence[str], failure: str | None = None) -> str:
     calls, limit = [visible(call) for call in running], (GRACE + routing.EXIT_WITHIN).total_seconds()
     more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+    why = f"{_stopped(failure)}\n" if failure else ""
     return (
-        f"stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds out"
-        " whether they took effect, or repeats them"
+        f"{why}stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds"
+        " out whether they took effect, or repeats them"
     )
 
 

@@ -82,8 +82,6 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
             return _worst([judge(one, raises) for one in _members(error)])
         verdicts = (_verdict(one, raises or {}) for one in _translations(error))
         return next(filter(None, verdicts), None) or _unknown(class_name(error))
-    except KeyboardInterrupt:  # by a person
-        raise
     except BaseException:  # of an attribute: an exception is code of anybody
         return _unknown(class_name(error))
 

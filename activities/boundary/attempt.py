@@ -243,7 +243,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         raise await _failure(attempt, fault, began, cancel) from None
     except FaultRaised as raised:
         raise await _failure(attempt, raised.fault, began, raised) from None
-    except (Exception, SystemExit) as error:  # an exception that no table knows is a `bug`
+    except BaseException as error:  # an exception that no table knows is a `bug`, also one that ends a process
         raise await _failure(attempt, _described(attempt, error), began, error) from None
     else:
         await attempt.end(None, is_done=True)

@@ -28,7 +28,8 @@ from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
-from activities.boundary.tool_loop import ToolBlocks, ToolLoop
+from activities.boundary.tool_loop import ToolBlocks, ToolLoop, contained
+from activities.extent import fault_of_extent
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.kind import Kind
@@ -100,8 +101,9 @@ class Boundary:
                         reason = f"The {kind.spec.kind} of this worker is no @tool.pure, as the task's was."
                         raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason))
                     work = functools.partial(self._run, kind, payload, attempt, guard)
-                    done = self._on_loop(self._loop, work, call, kind.spec) if self._loop else work()
-                    return await (_uninterrupted(done, attempt) if kind.spec.effect is Effect.UNKEYED else done)
+                    if self._loop:
+                        work = functools.partial(self._on_loop, self._loop, work, call, kind.spec)
+                    return await (_uninterrupted(work, attempt) if kind.spec.effect is Effect.UNKEYED else work())
 
         return activity.defn(name=kind.spec.kind)(run)
 
@@ -180,7 +182,7 @@ class Boundary:
             before = call.arguments_seen()
             attempt.called = True
             returned = kind.function(args)
-            attempt.returned = attempt.ended = True
+            _note_return(attempt, returned)
             attempt.show(result=returned)
             return _encode(kind, before, returned)
 
@@ -249,7 +251,7 @@ class Boundary:
         value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._inject(attempt, Failpoint.AFTER_COMMIT)
-        attempt.returned = attempt.ended = True
+        _note_return(attempt, value)
         attempt.show(result=value)
         result = _encode(kind, before, value)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
@@ -267,13 +269,13 @@ class Boundary:
 
         async def work() -> JsonValue:
             value = await thread
-            attempt.returned = attempt.ended = True
+            _note_return(attempt, value)
             return _encode(kind, call.arguments_seen(), value)
 
         raised = None
         try:
             await self._effects.record_late(attempt, call.digest, work)
-        except (Exception, SystemExit) as error:  # its attempt has ended, so nobody else can report it
+        except BaseException as error:  # its attempt has ended, so nobody else can report it
             raised = type(error).__name__
         log.warning("thread_ended", error=raised, live=self.threads.live)
 
@@ -291,19 +293,19 @@ class _Call:
         return conditions.condition_value(self.args.model_dump) if self.kind.ensure else None
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, StepReturn], attempt: Attempt) -> StepReturn:
+async def _uninterrupted(work: Callable[[], Coroutine[Any, Any, StepReturn]], attempt: Attempt) -> StepReturn:
     """Await `work`, and pass every cancel on to it, except an operator's pause or reset of a call that was made.
 
     Such a call may not be repeated, so it would leave an unknown outcome behind if it were cut off.
     """
-    running = asyncio.ensure_future(work)
+    running = asyncio.ensure_future(contained(work))
     while not running.done():
         try:
             await asyncio.wait([running])
         except asyncio.CancelledError:
             if not (attempt.called and is_interruption()):
                 running.cancel()
-    return running.result()
+    return running.result()()
 
 
 def _unknown_kind() -> Callable[..., Any]:
@@ -370,6 +372,25 @@ def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None
     return f"the task asks for {call.approve}" if is_meant else None
 
 
+def _note_return(attempt: Attempt, value: Any) -> None:
+    """Note that the tool returned `value`, unless that is a generator: nobody knows what its body has done.
+
+    Raises:
+        FaultRaised: the value has no end, or is too large.
+    """
+    fault = fault_of_extent(attempt.spec.kind, value, _max_bytes(attempt.spec))
+    attempt.returned = attempt.ended = fault is None or fault.code is Code.TOO_LARGE
+    if fault is not None:
+        raise FaultRaised(fault)
+
+
+def _max_bytes(spec: ToolSpec) -> int:
+    """The most bytes of a result as JSON."""
+    if activity.info().is_local:
+        return MAX_LOCAL_RESULT
+    return MAX_RESULT if spec.effect in (Effect.READ, Effect.IDEMPOTENT) else MAX_EFFECT_RESULT
+
+
 def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
     """Check a result against its type, its size limit and the `ensure` condition, and return it as JSON.
 
@@ -382,9 +403,7 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
     if not _is_finite(kind.result.dump_python(checked)):
         reason = f"{kind.spec.kind} returned a NaN or an infinity, which JSON does not have: return None or a string."
         raise FaultRaised(Fault.of(Code.UNSERIALISABLE, reason))
-    size = len(canonical(result).encode())
-    limit = MAX_RESULT if kind.spec.effect in (Effect.READ, Effect.IDEMPOTENT) else MAX_EFFECT_RESULT
-    limit = MAX_LOCAL_RESULT if activity.info().is_local else limit
+    size, limit = len(canonical(result).encode()), _max_bytes(kind.spec)
     if size > limit:
         remedy = "let it return less" + (", or declare it as @tool.read" if kind.spec.pure else "")
         reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: {remedy}."

@@ -11,12 +11,26 @@ worker tells the workflows of its namespace (`turns`).
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import Column, ColumnElement, Float, Integer, String, Table, Text, func, literal, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    String,
+    Table,
+    Text,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio import activity
 
@@ -26,7 +40,7 @@ from activities.boundary import tickets
 from activities.boundary.attempt import Attempt, FaultRaised
 from activities.boundary.breaker import Breaker, BreakerState, Instant
 from activities.boundary.tickets import Called, Caller
-from activities.storage.store import REPLAN_TABLES, insert_new, writing
+from activities.storage.store import REPLAN_TABLES, insert_new, write
 from activities.toolbox.declare.kind import Kind
 from workflows import routing
 from workflows.catalogue import SAFE
@@ -60,8 +74,12 @@ log = structlog.get_logger("replan.breaker")
 
 Move = Callable[[Breaker, Instant], Breaker]
 """A transition: from a breaker and the time to the next breaker, or to the same one."""
-Work = Callable[[AsyncConnection, Breaker, float], Awaitable[Breaker]]
+Work = Callable[[Connection, Breaker, float], Breaker]
 """A transition with changes of tickets, in the transaction that holds the lock of the breaker's row."""
+
+
+class _Outrun(Exception):
+    """Another worker has changed the row since it was read, and its row decides."""
 
 
 class BreakerRow(NamedTuple):
@@ -141,7 +159,7 @@ class Breakers:
     async def waiting(self) -> Mapping[str, int]:
         """By service, how many calls wait for their turn; raises as `all`."""
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
-            return await tickets.count(connection)
+            return await connection.run_sync(tickets.count)
 
     async def states(self) -> Mapping[str, int]:
         """The states of all services that ever failed, as values of `measures.BREAKER_STATE`; raises as `all`."""
@@ -188,19 +206,19 @@ class Breakers:
         """Let a call be made, or turn it away, with a ticket if it can wait (`caller`); None without a store."""
         entry: Entry | None = None
 
-        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal entry
             if breaker.state is BreakerState.CLOSED:
-                await tickets.drop(tx, service, key)
+                tickets.drop(tx, service, key)
                 entry = Entry(breaker, breaker.generation)
                 return breaker
-            before = await tickets.count_before(tx, service, caller)
+            before = tickets.count_before(tx, service, caller)
             if key in breaker.live_places(now) or (breaker.room(now) and not before):
                 made = breaker.admitting(now, routing.TRIAL_LEASE, key)
-                await tickets.take(tx, service, key, now)
+                tickets.take(tx, service, key, now)
                 entry = Entry(made, made.places[key].generation)
                 return made
-            queued = await self._queued(tx, service, breaker, caller, now) if caller else None
+            queued = self._queued(tx, service, breaker, caller, now) if caller else None
             entry = Entry(breaker, None, breaker.wait(now), before, queued)
             return breaker
 
@@ -217,14 +235,14 @@ class Breakers:
         """
         left: tuple[Breaker, float | None] | None = None
 
-        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal left
             if caller is None or breaker.state is BreakerState.CLOSED:
-                await tickets.drop(tx, service, key)
-            is_awaited = breaker.state is not BreakerState.CLOSED and await tickets.is_awaited(tx, service)
+                tickets.drop(tx, service, key)
+            is_awaited = breaker.state is not BreakerState.CLOSED and tickets.is_awaited(tx, service)
             after, queued = move(breaker, Instant(now, is_awaited)), None
             if caller is not None and after.state is not BreakerState.CLOSED:
-                queued = await self._queued(tx, service, after, caller, now, trials=int(is_trial))
+                queued = self._queued(tx, service, after, caller, now, trials=int(is_trial))
             left = after, queued
             return after
 
@@ -239,12 +257,12 @@ class Breakers:
         """
         turns = Turns((), routing.TURNS_CHECKED)
 
-        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal turns
             running = breaker.live_places(now)
-            await tickets.recall(tx, service, list(running), now - routing.TURN_LEASE, routing.TURN_CALLS)
+            tickets.recall(tx, service, list(running), now - routing.TURN_LEASE, routing.TURN_CALLS)
             room, is_trial = breaker.room(now), breaker.state is BreakerState.OPEN and breaker.window == 1
-            called = await tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
+            called = tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
             ends = [place.until - now for place in running.values()]
             next_in = breaker.wait(now) or min(ends, default=routing.TURNS_CHECKED)
             turns = Turns(called, min(next_in, routing.TURNS_CHECKED))
@@ -263,7 +281,7 @@ class Breakers:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
         """
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
-            return await tickets.services(connection, self.namespace or "")
+            return await connection.run_sync(tickets.services, self.namespace or "")
 
     async def forget(self, service: str, key: str) -> None:
         """Forget a call whose workflow is closed.
@@ -272,23 +290,23 @@ class Breakers:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
         """
 
-        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
-            await tickets.drop(tx, service, key)
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            tickets.drop(tx, service, key)
             place = breaker.places.get(key)
             return breaker.released(key, place.generation) if place else breaker
 
         async with asyncio.timeout(STORE_SECONDS), self._lock:
             await self._transacted(service, work)
 
-    async def _queued(
-        self, tx: AsyncConnection, service: str, breaker: Breaker, caller: Caller, now: float, *, trials: int = 0
+    def _queued(
+        self, tx: Connection, service: str, breaker: Breaker, caller: Caller, now: float, *, trials: int = 0
     ) -> float:
         """Give a call a ticket, and return for how many seconds it may wait; 0 without a ticket if it has waited."""
-        since = await tickets.issue(tx, service, caller, now, trials=trials)
+        since = tickets.issue(tx, service, caller, now, trials=trials)
         # While other calls succeed, the queue advances, and no patience is used up.
         left = routing.turn_patience(is_limit=breaker.is_limit) - (now - max(since, breaker.advanced))
         if left <= 0:
-            await tickets.drop(tx, service, caller.key)
+            tickets.drop(tx, service, caller.key)
         return max(0.0, left)
 
     def _changes_nothing(self, service: str, move: Move) -> bool:
@@ -319,8 +337,8 @@ class Breakers:
         self.changed.set()
 
     async def _moved(self, service: str, move: Move) -> BreakerChange:
-        async def work(tx: AsyncConnection, breaker: Breaker, now: float) -> Breaker:
-            is_awaited = breaker.state is not BreakerState.CLOSED and await tickets.is_awaited(tx, service)
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            is_awaited = breaker.state is not BreakerState.CLOSED and tickets.is_awaited(tx, service)
             return move(breaker, Instant(now, is_awaited))
 
         change = await self._transacted(service, work)
@@ -328,22 +346,22 @@ class Breakers:
         return change
 
     async def _transacted(self, service: str, work: Work) -> BreakerChange:
+        def transact(tx: Connection) -> tuple[BreakerRow, BreakerRow, float]:
+            before, now = _row(tx, service)
+            after = BreakerRow(work(tx, before.breaker, now), before.version + 1)
+            if after.breaker == before.breaker:
+                return before, before, now
+            if not _set(tx, service, before, after):
+                raise _Outrun  # so that nothing of the work is written, also no ticket
+            return before, after, now
+
         while True:
-            async with asyncio.timeout(STORE_SECONDS), writing(self._engine).connect() as tx, tx.begin() as open_one:
-                before, now = await _row(tx, service)
-                after = BreakerRow(await work(tx, before.breaker, now), before.version + 1)
-                change = BreakerChange(before.breaker, after.breaker)
-                if after.breaker == before.breaker:
-                    self._remember(service, before, now)
-                    return change
-                if is_ours := await _set(tx, service, before, after):
-                    await open_one.commit()
-                else:  # another worker was faster, and its row decides, also about the tickets
-                    await open_one.rollback()
-            if is_ours:
+            with suppress(_Outrun):
+                async with asyncio.timeout(STORE_SECONDS):
+                    before, after, now = await write(self._engine, transact)
                 self._remember(service, after, now)
                 _report(service, before.breaker, after.breaker, now)
-                return change
+                return BreakerChange(before.breaker, after.breaker)
 
     def _remember(self, service: str, row: BreakerRow, now: float) -> None:
         self._ahead = now - time.monotonic()
@@ -507,26 +525,26 @@ def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
             log.info("breaker_closed", kind=kind, seconds=round(now - before.since, 1))
 
 
-async def _row(tx: AsyncConnection, service: str) -> tuple[BreakerRow, float]:
+def _row(tx: Connection, service: str) -> tuple[BreakerRow, float]:
     """The row of a service, locked until the transaction ends, and the time."""
     clock = _clock(tx)
     wanted = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == service).with_for_update()
-    found = (await tx.execute(wanted)).one_or_none()
+    found = tx.execute(wanted).one_or_none()
     if found is None:
-        return BreakerRow(), float((await tx.execute(select(clock))).scalar_one())
+        return BreakerRow(), float(tx.execute(select(clock)).scalar_one())
     return BreakerRow(Breaker.model_validate_json(found.state), found.version), float(found.now)
 
 
-async def _set(tx: AsyncConnection, kind: str, before: BreakerRow, after: BreakerRow) -> bool:
+def _set(tx: Connection, kind: str, before: BreakerRow, after: BreakerRow) -> bool:
     """Write a row; return whether it still was the one before."""
     values = {"version": after.version, "state": after.breaker.model_dump_json()}
     if not before.version:
-        return await insert_new(tx, BREAKERS, {"kind": kind, **values})
+        return insert_new(tx, BREAKERS, {"kind": kind, **values})
     same = (BREAKERS.c.kind == kind, BREAKERS.c.version == before.version)
-    return (await tx.execute(update(BREAKERS).where(*same).values(values))).rowcount == 1
+    return tx.execute(update(BREAKERS).where(*same).values(values)).rowcount == 1
 
 
-def _clock(connection: AsyncConnection) -> ColumnElement[float]:
+def _clock(connection: Connection | AsyncConnection) -> ColumnElement[float]:
     """The time by which all workers go, as a column `now`: PostgreSQL's, or of the machine with the SQLite file."""
     if connection.dialect.name == "postgresql":
         return func.extract("epoch", func.clock_timestamp()).cast(Float).label("now")

@@ -6,6 +6,7 @@ database, the call claims the key: it commits a row without a result before the 
 that was undone is never returned again.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -13,11 +14,11 @@ from typing import Any, NamedTuple
 
 import structlog
 from pydantic import JsonValue
-from sqlalchemy import Column, ColumnElement, Integer, String, Table, Text, delete, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Integer, String, Table, Text, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, translated_outage, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, translated_outage, write
 
 log = structlog.get_logger("replan.ledger")
 
@@ -94,12 +95,10 @@ async def apply_in_transaction(tx: AsyncConnection, entry: LedgerEntry, work: Wo
         EffectUndone: the effect was undone.
         DatabaseUnavailable: the datasource cannot be reached; nothing was done.
     """
-    # The other call may delete its claim between these two queries: then try to claim the key again.
-    while not await _claim(tx, entry):
-        if recorded := await _recorded(tx, entry):
-            return recorded
+    if recorded := await tx.run_sync(_claim, entry):
+        return recorded
     result = await work()
-    await _record(tx, entry, result)
+    await tx.run_sync(_record, entry, result)
     return EffectResult(result, replayed=False)
 
 
@@ -116,10 +115,8 @@ async def apply_at_most_once(
         EffectUndone: the effect was undone.
         DatabaseUnavailable: the store cannot be reached; nothing was done.
     """
-    async with transaction(writing(engine)) as tx:
-        while not await _claim(tx, entry):
-            if recorded := await _recorded(tx, entry):
-                return recorded
+    if recorded := await write(engine, lambda tx: _claim(tx, entry)):
+        return recorded
     return EffectResult(await apply_claimed(engine, entry, work, proves_no_effect), replayed=False)
 
 
@@ -131,15 +128,14 @@ async def apply_claimed(
     If `proves_no_effect` returns True for an exception, the claim is deleted, and another attempt may claim the key.
     """
     try:
+        await asyncio.sleep(0)  # raises a cancel that came while the key was claimed
         result = await work()
     except BaseException as error:
         if proves_no_effect(error):
-            async with writing(engine).begin() as tx:
-                await tx.execute(delete(LEDGER).where(*_own_row(entry)))
+            await write(engine, lambda tx: tx.execute(delete(LEDGER).where(*_own_row(entry))).rowcount)
         raise
     try:
-        async with writing(engine).begin() as tx:
-            await _record(tx, entry, result)
+        await write(engine, lambda tx: _record(tx, entry, result))
     except DATABASE_ERRORS as error:  # history keeps the result, and the claim prevents a second effect
         log.warning("ledger_behind", error=type(error).__name__)
     return result
@@ -177,12 +173,11 @@ async def mark_undone(ledgers: Sequence[AsyncEngine], entry: LedgerEntry, by: st
     If no ledger has a row for the effect (as for a keyed tool), insert a row into the first ledger.
     """
     mark = {"undone_at": datetime.now(UTC), "undone_by": by}
+    marked = update(LEDGER).where(LEDGER.c.key == entry.key).values(mark)
     for engine in ledgers:
-        async with writing(engine).begin() as tx:
-            if (await tx.execute(update(LEDGER).where(LEDGER.c.key == entry.key).values(mark))).rowcount:
-                return
-    async with writing(ledgers[0]).begin() as tx:
-        await insert_new(tx, LEDGER, {**entry.row, "at": mark["undone_at"], **mark})
+        if await write(engine, lambda tx: tx.execute(marked).rowcount):
+            return
+    await write(ledgers[0], lambda tx: insert_new(tx, LEDGER, {**entry.row, "at": mark["undone_at"], **mark}))
 
 
 async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]:
@@ -191,7 +186,20 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
 
 
-async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
+def _claim(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
+    """Claim the key, and return None; or return the recorded result.
+
+    Raises:
+        EffectUndone, ArgumentsDiffer, OutcomeUnknown: the key has a row without a result that this call may return.
+    """
+    # The other call may delete its claim between these two queries: then try to claim the key again.
+    while not _try_to_claim(tx, entry):
+        if recorded := _recorded(tx, entry):
+            return recorded
+    return None
+
+
+def _try_to_claim(tx: Connection, entry: LedgerEntry) -> bool:
     """Try to claim the key; returns whether this call has it now.
 
     A key is claimed if it has no row, or if its row has the same arguments, a lower fencing token,
@@ -199,15 +207,15 @@ async def _claim(tx: AsyncConnection, entry: LedgerEntry) -> bool:
     """
     row = {**entry.row, "at": datetime.now(UTC)}
     with translated_outage():
-        if await insert_new(tx, LEDGER, row):
+        if insert_new(tx, LEDGER, row):
             return True
         older = (LEDGER.c.key == entry.key, LEDGER.c.digest == entry.digest, LEDGER.c.claim < entry.fencing_token)
         empty = (LEDGER.c.result.is_(None), LEDGER.c.undone_at.is_(None))
-        return (await tx.execute(update(LEDGER).where(*older, *empty).values(row))).rowcount == 1
+        return tx.execute(update(LEDGER).where(*older, *empty).values(row)).rowcount == 1
 
 
-async def _record(tx: AsyncConnection, entry: LedgerEntry, result: JsonValue) -> None:
-    recorded = await tx.execute(update(LEDGER).where(*_own_row(entry)).values(result=json.dumps(result)))
+def _record(tx: Connection, entry: LedgerEntry, result: JsonValue) -> None:
+    recorded = tx.execute(update(LEDGER).where(*_own_row(entry)).values(result=json.dumps(result)))
     if not recorded.rowcount:  # a call with a newer fencing token has the key, so there may be two effects
         log.error("ledger_superseded", key=entry.key)
 
@@ -216,14 +224,14 @@ def _own_row(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
     return LEDGER.c.key == entry.key, LEDGER.c.claim == entry.fencing_token
 
 
-async def _recorded(tx: AsyncConnection, entry: LedgerEntry) -> EffectResult | None:
+def _recorded(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
     """The recorded result of a key that another call claimed; None if that call has just deleted its claim.
 
     Raises:
         EffectUndone, ArgumentsDiffer, OutcomeUnknown: the row has no result that this call may return.
     """
     columns = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
-    row = (await tx.execute(columns)).one_or_none()
+    row = tx.execute(columns).one_or_none()
     if row is None:
         return None
     if row.undone_at is not None:

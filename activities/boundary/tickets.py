@@ -7,8 +7,20 @@ service's breaker.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Column, ColumnElement, Float, Integer, String, Table, delete, func, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    String,
+    Table,
+    delete,
+    func,
+    select,
+    tuple_,
+    update,
+)
 
 from activities.storage.store import REPLAN_TABLES, insert_new
 
@@ -49,12 +61,12 @@ class Called(NamedTuple):
     workflow: str
 
 
-async def is_awaited(tx: AsyncConnection, service: str) -> bool:
+def is_awaited(tx: Connection, service: str) -> bool:
     """Whether calls wait for their turn."""
-    return (await tx.execute(select(TICKETS.c.key).where(*_waiting(service)).limit(1))).first() is not None
+    return (tx.execute(select(TICKETS.c.key).where(*_waiting(service)).limit(1))).first() is not None
 
 
-async def count_before(tx: AsyncConnection, service: str, caller: Caller | None) -> int:
+def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
     """How many calls wait before this one; before None, which cannot wait, all that do."""
     waiting = select(func.count()).select_from(TICKETS).where(*_waiting(service))
     if caller is not None:
@@ -62,63 +74,59 @@ async def count_before(tx: AsyncConnection, service: str, caller: Caller | None)
         since = func.coalesce(own, 1e12)
         mine = tuple_(caller.started, since, caller.key)
         waiting = waiting.where(tuple_(*_ORDER) < mine)
-    return int((await tx.execute(waiting)).scalar_one())
+    return int((tx.execute(waiting)).scalar_one())
 
 
-async def issue(tx: AsyncConnection, service: str, caller: Caller, now: float, *, trials: int = 0) -> float:
+def issue(tx: Connection, service: str, caller: Caller, now: float, *, trials: int = 0) -> float:
     """Let a call wait from now on, again if it did before, and return since when; `trials` are added to its own."""
     row = {"service": service, **caller._asdict(), "since": now, "called": 0.0, "calls": 0, "trials": trials}
-    if await insert_new(tx, TICKETS, row):
+    if insert_new(tx, TICKETS, row):
         return now
     again = {"called": 0.0, "calls": 0, "trials": TICKETS.c.trials + trials, "workflow": caller.workflow}
     known = update(TICKETS).where(*_of(service, caller.key)).values(again).returning(TICKETS.c.since)
-    return float((await tx.execute(known)).scalar_one())
+    return float((tx.execute(known)).scalar_one())
 
 
-async def take(tx: AsyncConnection, service: str, key: str, now: float) -> None:
+def take(tx: Connection, service: str, key: str, now: float) -> None:
     """Note that a call is made: it does not wait any more, if it did."""
-    await tx.execute(update(TICKETS).where(*_of(service, key)).values(called=now, calls=0))
+    tx.execute(update(TICKETS).where(*_of(service, key)).values(called=now, calls=0))
 
 
-async def drop(tx: AsyncConnection, service: str, *keys: str) -> None:
+def drop(tx: Connection, service: str, *keys: str) -> None:
     """Forget calls that do not wait any more, if they did."""
-    await tx.execute(delete(TICKETS).where(TICKETS.c.service == service, TICKETS.c.key.in_(keys)))
+    tx.execute(delete(TICKETS).where(TICKETS.c.service == service, TICKETS.c.key.in_(keys)))
 
 
-async def recall(tx: AsyncConnection, service: str, running: Sequence[str], before: float, most: int) -> None:
+def recall(tx: Connection, service: str, running: Sequence[str], before: float, most: int) -> None:
     """Let calls wait again that were told before this time, and were not made; after `most` times forget them.
 
     `running` are the calls that are under way.
     """
     lost = TICKETS.c.service == service, TICKETS.c.called > 0, TICKETS.c.called < before, TICKETS.c.key.not_in(running)
-    await tx.execute(delete(TICKETS).where(*lost, TICKETS.c.calls >= most))
-    await tx.execute(update(TICKETS).where(*lost).values(called=0.0))
+    tx.execute(delete(TICKETS).where(*lost, TICKETS.c.calls >= most))
+    tx.execute(update(TICKETS).where(*lost).values(called=0.0))
 
 
-async def call(
-    tx: AsyncConnection, service: str, namespace: str, number: int, now: float, *, is_trial: bool
-) -> list[Called]:
+def call(tx: Connection, service: str, namespace: str, number: int, now: float, *, is_trial: bool) -> list[Called]:
     """Call at most so many calls of a namespace; for a trial those that were tried least often come first."""
     # Else the trial call would be the same each time, which may be the only one that fails.
     order = (TICKETS.c.trials, *_ORDER) if is_trial else _ORDER
     wanted = select(TICKETS.c.key, TICKETS.c.workflow).where(*_waiting(service), TICKETS.c.namespace == namespace)
-    found = [Called(*row) for row in await tx.execute(wanted.order_by(*order).limit(number))]
+    found = [Called(*row) for row in tx.execute(wanted.order_by(*order).limit(number))]
     called = TICKETS.c.service == service, TICKETS.c.key.in_([one.key for one in found])
-    await tx.execute(update(TICKETS).where(*called).values(called=now, calls=TICKETS.c.calls + 1))
+    tx.execute(update(TICKETS).where(*called).values(called=now, calls=TICKETS.c.calls + 1))
     return found
 
 
-async def services(tx: AsyncConnection, namespace: str) -> list[str]:
+def services(tx: Connection, namespace: str) -> list[str]:
     """The services for which calls of a namespace wait, or were called."""
-    return list(
-        (await tx.execute(select(TICKETS.c.service).where(TICKETS.c.namespace == namespace).distinct())).scalars()
-    )
+    return list((tx.execute(select(TICKETS.c.service).where(TICKETS.c.namespace == namespace).distinct())).scalars())
 
 
-async def count(tx: AsyncConnection) -> dict[str, int]:
+def count(tx: Connection) -> dict[str, int]:
     """By service, how many calls wait for their turn."""
     waiting = select(TICKETS.c.service, func.count()).where(TICKETS.c.called == 0).group_by(TICKETS.c.service)
-    return {str(service): int(number) for service, number in await tx.execute(waiting)}
+    return {str(service): int(number) for service, number in tx.execute(waiting)}
 
 
 def _waiting(service: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -6,6 +6,7 @@ worker's heartbeats nor its planning, inspection and shutdown: these run on the 
 
 import asyncio
 import contextlib
+import functools
 import socket
 import sys
 import threading
@@ -42,9 +43,11 @@ class ToolBlocks(Exception):
 class ToolLoop:
     """An event loop in a thread; a watchdog logs the tool that blocks it (`tool_blocks`) or did so (`tool_blocked`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_ended: Callable[[str], None] = lambda reason: None) -> None:
+        """`on_ended` is called with a sentence, from another thread, if the loop ends although nobody ended it."""
         self._loop = _Loop()
         self._loop.set_task_factory(_named_task)
+        self._on_ended = on_ended
         self._thread = threading.Thread(target=self._serve, name="tools", daemon=True)
 
     async def __aenter__(self) -> Self:
@@ -54,7 +57,8 @@ class ToolLoop:
 
     async def __aexit__(self, *_error: object) -> None:
         self._watchdog.cancel()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._loop.end)
         await asyncio.to_thread(self._thread.join, END_SECONDS)  # not for ever: a tool may block the loop
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], call: str = "", limit: float | None = None) -> T:
@@ -65,12 +69,11 @@ class ToolLoop:
         Raises:
             ToolBlocks: after `limit` seconds `work` itself blocks the loop; it goes on when it stops to block.
         """
-        ended, tasks = Future[asyncio.Task[T]](), list[asyncio.Task[T]]()
+        ended, tasks = Future[asyncio.Task[Callable[[], T]]](), list[asyncio.Task[Callable[[], T]]]()
 
         def begin() -> None:
             _CALL.set(call)
-            tasks.append(self._loop.create_task(work()))
-            tasks[0].add_done_callback(_retrieve)
+            tasks.append(self._loop.create_task(contained(work)))
             tasks[0].add_done_callback(ended.set_result)
 
         self._loop.call_soon_threadsafe(begin)  # it runs in a copy of this context, and so does the task
@@ -87,7 +90,7 @@ class ToolLoop:
             # A call that only waits for another one that blocks is left to the server: it is no attempt of its tool.
             if late and (holder := asyncio.current_task(self._loop)) and holder.get_name() == call:
                 raise ToolBlocks
-        return here.result().result()
+        return here.result().result()()
 
     @contextlib.asynccontextmanager
     async def entered(self, context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
@@ -103,12 +106,14 @@ class ToolLoop:
             await self.run(leave)
 
     def _serve(self) -> None:
-        # asyncio passes these two on to whoever runs the loop, although the task that raised them has them already:
-        # without the loop, no other call would ever end.
-        while True:
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self._loop.run_forever()
-                break
+        try:
+            while not self._loop.is_ended:
+                # Of a task that a tool started: asyncio passes these two on to whoever runs the loop.
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    self._loop.run_forever()
+        except BaseException as error:  # a tool closed what the loop works with
+            self._on_ended(f"The event loop of the tools ended ({type(error).__name__}), so no tool can be called.")
+            return
         if not asyncio.all_tasks(self._loop):  # else a call that could not be stopped still needs it
             self._loop.close()
 
@@ -135,20 +140,47 @@ class ToolLoop:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Looks up host names in threads of its own, since `asyncio.to_thread` of tools may use all other threads."""
+    """Refuses to be stopped by a tool.
+
+    It looks up host names in threads of its own, since `asyncio.to_thread` of tools may use all other threads.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_ended = False
         self._lookups = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="lookup")
+
+    def stop(self) -> None:
+        raise RuntimeError("A tool may not stop the event loop, on which the calls of all tools run.")
+
+    def end(self) -> None:
+        """Stop the loop for good."""
+        self.is_ended = True
+        super().stop()
 
     async def getaddrinfo(self, host: Any, port: Any, **options: int) -> list[Any]:
         return await self.run_in_executor(self._lookups, lambda: socket.getaddrinfo(host, port, **options))
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Read the exception of a task, so that asyncio does not log it where nobody waits for the task any more."""
-    if not task.cancelled():
-        task.exception()
+async def contained(work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], T]:
+    """Await `work`, and return a function that returns or raises what it did; only a cancel is raised here.
+
+    asyncio passes SystemExit and KeyboardInterrupt of a task on to whoever runs the loop, which would end it.
+    """
+    try:
+        result = await work()
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return functools.partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: BaseException) -> Any:
+    try:
+        raise error
+    finally:
+        del error  # its traceback has this frame: they would keep each other until the next garbage collection
 
 
 async def _entering(context: AbstractAsyncContextManager[T]) -> T:

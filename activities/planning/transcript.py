@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
-from sqlalchemy import Column, Index, Integer, Row, Select, String, Table, Text, delete, func, select
+from sqlalchemy import Column, Connection, Index, Integer, Row, Select, String, Table, Text, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
 from workflows.inspect import CallCard, ResultCard, TurnCard
 from workflows.plan import NewSteps, Proposed, digest
 from workflows.situation import Situation
@@ -94,12 +94,15 @@ class Transcript:
             "namespace": self._namespace,
             "workflow": workflow,
         }
-        async with transaction(writing(self._engine)) as tx:
+
+        def record(tx: Connection) -> RecordedTurn:
             # Two workers may have asked at the same time: the first row wins, the other reply is discarded.
-            if await insert_new(tx, TURNS, row):
+            if insert_new(tx, TURNS, row):
                 return turn
             key = (TURNS.c.task == turn.task, TURNS.c.branch == turn.branch, TURNS.c.turn == turn.turn)
-            return _recorded_turn((await tx.execute(select(TURNS).where(*key))).one())
+            return _recorded_turn(tx.execute(select(TURNS).where(*key)).one())
+
+        return await write(self._engine, record)
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
         """Return the newest turn of a task after all turns that led to it, in the form that the console shows.
@@ -130,18 +133,21 @@ class Transcript:
         """
         old = func.max(TURNS.c.at) < before
         mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
-        async with transaction(writing(self._engine)) as tx:
+
+        def delete_old(tx: Connection) -> int:
             ended = select(TURNS.c.task).group_by(TURNS.c.task).having(old)
             wanted = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
-            candidates = set(await tx.scalars(wanted.distinct()))
+            candidates = set(tx.scalars(wanted.distinct()))
             if not candidates:
                 return 0
-            new = {*carried, *await _continued(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(candidates)))}
+            new = {*carried, *_continued(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(candidates)))}
             # A kept conversation also keeps the conversation that it continues, and so on.
             kept = set(new)
-            while new := await _continued(tx, list(new)) - kept:
+            while new := _continued(tx, list(new)) - kept:
                 kept |= new
-            return (await tx.execute(delete(TURNS).where(TURNS.c.task.in_(candidates - kept)))).rowcount
+            return tx.execute(delete(TURNS).where(TURNS.c.task.in_(candidates - kept))).rowcount
+
+        return await write(self._engine, delete_old)
 
     async def ownerless(self, before: datetime) -> int:
         """How many turns older than `before` have no workflow id or no namespace, so that `prune` cannot find them."""
@@ -219,10 +225,10 @@ async def _load(
     return TaskTurns(task, turns, (await _load(tx, continued, seen={*seen, task}, until=began)).newest())
 
 
-async def _continued(tx: AsyncConnection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
+def _continued(tx: Connection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
     """The first runs of the tasks whose conversations `tasks` continue."""
     told = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), TURNS.c.situation.contains('"continues"'))
-    found = (Situation.model_validate_json(text).continues for text in await tx.scalars(told))
+    found = (Situation.model_validate_json(text).continues for text in tx.scalars(told))
     return {task for task in found if task}
 
 

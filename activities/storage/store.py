@@ -3,14 +3,18 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, DateTime, MetaData, String, Table, event, select
+import structlog
+from sqlalchemy import Column, DateTime, MetaData, String, Table, create_engine, event, inspect, select
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -18,7 +22,10 @@ from sqlalchemy.types import TypeDecorator
 
 from activities.borders.sql import DATABASE_ERRORS, cause, is_unavailable
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
-from activities.storage.migrations import Newer, Stream, migrate
+from activities.storage.migrations import Newer, Stream, is_newest, migrate
+
+log = structlog.get_logger("replan.store")
+T = TypeVar("T")
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a statement waits for a lock."""
@@ -45,15 +52,18 @@ class _File(NamedTuple):
 
 def tune(engine: AsyncEngine) -> None:
     """Configure an engine for Replan; a second call changes nothing."""
-    sync = engine.sync_engine
+    _tune(engine.sync_engine)
+
+
+def _tune(sync: Engine) -> None:
     if not event.contains(sync, "handle_error", _translate_write_in_read_transaction):  # twins share it
         event.listen(sync, "handle_error", _translate_write_in_read_transaction)
     sync.hide_parameters = True  # messages go to the log
-    if engine.dialect.name == "sqlite" and not event.contains(sync, "begin", _begin_sqlite):
+    if sync.dialect.name == "sqlite" and not event.contains(sync, "begin", _begin_sqlite):
         event.listen(sync, "connect", _set_up_sqlite)
         event.listen(sync, "begin", _begin_sqlite)
         event.listen(sync, "invalidate", _roll_back)
-    if engine.dialect.name == "postgresql" and not event.contains(sync, "connect", _set_up_postgresql):
+    if sync.dialect.name == "postgresql" and not event.contains(sync, "connect", _set_up_postgresql):
         event.listen(sync, "connect", _set_up_postgresql)
 
 
@@ -72,8 +82,10 @@ def expect_file(engine: AsyncEngine) -> None:
         if _File.at(file.path) != file:
             raise DatabaseFileGone(file.path)
 
-    event.listen(engine.sync_engine, "do_connect", check)
-    event.listen(engine.sync_engine, "begin", check, insert=True)
+    writer = _writer_of(engine)
+    for sync in (engine.sync_engine, *([writer.engine] if writer else [])):
+        event.listen(sync, "do_connect", check)
+        event.listen(sync, "begin", check, insert=True)
 
 
 IN_FILE = "use a file, as in sqlite+aiosqlite:///FILE.db"
@@ -102,6 +114,8 @@ def twin(engine: AsyncEngine) -> AsyncEngine:
         Engine(sync.pool.recreate(), sync.dialect, sync.url, execution_options=sync.get_execution_options())
     )
     tune(made)
+    if _writer_of(engine):
+        _add_writer(made)
     expect_file(made)
     return made
 
@@ -192,6 +206,8 @@ async def open_store(url: str) -> AsyncEngine:
         engine = _engine(url)
         if is_in_memory(engine):
             raise StoreUnavailable(f"The store {spoken(url)} is a database in memory: {IN_FILE}.")
+        if file_of(engine):
+            _add_writer(engine)
         await _prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
     return engine
 
@@ -207,15 +223,27 @@ async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | Non
     await engine.dispose()  # connections from before are not tuned
     if file_of(engine):
         await asyncio.to_thread(_open_file, engine)
+
+    def prepare(connection: Connection) -> None:
+        migrate(connection, *streams)
+        if tables is not None:
+            tables.create_all(connection)
+
     try:
-        async with writing(engine).begin() as connection:  # two workers may open a new store at the same moment
-            await connection.run_sync(migrate, *streams)
-            if tables is not None:
-                await connection.run_sync(tables.create_all)
+        # A worker that is frozen may hold the lock for writing, and others must be able to start.
+        async with reading(engine).connect() as connection:
+            is_ready = await connection.run_sync(_is_prepared, streams, tables)
+        if not is_ready:
+            await write(engine, prepare)  # two workers may open a new store at the same moment
     except BaseException:
         await engine.dispose()
         raise
     expect_file(engine)
+
+
+def _is_prepared(connection: Connection, streams: Sequence[Stream], tables: MetaData | None) -> bool:
+    present = inspect(connection).get_table_names()
+    return is_newest(connection, *streams) and (tables is None or {*tables.tables}.issubset(present))
 
 
 async def adopt(engine: AsyncEngine) -> None:
@@ -277,6 +305,11 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
             f"{named} cannot be opened, since the package {error.name!r} is missing: for PostgreSQL use"
             f" postgresql+psycopg:// and install it with `pip install --editable '.[postgresql]'`; else {check}."
         ) from error
+    except DatabaseUnavailable as error:
+        why = error.__cause__ or error
+        holder = _holder_of(url) if is_locked(why) else None
+        locked = f"process {holder} holds its lock: end that process, or continue it" if holder else check
+        raise StoreUnavailable(f"{named} cannot be opened ({cause(why)}): {locked}.") from error
     except (SQLAlchemyError, sqlite3.Error, DatabaseFileGone, OSError, ValueError) as error:
         raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
 
@@ -294,10 +327,10 @@ class Moment(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
-async def insert_new(tx: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+def insert_new(tx: Connection, table: Table, row: Mapping[str, Any]) -> bool:
     """Insert a row unless its key exists; return whether it was inserted."""
     dialect: Any = import_module(f"sqlalchemy.dialects.{tx.dialect.name}")  # both have it, and SQLAlchemy itself not
-    done = await tx.execute(dialect.insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
+    done = tx.execute(dialect.insert(table).values(row).on_conflict_do_nothing().returning(*table.primary_key))
     return done.first() is not None
 
 
@@ -308,6 +341,120 @@ def spoken(url: str | URL) -> str:
         return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ValueError):  # a port that is no number is a ValueError
         return "whose URL cannot be read"
+
+
+class _Writer:
+    """Runs the short transactions of Replan in a SQLite file, each as one piece of work of one thread.
+
+    A transaction of an `AsyncEngine` has an await between its statements. While the event loop does something else, or
+    the process is frozen there, SQLite's only lock for writing is held, and no other process can write.
+    """
+
+    def __init__(self, sync: Engine) -> None:
+        """`sync` is the engine of an `AsyncEngine`, whose file it opens once more."""
+        url, options = sync.url.set(drivername="sqlite+pysqlite"), {"replan_writes": True}
+        self.engine = create_engine(url, hide_parameters=True, execution_options=options)
+        _tune(self.engine)
+        event.listen(self.engine, "connect", _set_short_timeout)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction, and repeat this for BUSY_TIMEOUT while another process writes."""
+        until = time.monotonic() + BUSY_TIMEOUT
+        while True:
+            try:
+                return await self._run_once(work)
+            except DBAPIError as error:
+                if not is_locked(error):
+                    raise
+                if time.monotonic() >= until:
+                    holder = _holder_of(self.engine.url)
+                    log.warning("store_locked", holder=holder, remedy="end the process that holds it, or continue it")
+                    raise
+
+    async def _run_once(self, work: Callable[[Connection], T]) -> T:
+        def transact() -> T:
+            with self.engine.begin() as tx:
+                return work(tx)
+
+        await asyncio.sleep(0)  # raises a cancel that the transaction before has held back
+        here, cancelled = asyncio.wrap_future(self._thread.submit(copy_context().run, transact)), False
+        while not here.done():
+            try:
+                await asyncio.wait([here])
+            except asyncio.CancelledError:  # an effect that was applied is still recorded
+                cancelled = True
+        if cancelled:
+            _cancel_later(here)
+        return here.result()
+
+
+def _cancel_later(done: asyncio.Future[Any]) -> None:
+    """Raise the cancel that was held back until the transaction ended: now if it failed, else at the next await.
+
+    Its caller must learn that it was committed.
+    """
+    task = asyncio.current_task()
+    if done.exception() is not None or task is None:
+        raise asyncio.CancelledError
+    task.uncancel()  # it is the same cancel, which a timeout counts
+    task.cancel()
+
+
+SHORT_TIMEOUT = 0.1
+"""Seconds for which the thread waits for a lock, and with it a cancel."""
+
+
+def _set_short_timeout(connection: Any, _record: Any) -> None:
+    connection.execute(f"PRAGMA busy_timeout={int(SHORT_TIMEOUT * 1000)}").close()
+
+
+_WRITE_LOCK = "120"
+"""The byte of the file `-shm` that SQLite locks to write (https://www.sqlite.org/walformat.html, section 2.3.1)."""
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether a statement failed because another connection holds SQLite's lock for writing."""
+    return str(getattr(getattr(error, "orig", None), "sqlite_errorname", "")).startswith("SQLITE_BUSY")
+
+
+def _holder_of(url: str | URL) -> int | None:
+    """The process that holds the lock for writing of a SQLite file; None if that cannot be found out."""
+    path = make_url(url).database
+    # Not by opening the file: closing it again would free the locks of this process.
+    try:
+        number, locks = os.stat(f"{path}-shm").st_ino, Path("/proc/locks").read_text()  # noqa: PTH116
+    except OSError:
+        return None
+    held = (line.split() for line in locks.splitlines() if "->" not in line)
+    return next((int(row[4]) for row in held if row[5].endswith(f":{number}") and row[6] == _WRITE_LOCK), None)
+
+
+def _add_writer(engine: AsyncEngine) -> None:
+    # Only for the store: the engine of a tool may connect in a way that its URL does not say.
+    writer = _Writer(engine.sync_engine)
+    engine.sync_engine.update_execution_options(replan_writer=writer)
+    event.listen(engine.sync_engine, "engine_disposed", lambda _: writer.engine.dispose())
+
+
+def _writer_of(engine: AsyncEngine) -> _Writer | None:
+    writer: _Writer | None = engine.sync_engine.get_execution_options().get("replan_writer")
+    return writer
+
+
+async def write(engine: AsyncEngine, work: Callable[[Connection], T]) -> T:
+    """Run `work` in a transaction that writes, and return its result.
+
+    `work` may run again if the database was locked, and then nothing of it was written. A cancel waits for its end.
+
+    Raises:
+        DatabaseUnavailable: the database cannot be reached or is locked; nothing was written.
+    """
+    if writer := _writer_of(engine):
+        with translated_outage():
+            return await writer.run(work)
+    async with transaction(writing(engine)) as tx:
+        return await tx.run_sync(work)
 
 
 def writing(engine: AsyncEngine) -> AsyncEngine:

@@ -4,8 +4,8 @@ A payload that `prune` deletes leaves a row without data, which says when and by
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Connection,
     Index,
     Integer,
     LargeBinary,
@@ -37,7 +38,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, translated_outage, writing
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, translated_outage, write
 from workflows.faults import Code, Fault
 from workflows.inspect import Pruned
 from workflows.plan import PRUNED_ENCODING
@@ -110,15 +111,18 @@ class Vault(StorageDriver):
         """
         target = context.target
         task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
-        claims = list[StorageDriverClaim]()
         namespace = self._namespace if task else None
-        async with _transaction(writing(self._engine), non_retryable=True) as tx:
-            for payload in payloads:
-                data = payload.SerializeToString(deterministic=True)
-                digest = hashlib.sha256(data).hexdigest()
-                await _keep(tx, task, digest, data, namespace)
-                claims.append(StorageDriverClaim({"task": task, "digest": digest, "size": str(len(data))}))
-        return claims
+        written = [payload.SerializeToString(deterministic=True) for payload in payloads]
+        stored = {hashlib.sha256(data).hexdigest(): data for data in written}
+
+        def keep(tx: Connection) -> None:
+            for digest, data in stored.items():
+                _keep(tx, task, digest, data, namespace)
+
+        with _lost(non_retryable=True):
+            await write(self._engine, keep)
+        sizes = [(hashlib.sha256(data).hexdigest(), len(data)) for data in written]
+        return [StorageDriverClaim({"task": task, "digest": digest, "size": str(size)}) for digest, size in sizes]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
@@ -159,12 +163,15 @@ class Vault(StorageDriver):
         closed, gone = PAYLOADS.c.task.in_(tasks.closed), PAYLOADS.c.task.in_(tasks.gone)
         kept = PAYLOADS.c.pruned.is_(None)
         left = {"data": b"", "pruned": datetime.now(UTC), "pruned_by": by[:200]}
-        async with writing(self._engine).begin() as tx:
+
+        def delete_old(tx: Connection) -> Pruned:
             sizes = select(func.count(), func.sum(PAYLOADS.c.size)).where(old, kept, closed | gone)
-            count, size = (await tx.execute(sizes)).one()
-            await tx.execute(update(PAYLOADS).where(old, kept, closed).values(left))
-            await tx.execute(delete(PAYLOADS).where(old, gone))
-        return Pruned(payloads=count, size=size or 0)
+            count, size = tx.execute(sizes).one()
+            tx.execute(update(PAYLOADS).where(old, kept, closed).values(left))
+            tx.execute(delete(PAYLOADS).where(old, gone))
+            return Pruned(payloads=count, size=size or 0)
+
+        return await write(self._engine, delete_old)
 
     def _old(self, before: datetime) -> ColumnElement[bool]:
         return (PAYLOADS.c.namespace == (self._namespace or "")) & (PAYLOADS.c.stored < before)
@@ -177,26 +184,33 @@ class Vault(StorageDriver):
 
 
 @asynccontextmanager
-async def _transaction(engine: AsyncEngine, *, non_retryable: bool = False) -> AsyncIterator[AsyncConnection]:
-    """A transaction whose database errors become PayloadLost, without the driver's message."""
+async def _transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction whose database errors become PayloadLost."""
+    with _lost():
+        async with engine.begin() as tx:
+            yield tx
+
+
+@contextmanager
+def _lost(*, non_retryable: bool = False) -> Iterator[None]:
+    """Inside the block, raise PayloadLost in place of an error of the database, without the driver's message."""
     try:
         with translated_outage():
-            async with engine.begin() as tx:
-                yield tx
+            yield
     except DATABASE_ERRORS as error:
         raise PayloadLost(classify(error), non_retryable=non_retryable) from None
 
 
-async def _keep(tx: AsyncConnection, task: str, digest: str, data: bytes, namespace: str | None) -> None:
+def _keep(tx: Connection, task: str, digest: str, data: bytes, namespace: str | None) -> None:
     row = {"task": task, "digest": digest, "size": len(data), "stored": datetime.now(UTC), "data": data}
-    if await insert_new(tx, PAYLOADS, {**row, "namespace": namespace}):
+    if insert_new(tx, PAYLOADS, {**row, "namespace": namespace}):
         return
     same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
     # A task of another namespace may have the same id: a payload of both gets no owner, so neither can delete it.
     owner = case((PAYLOADS.c.namespace == namespace, PAYLOADS.c.namespace))
-    await tx.execute(update(PAYLOADS).where(same).values(stored=row["stored"], namespace=owner))
+    tx.execute(update(PAYLOADS).where(same).values(stored=row["stored"], namespace=owner))
     again = update(PAYLOADS).where(same, PAYLOADS.c.pruned.is_not(None))
-    await tx.execute(again.values(data=data, pruned=None, pruned_by=None))
+    tx.execute(again.values(data=data, pruned=None, pruned_by=None))
 
 
 async def _take(tx: AsyncConnection, task: str, digest: str) -> Payload:

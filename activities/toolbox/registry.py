@@ -118,7 +118,7 @@ class Registry(Mapping[str, Kind]):
         said = {raised for kind in own for raised in kind.raises}
         packages = {package for module in {kind.function.__module__ for kind in own} for package in _imported(module)}
         for package in sorted(packages - sys.stdlib_module_names - OWN):
-            left = [one for one in described.unknown(package) if not said.intersection(one.__mro__)]
+            left = [one for one in described.unknown(package) if not said.intersection(type.mro(one))]
             if left:
                 names = ", ".join(one.__name__ for one in left[:3]) + (", …" if len(left) > 3 else "")
                 remedy = "say what they are with raises= (docs/tools.md#exceptions-of-other-libraries)."

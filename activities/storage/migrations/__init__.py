@@ -41,6 +41,11 @@ class Newer(Exception):
     """A database is at a revision that this code does not have; the message names it and the newest known revision."""
 
 
+def is_newest(connection: Connection, *streams: Stream) -> bool:
+    """Whether Replan's tables are at the newest revisions already."""
+    return all(_reached(connection, stream) == [stream.newest] for stream in streams)
+
+
 def migrate(connection: Connection, *streams: Stream) -> None:
     """Bring Replan's tables to the newest revisions.
 

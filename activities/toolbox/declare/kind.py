@@ -246,6 +246,9 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator
 
 def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
     name, options, is_plain = tool.__name__, tool.options, not inspect.iscoroutinefunction(tool.function)
+    # Its body runs when its result is read, which is after the call.
+    if inspect.isgeneratorfunction(tool.function) or inspect.isasyncgenfunction(tool.function):
+        yield f"{name}: it is a generator function: return a list instead of yielding its items."
     if options.enforces_timeout is True and not is_plain:
         yield f"{name}: enforces_timeout= is for a plain def; an async def is stopped at its timeout: leave it out."
     # Nothing can stop a thread: it may apply the effect after `reconcile` has found nothing.
