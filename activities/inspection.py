@@ -118,15 +118,17 @@ class Host:
 
     async def _breaker_cards(self) -> tuple[BreakerCard, ...] | None:
         with suppress(*DATABASE_ERRORS, TimeoutError):  # the check of the store says why
-            return _cards(*await self.breakers.all()) if self.breakers else None
+            return await _cards(self.breakers) if self.breakers else None
         return None
 
 
-def _cards(breakers: Mapping[str, Breaker], now: float) -> tuple[BreakerCard, ...]:
-    return tuple(_card(kind, breakers[kind], now) for kind in sorted(breakers))
+async def _cards(breakers: Breakers) -> tuple[BreakerCard, ...]:
+    """The breakers of all services that ever failed; raises as `Breakers.all`."""
+    (found, now), waiting = await breakers.all(), await breakers.waiting()
+    return tuple(_card(service, found[service], now, waiting.get(service, 0)) for service in sorted(found))
 
 
-def _card(kind: str, breaker: Breaker, now: float) -> BreakerCard:
+def _card(kind: str, breaker: Breaker, now: float, waiting: int = 0) -> BreakerCard:
     is_closed = breaker.state is BreakerState.CLOSED
     return BreakerCard(
         kind=kind,
@@ -135,6 +137,8 @@ def _card(kind: str, breaker: Breaker, now: float) -> BreakerCard:
         failures=breaker.failures,
         code=breaker.code,
         trial_in=None if is_closed else max(0.0, round(breaker.until - now, 1)),
+        trials=len(breaker.live_places(now)),
+        waiting=waiting,
     )
 
 
@@ -273,8 +277,7 @@ class Inspector:
         found, now = await breakers.all()
         if reset in kinds or reset in found:  # the breaker of another worker's kind is in the same store
             before = _card(reset, (await breakers.reset(reset)).before, now)
-            found, now = await breakers.all()
-        return BreakersFindings(planner=self.planner, breakers=_cards(found, now), kinds=kinds, before=before)
+        return BreakersFindings(planner=self.planner, breakers=await _cards(breakers), kinds=kinds, before=before)
 
     async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
         """Delete old payloads and conversations of ended tasks, among the next MAX_TASKS tasks with ids above `after`.

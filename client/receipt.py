@@ -73,6 +73,8 @@ def _is_repeated(history: History, before: Call, call: Call) -> bool:
         return False
     if before.failing.code is Code.WORKER_SHUTDOWN:  # another worker takes it at once
         return True
+    if before.failing.fault and before.failing.fault.queued:  # its turn may have come before it waited
+        return True
     between = (one for one in history.timers if before.ended < one.started < call.scheduled)
     return any(timer.retries(call) for timer in between)
 

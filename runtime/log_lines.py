@@ -228,17 +228,24 @@ EVENTS: Mapping[str, Event] = {
     "breaker_opened": Event(
         "replan.breaker",
         "warning",
-        "Calls of a tool are not made any more.",
+        "Calls of a service are not made any more: it is down, or limits its callers.",
         "kind failures code trial_in",
         _IDS_BUT_KIND,
     ),
-    "breaker_tries": Event("replan.breaker", "info", "A trial call is made.", "kind", _IDS_BUT_KIND),
+    "breaker_tries": Event("replan.breaker", "info", "Trial calls are made.", "kind", _IDS_BUT_KIND),
     "breaker_closed": Event("replan.breaker", "info", "Calls are made again.", "kind seconds", _IDS_BUT_KIND),
     "breakers_unknown": Event(
         "replan.breaker",
         "warning",
         "The store cannot be used, so no breaker is known, and every call is made.",
         "error remedy",
+        _IDS,
+    ),
+    "turn_untold": Event(
+        "replan.breaker",
+        "warning",
+        "A workflow could not be told that the turn of its call has come; it is told again.",
+        "error",
         _IDS,
     ),
     "store_locked": Event(

@@ -72,7 +72,7 @@ class BreakerCard(BaseModel, frozen=True):
 
     kind: str
     state: str
-    """`closed` lets calls through, `open` does not, and `half_open` lets one trial call at a time through."""
+    """`closed` lets calls through, `open` does not, and `half_open` lets a few trial calls at a time through."""
     since: datetime | None = None
     """When the outage began or, if the breaker is closed, when it was closed; None if it was never open."""
     failures: int = 0
@@ -81,6 +81,10 @@ class BreakerCard(BaseModel, frozen=True):
     """How the newest of them failed."""
     trial_in: float | None = None
     """Seconds until the next trial call; 0 if the next call is one, None if calls are let through."""
+    trials: int = 0
+    """Trial calls that are under way, or may be made now."""
+    waiting: int = 0
+    """Calls that wait for their turn."""
 
 
 class WorkerCard(BaseModel, frozen=True):

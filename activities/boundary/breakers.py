@@ -519,7 +519,7 @@ def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
         case BreakerState.OPEN:
             left = round(after.until - now, 1)
             log.warning("breaker_opened", kind=kind, failures=after.failures, code=after.code, trial_in=left)
-        case BreakerState.HALF_OPEN if after.until:
+        case BreakerState.HALF_OPEN if before.state is BreakerState.OPEN:
             log.info("breaker_tries", kind=kind)
         case BreakerState.CLOSED if before.state is not BreakerState.CLOSED:
             log.info("breaker_closed", kind=kind, seconds=round(now - before.since, 1))

@@ -137,6 +137,10 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
             return words.WAIT_BECAUSE_LOST
+        case "wait" if failing.fault and failing.fault.is_trial:
+            return words.WAIT_AFTER_TRIAL
+        case "wait" if _is_queued(failing) and failing.code is not Code.CIRCUIT_OPEN:
+            return words.WAIT_FOR_TURN
         case "wait" | "end" if failing.fault and failing.fault.lost:
             return words.TOO_LITTLE_LEFT
         case "wait" if call.is_own and failing.code not in UNCOUNTED:
@@ -302,12 +306,22 @@ def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
     next_event = (following.scheduled,) if following else ()
     again = "the same call was made again" if following else "the same call is to be made again"
     again = "the planner was asked for a shorter reply" if is_shorter else again
+    if following and following.started_at and call.ended_at and call.failing and _is_queued(call.failing):
+        waited = (following.started_at - call.ended_at).total_seconds()
+        events = (*(words.known(timer.started, timer.ended) if timer else ()), *next_event)
+        said = Sentence(text=f"It waited {words.seconds(waited)} for its turn, then {again}.", events=events)
+        return (said,), Cost(waited=waited)
     if timer is None:
         return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
     said = Sentence(
         text=f"{_waited_on(timer)}, then {again}.", events=(*words.known(timer.started, timer.ended), *next_event)
     )
     return (said,), Cost(waited=timer.seconds if timer.fired else 0.0)
+
+
+def _is_queued(failing: AttemptFailure) -> bool:
+    """Whether the call waited for its turn at its service."""
+    return failing.fault is not None and failing.fault.queued is not None
 
 
 def _waited_on(timer: Timer) -> str:

@@ -34,7 +34,10 @@ async def breakers(client: Client, common: Common, reset: str | None) -> int:
         print(document.of_anything(whole))
         return Exit.COMPLETED
     if found.before:
-        print(printable(f"closed {found.before.kind}, which was {state(found.before)}"))
+        after = next((card.state for card in cards if card.kind == found.before.kind), "closed")
+        # Calls wait: closed at once, it would let all of them through together.
+        done = "closed" if after == "closed" else "tried at once"
+        print(printable(f"{done} {found.before.kind}, which was {state(found.before)}"))
     elif not cards:
         print("no tool has failed")
     width = max((len(card.kind) for card in cards), default=0)
@@ -53,5 +56,9 @@ def state(card: BreakerCard) -> str:
     if card.state == "open":
         words += [f"a trial call in {card.trial_in:g} s" if card.trial_in else "the next call is a trial"]
     elif card.state == "half_open":
-        words += ["a trial call runs" if card.trial_in else "the next call is a trial"]
+        runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
+        words += [runs if card.trials else "the next call is a trial"]
+    words += [f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"] * bool(
+        card.waiting
+    )
     return ", ".join(words)

@@ -1,0 +1,295 @@
+"""Calls that wait for their turn at a service, in the store: their order, and what becomes of those that are lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from pydantic import BaseModel
+
+from activities import deadline
+from activities.boundary.boundary import Boundary
+from activities.boundary.breaker import Breaker, BreakerState
+from activities.boundary.tickets import TICKETS
+from activities.storage.store import open_store
+from activities.toolbox.resources import Resources
+from replan import Busy, CircuitBreaker, Unreachable, tool
+from tests.activities.bench import Bench
+from tests.gate import on_sqlite
+from workflows import routing
+from workflows.faults import Applied, Code, Fault
+from workflows.header import CallHeader
+
+AT_ONCE = CircuitBreaker(failures=1, calls=1, recovery=60)
+ANSWERS: dict[str, BaseException | None] = {}
+"""By service, what it answers; None for a result."""
+
+
+class Nothing(BaseModel):
+    """No arguments."""
+
+
+class Said(BaseModel):
+    """An answer."""
+
+    word: str = "here"
+
+
+async def answer(service: str) -> Said:
+    """Answer, or fail."""
+    if error := ANSWERS.get(service):
+        raise error
+    return Said()
+
+
+@tool.read(breaker=AT_ONCE)
+async def ask(args: Nothing) -> Said:
+    """Ask a service."""
+    return await answer("ask")
+
+
+@tool.unkeyed(breaker=AT_ONCE)
+async def send(args: Nothing) -> Said:
+    """Tell a service, once."""
+    return await answer("send")
+
+
+@pytest.fixture
+async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
+    """Two workers with a store that they share, which tell workflows of turns."""
+    ANSWERS.clear()
+    async with AsyncExitStack() as stack:
+        http, made = await stack.enter_async_context(deadline.client(trust_env=False)), list[Bench]()
+        for _ in range(2):
+            engine = await open_store(store_url)
+            stack.push_async_callback(engine.dispose)
+            made.append(Bench(engine, Boundary(Resources(engine, http, None))))
+            made[-1].boundary.breakers.namespace = "default"
+        yield made
+
+
+def header(key: str, started: float = 0.0, attempts: int = 4) -> CallHeader:
+    """What the workflow of a task that began then tells of its call."""
+    return CallHeader(key=key, started=started, attempts=attempts)
+
+
+async def fault(worker: Bench, key: str, started: float = 0.0, attempts: int = 4) -> Fault:
+    """How a call of `ask` failed."""
+    return (await worker.fails(ask, header=header(key, started, attempts)))[0]
+
+
+async def succeeds(worker: Bench, key: str) -> None:
+    """Make a call of `ask` that is let through."""
+    ANSWERS.clear()
+    assert (await worker.call(ask, header=header(key))).result == {"word": "here"}
+
+
+async def called(worker: Bench, service: str = "ask") -> list[str]:
+    """The keys of the calls whose turn has come now."""
+    return [one.key for one in (await worker.boundary.breakers.call_next(service)).called]
+
+
+async def due(worker: Bench, service: str = "ask", **changed: object) -> None:
+    """Let the next call be due."""
+    changes = {"pause": 1000.0, **changed}
+    await worker.boundary.breakers.move(service, lambda one, at: one.model_copy(update={"until": at.now, **changes}))
+
+
+async def queued(worker: Bench, *started: float) -> None:
+    """Let a service go down, and turn a call of a task away for each of these times of its start."""
+    ANSWERS["ask"] = Unreachable("It is down.")
+    await fault(worker, "first", attempts=1)
+    for time in started:
+        await fault(worker, f"k{time:g}", time)
+
+
+async def row(worker: Bench) -> Breaker:
+    """What the store has of the breaker of `ask`."""
+    return (await worker.boundary.breakers.all())[0]["ask"]
+
+
+async def test_first_come_first_served_by_the_start_of_the_task(workers: list[Bench]) -> None:
+    """One trial, then two at once, then four, whichever worker calls them; nobody before it is due."""
+    await queued(workers[0], 3, 1, 7, 2, 6, 5, 4, 8)
+    early = await called(workers[0])
+    await due(workers[0])
+    turns = [await called(workers[0])]
+    while turns[-1]:
+        nobody = await called(workers[1])
+        for key in turns[-1]:
+            await succeeds(workers[1], key)
+        turns.append(await called(workers[1]))
+
+    assert early == nobody == []
+    assert turns == [["k1"], ["k2", "k3"], ["k4", "k5", "k6", "k7"], ["k8"], []]
+    assert (await row(workers[0])).state is BreakerState.CLOSED
+    assert await workers[0].boundary.breakers.waiting() == {}
+
+
+async def test_a_new_call_does_not_overtake_those_that_wait(workers: list[Bench]) -> None:
+    """Although it is due, and nobody was told yet; one of an older task may."""
+    await queued(workers[0], 2)
+    await due(workers[0])
+    late = await fault(workers[1], "late", 3)
+    early = await fault(workers[1], "early", 1)
+
+    assert (late.code, late.is_trial, early.code, early.is_trial) == ("circuit_open", False, "unreachable", True)
+    assert late.reason.endswith("; 1 call waits before this one.")
+
+
+async def test_a_trial_that_fails_is_no_attempt_and_its_call_waits_on(workers: list[Bench]) -> None:
+    """No backoff follows, and the next trial is another call's, since this one may be the only one that fails."""
+    await queued(workers[0], 1, 2)
+    await due(workers[0])
+    first = await called(workers[0])
+    failed, error = await workers[1].fails(ask, header=header(first[0], 1))
+    await due(workers[0])
+
+    assert (failed.code, failed.is_trial, failed.taken, error.non_retryable) == ("unreachable", True, 0, True)
+    assert 86_390 < (failed.queued or 0) <= routing.STEP_DEADLINE.total_seconds()
+    assert (first, await called(workers[0])) == (["k1"], ["k2"])
+
+
+async def test_the_failure_that_opens_it_is_an_attempt_and_waits_for_its_turn(workers: list[Bench]) -> None:
+    """Unless no attempt is left: nobody would come when it is called."""
+    ANSWERS["ask"] = Unreachable("It is down.")
+    last = await fault(workers[0], "last", attempts=1)
+    await workers[0].boundary.breakers.reset("ask")
+    other = await fault(workers[0], "other", attempts=2)
+
+    assert (last.taken, last.queued, other.taken, other.queued) == (1, None, 1, 86_400)
+    assert await workers[0].boundary.breakers.waiting() == {"ask": 1}
+
+
+async def test_two_limited_calls_hold_all_back_and_one_does_not(workers: list[Bench]) -> None:
+    """For the time that the service has asked for, with a patience of its own."""
+    ANSWERS["ask"] = Busy("Too many.", code="rate_limited", retry_after=30)
+    alone = [(await fault(workers[0], "one")).queued for _ in range(2)]
+    second, third = await fault(workers[1], "two"), await fault(workers[1], "three")
+
+    assert alone == [None, None]
+    assert (second.code, second.queued, third.code) == ("rate_limited", 600, "circuit_open")
+    assert 28 < (third.retry_after or 0) <= 30
+    assert third.reason.startswith("ask is left alone: it limits its callers, the next call is in ")
+
+
+async def test_an_absurd_time_to_wait_is_cut(workers: list[Bench]) -> None:
+    """Half of the patience, so that the service is tried before it is over."""
+    ANSWERS["ask"] = Busy("Too many.", code="rate_limited", retry_after=86_400)
+    for key in "ab":
+        await fault(workers[0], key)
+
+    assert 290 < (await row(workers[0])).pause <= 300
+
+
+async def test_an_effect_that_may_have_happened_does_not_wait_for_its_turn(workers: list[Bench]) -> None:
+    """It may not be repeated, so somebody finds out first."""
+    ANSWERS["send"] = TimeoutError()
+    lost, _ = await workers[0].fails(send, header=header("a"))
+    away, _ = await workers[0].fails(send, header=header("b"))
+
+    assert (lost.applied, lost.queued, lost.source) == (Applied.UNKNOWN, None, "send")
+    assert (away.applied, away.queued) == (Applied.NONE, 86_400)
+
+
+async def test_a_call_that_does_not_come_is_called_once_more_and_then_forgotten(workers: list[Bench]) -> None:
+    """Its Signal was lost, or its step was given up: the others do not wait for it."""
+    await queued(workers[0], 1, 2)
+    await due(workers[0])
+    told = list[list[str]]()
+    for _ in range(4):
+        told.append(await called(workers[0]))
+        await _age(workers[0])
+
+    assert told == [["k1"], ["k1"], ["k2"], ["k2"]]
+    assert await called(workers[0]) == []
+    assert await workers[0].boundary.breakers.services_awaited() == []
+
+
+async def _age(worker: Bench) -> None:
+    """Let the turns that have come be over, as after TURN_LEASE."""
+    async with worker.engine.begin() as tx:
+        past = TICKETS.c.called - routing.TURN_LEASE - 1
+        await tx.execute(TICKETS.update().where(TICKETS.c.called > 0).values(called=past))
+
+    def expired(one: Breaker, _at: object) -> Breaker:
+        return one.model_copy(update={"places": {}})
+
+    await worker.boundary.breakers.move("ask", expired)
+
+
+async def test_patience_ends_unless_other_calls_succeed(workers: list[Bench]) -> None:
+    """Then the fault says so, and the call waits no more."""
+    await queued(workers[0], 1, 2)
+    async with workers[0].engine.begin() as tx:
+        await tx.execute(TICKETS.update().values(since=TICKETS.c.since - 86_000))
+    waits = await fault(workers[0], "k1", 1)
+    await due(workers[0], until=1e12, advanced=(await row(workers[0])).since)
+    advances = await fault(workers[0], "k1", 1)
+    async with workers[0].engine.begin() as tx:
+        await tx.execute(TICKETS.update().values(since=TICKETS.c.since - 1000))
+    await due(workers[0], advanced=0.0, until=0.0)
+    await due(workers[0], state=BreakerState.OPEN, places={}, window=0)
+    over = await fault(workers[0], "k1", 1)
+
+    assert 0 < (waits.queued or 0) <= 400 < 86_000 < (advances.queued or 0)
+    assert over.queued == 0
+    assert await workers[0].boundary.breakers.waiting() == {"ask": 1}
+
+
+async def test_a_person_who_closes_it_lets_those_that_wait_follow_one_after_the_other(workers: list[Bench]) -> None:
+    """All at once would bring the service down again."""
+    await queued(workers[0], 1, 2, 3)
+    change = await workers[1].boundary.breakers.reset("ask")
+    first = await called(workers[0])
+    await succeeds(workers[0], "k1")
+
+    assert (change.after.state, first, await called(workers[0])) == (BreakerState.OPEN, ["k1"], ["k2", "k3"])
+
+
+async def test_two_services_do_not_wait_for_each_other(workers: list[Bench]) -> None:
+    """Each has a breaker and a queue of its own."""
+    await queued(workers[0], 1)
+
+    assert (await workers[0].call(send, header=header("b"))).result == {"word": "here"}
+
+
+@on_sqlite
+async def test_a_workflow_that_cannot_be_told_gets_no_ticket(workers: list[Bench]) -> None:
+    """It is of an earlier version, or no worker would tell it: it waits for a timer."""
+    await queued(workers[0])
+    older, _ = await workers[0].fails(ask, header=CallHeader(key="older"))
+    workers[1].boundary.breakers.namespace = None
+    silent = await fault(workers[1], "silent")
+
+    assert (older.code, older.queued, silent.code, silent.queued) == ("circuit_open", None, "circuit_open", None)
+    assert await workers[0].boundary.breakers.waiting() == {}
+
+
+async def test_calls_of_another_namespace_are_called_by_its_own_workers(workers: list[Bench]) -> None:
+    """A worker cannot tell a workflow at another server."""
+    await queued(workers[0], 1)
+    await due(workers[0])
+    workers[1].boundary.breakers.namespace = "other"
+
+    assert (await workers[1].boundary.breakers.services_awaited(), await called(workers[1])) == ([], [])
+    assert await called(workers[0]) == ["k1"]
+
+
+async def test_of_workers_that_look_at_the_same_time_one_calls(workers: list[Bench]) -> None:
+    """A turn comes once."""
+    await queued(workers[0], *range(1, 9))
+    await due(workers[0], window=3)
+    found = await asyncio.gather(*(called(worker) for worker in workers * 5))
+
+    assert sorted(key for keys in found for key in keys) == ["k1", "k2", "k3"]
+
+
+@on_sqlite
+async def test_calls_that_are_turned_away_together_are_all_kept(workers: list[Bench]) -> None:
+    """Each has its ticket, once, however often it comes."""
+    await queued(workers[0])
+    faults = await asyncio.gather(*(fault(worker, f"k{n}", n) for worker in workers for n in range(40)))
+
+    assert {one.code for one in faults} == {Code.CIRCUIT_OPEN}
+    assert await workers[0].boundary.breakers.waiting() == {"ask": 40}

@@ -1,0 +1,249 @@
+"""Tasks whose calls wait for their turn at a service that is down, or that limits its callers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowHandle
+
+from client.follow import View
+from client.undo import undo
+from replan import Busy, CircuitBreaker, Refused, Unreachable, tool
+from tests.harness import DONE, Stage, outcome, plan, staged, step
+from workflows.agent import AgentWorkflow
+from workflows.outcome import Outcome
+from workflows.task import Task, TaskStatus
+from workflows.turns import TURN
+
+QUICK = CircuitBreaker(failures=1, calls=1, recovery=0.5)
+SLOW = CircuitBreaker(failures=1, calls=1, recovery=300)
+TURNS_TAKE = 10.0
+"""Seconds within which calls are made whose turn has come, on a busy machine; the doubling timers would take longer."""
+
+
+class Nothing(BaseModel):
+    """No arguments."""
+
+
+class Said(BaseModel):
+    """An answer."""
+
+    word: str = "here"
+
+
+class Service:
+    """What the tools call: it fails until it is told that it is back."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = Unreachable("It is down.")
+        self.calls = 0
+
+    async def ask(self) -> Said:
+        """Answer, or fail."""
+        self.calls += 1
+        if self.error:
+            raise self.error
+        return Said()
+
+
+@asynccontextmanager
+async def asking(client: Client, folder: Path, breaker: CircuitBreaker) -> AsyncIterator[tuple[Stage, Service]]:
+    """A worker with tools that ask a service."""
+    service = Service()
+
+    @tool.read(breaker=breaker)
+    async def ask(args: Nothing) -> Said:
+        """Ask the service."""
+        return await service.ask()
+
+    @tool.idempotent(breaker=breaker)
+    async def take_back(args: Nothing) -> Said:
+        """Undo at the service."""
+        return await service.ask()
+
+    @tool.idempotent(undo=take_back, breaker=None)
+    async def put(args: Nothing) -> Said:
+        """Have an effect."""
+        return Said()
+
+    @tool.read(observe=ask, breaker=None)
+    async def refuse(args: Nothing) -> Said:
+        """Reject the call."""
+        raise Refused("No.")
+
+    async with staged(client, folder, [ask, take_back, put, refuse], [plan(step("a", "ask")), DONE]) as stage:
+        yield stage, service
+
+
+async def waits(stage: Stage, number: int, service: str = "ask") -> None:
+    """Wait until so many calls wait for their turn."""
+    assert stage.breakers
+    async with asyncio.timeout(TURNS_TAKE):
+        while (await stage.breakers.waiting()).get(service, 0) != number:
+            await asyncio.sleep(0.05)
+
+
+async def begin(stage: Stage, number: int) -> list[WorkflowHandle[AgentWorkflow, Outcome]]:
+    """Start so many tasks, whose calls are turned away."""
+    started = [await stage.start() for _ in range(number)]
+    await waits(stage, number)
+    return started
+
+
+async def is_back(stage: Stage, service: Service, name: str = "ask") -> None:
+    """Bring the service back, and let the next call be made."""
+    assert stage.breakers
+    service.error = None
+    await stage.breakers.reset(name)
+
+
+async def within(work: list[WorkflowHandle[AgentWorkflow, Outcome]]) -> list[Outcome]:
+    """How tasks ended that end soon."""
+    async with asyncio.timeout(TURNS_TAKE):
+        return [await outcome(one) for one in work]
+
+
+async def test_all_are_told_when_the_service_is_back(client: Client, tmp_path: Path) -> None:
+    """One after the other, and each waits on one timer, whatever the number of trials before."""
+    async with asking(client, tmp_path, QUICK) as (stage, service):
+        started = await begin(stage, 6)
+        await asyncio.sleep(2)
+        trials = service.calls
+        service.error = None
+        ended = await within(started)
+        histories = [await one.fetch_history() for one in started]
+
+    assert {one.status for one in ended} == {TaskStatus.COMPLETED}
+    assert max(one.steps[0].attempts for one in ended) <= 2
+    assert 2 <= trials <= 6  # one for each recovery time, not for each task
+    signals = [_events(one.events, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) for one in histories]
+    timers = [_events(one.events, EventType.EVENT_TYPE_TIMER_STARTED) for one in histories]
+    assert min(signals) >= 1
+    assert sum(timers) <= 6 * 2 + trials
+
+
+def _events(events: object, kind: "EventType.ValueType") -> int:
+    return sum(one.event_type == kind for one in events)  # type: ignore[attr-defined]  # a list of protobuf messages
+
+
+async def test_a_service_that_limits_its_callers_fails_no_task(client: Client, tmp_path: Path) -> None:
+    """However long it does, for it names no time; its trials are no attempts."""
+    async with asking(client, tmp_path, CircuitBreaker(recovery=0.5)) as (stage, service):
+        service.error = Busy("Too many.", code="rate_limited")
+        started = [await stage.start() for _ in range(4)]
+        await waits(stage, 4)
+        await asyncio.sleep(4)
+        service.error = None
+        ended = await within(started)
+
+    assert {one.status for one in ended} == {TaskStatus.COMPLETED}
+    assert max(one.steps[0].attempts for one in ended) <= 3
+
+
+async def test_a_cancel_ends_the_wait_and_holds_up_nobody(client: Client, tmp_path: Path) -> None:
+    """The turn of a cancelled task's call goes to the next one."""
+    async with asking(client, tmp_path, SLOW) as (stage, service):
+        started = await begin(stage, 3)
+        await started[0].cancel()
+        [cancelled] = await within(started[:1])
+        await is_back(stage, service)
+        ended = await within(started[1:])
+
+    assert cancelled.status is TaskStatus.CANCELLED
+    assert {one.status for one in ended} == {TaskStatus.COMPLETED}
+
+
+async def test_a_signal_that_is_lost_is_made_good(client: Client, tmp_path: Path) -> None:
+    """By another call of the same turn; here the worker that was to tell has died."""
+    async with asking(client, tmp_path, SLOW) as (stage, service):
+        started = await begin(stage, 1)
+        assert stage.breakers
+        service.error = None
+        namespace, stage.breakers.namespace = stage.breakers.namespace, "nobody"
+        await stage.breakers.reset("ask")
+        await asyncio.sleep(0.3)
+        stage.breakers.namespace = namespace
+        [ended] = await within(started)
+
+    assert ended.status is TaskStatus.COMPLETED
+
+
+@pytest.mark.full
+async def test_a_reset_task_is_told_of_its_turn(client: Client, tmp_path: Path) -> None:
+    """Its new run has the same id, and its call the same place in the queue."""
+    async with asking(client, tmp_path, SLOW) as (stage, service):
+        [started] = await begin(stage, 1)
+        first = await started.describe()
+        await client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=started.id, run_id=first.run_id or ""),
+                reason="a test",
+                workflow_task_finish_event_id=4,
+                request_id="reset",
+            )
+        )
+        await asyncio.sleep(1)
+        await waits(stage, 1)
+        await is_back(stage, service)
+        latest = client.get_workflow_handle_for(AgentWorkflow.run, started.id)
+        [ended] = await within([latest])
+
+    assert ended.status is TaskStatus.COMPLETED
+
+
+async def test_a_turn_that_nobody_waits_for_changes_nothing(client: Client, tmp_path: Path) -> None:
+    """Any program may send the Signal: the call is made once more at the most, and is turned away."""
+    async with asking(client, tmp_path, SLOW) as (stage, service):
+        [started] = await begin(stage, 1)
+        key = f"{(await started.describe()).run_id}/a"
+        for sent in ({"key": "another"}, {"key": key}, {"key": key}, {"no": "key"}):
+            await started.signal(TURN, sent)
+        await asyncio.sleep(1)
+        calls = service.calls
+        await is_back(stage, service)
+        [ended] = await within([started])
+
+    assert calls == 1
+    assert ended.status is TaskStatus.COMPLETED
+
+
+async def test_a_rollback_waits_for_its_turn(client: Client, tmp_path: Path) -> None:
+    """The workflow that undoes a task is told like a task."""
+    async with asking(client, tmp_path, SLOW) as (stage, service):
+        handle = await stage.start(Task(text="put", plan=(step("p", "put"),), plan_only=True))
+        done = await outcome(handle)
+        undoing = asyncio.create_task(undo(client, handle, View(), is_attended=False))
+        async with asyncio.timeout(TURNS_TAKE):
+            while not service.calls:
+                await asyncio.sleep(0.05)
+        await waits(stage, 1, "take_back")
+        await is_back(stage, service, "take_back")
+        async with asyncio.timeout(TURNS_TAKE):
+            undone = await undoing
+
+    assert done.status is TaskStatus.COMPLETED
+    assert [one.done for one in undone.outcome.undo] == [True]
+
+
+async def test_an_observation_waits_for_its_turn(client: Client, tmp_path: Path) -> None:
+    """So that the new plan is made with a fresh look, and not with a stale one."""
+    async with asking(client, tmp_path, SLOW) as (stage, service):
+        away = await begin(stage, 1)
+        looking = await stage.start(Task(text="look", plan=(step("r", "refuse"),)))
+        await waits(stage, 2)
+        await is_back(stage, service)
+        await within(away)
+        async with asyncio.timeout(TURNS_TAKE):
+            while not (seen := (await looking.query(AgentWorkflow.progress)).observations):
+                await asyncio.sleep(0.1)
+        await looking.cancel()
+        await within([looking])
+
+    assert [(one.kind, one.stale) for one in seen] == [("ask", False)]
