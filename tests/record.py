@@ -32,7 +32,7 @@ from activities.toolbox.registry import Registry
 from client.follow import View
 from client.incidents import resolve
 from client.undo import undo
-from replan import Busy, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
+from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
 from replan.testing.script import step as written
 from runtime.client import connect
@@ -85,6 +85,14 @@ def tools() -> list[Tool[..., Any]]:
         calls.append(args.word)
         if len(calls) < 3:
             raise Busy("The line is busy.")
+        return Said(said=args.word)
+
+    @tool.read(breaker=CircuitBreaker(failures=1, calls=1, recovery=1, trials=1))
+    async def shaky(args: Word) -> Said:
+        """Fail twice, as a service that is down for a while."""
+        calls.append("shaky")
+        if calls.count("shaky") < 3:
+            raise Unreachable("The line is cut.")
         return Said(said=args.word)
 
     @tool.idempotent
@@ -143,7 +151,7 @@ def tools() -> list[Tool[..., Any]]:
         """Commit a word."""
         return Said(said=args.word)
 
-    return [move, say, down, flaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
+    return [move, say, down, flaky, shaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
 
 
 @dataclass(frozen=True)
@@ -200,6 +208,8 @@ SCENARIOS: Sequence[Scenario] = (
     ),
     Scenario("retried", [plan(step("a", "flaky", word="x")), DONE]),
     Scenario("replanned", [PICK, AGAIN, DONE]),
+    Scenario("waited_by_timer", [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE]),
+    Scenario("waited_in_turn", [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE]),
     Scenario(
         "pure",
         [
