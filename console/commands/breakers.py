@@ -16,7 +16,11 @@ from workflows.inspect import BreakerCard
 async def breakers_command(
     *,
     reset: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Close the breaker of this tool first: its service is back.")
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Close the breaker of this tool first: its service is back. If calls wait, the next is made at once.",
+        ),
     ] = None,
     common: Common,
 ) -> int:
