@@ -275,12 +275,12 @@ class Answers:
             workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": str(malformed)})
             return
         answers = [(one, resolution.answer_to(one, workflow.now())) for one in self._progress.open_requests]
-        given = [(request, answer) for request, answer in answers if answer]
-        if given and not resolution.cause and workflow.patched(CAUSELESS_DROPPED):
+        accepted = [(request, answer) for request, answer in answers if answer]
+        if accepted and not resolution.cause and workflow.patched(CAUSELESS_DROPPED):
             reason = "it names no cause, and would answer requests that belong to no incident"
             workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": reason})
             return
-        for request, answer in given:
+        for request, answer in accepted:
             request.answer = answer
 
     approve = _update(Choice.APPROVE)
