@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
     UnpauseActivityRequest,
     UpdateActivityOptionsRequest,
 )
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
@@ -174,6 +174,8 @@ class Scenario:
     notify: str | None = None
     resolves: int = 0
     """How many requests are opened before the incident to which they belong is resolved."""
+    signals_nothing: bool = False
+    """Whether another program sends the Signal `resolve` without a cause while a call waits for an approval."""
     expires: str = ""
     """The id of a step that an operator pauses beyond its deadline, and then resumes."""
     loses: str = ""
@@ -293,6 +295,8 @@ SCENARIOS: Sequence[Scenario] = (
         more=WAITS,
         resolves=2,
     ),
+    Scenario("resolved_without_cause", [plan(step("a", "spend", word="x")), DONE], more=WAITS, signals_nothing=True),
+    Scenario("dropped_without_cause", [plan(step("a", "spend", word="x")), DONE], more=WAITS, signals_nothing=True),
     Scenario(
         "deployed",
         [plan(step("a", "pick", word="x"), step("b", "say", "a", word="x")), DONE],
@@ -328,6 +332,13 @@ async def record(stage: Stage, scenario: Scenario) -> str:
     if scenario.resolves:
         cause = (await asked(handle, scenario.resolves)).cause
         await handle.signal(RESOLVE, Resolution(id="1", cause=cause, by="ann", note="The key is here."))
+    if scenario.signals_nothing:
+        request = await asked(handle)
+        await handle.signal(RESOLVE, {"id": "1", "cause": ""})
+        await handle.query("progress")  # the worker has taken the Signal
+        await asyncio.sleep(1)
+        if request.call and (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+            await handle.execute_update("approve", {"request": request.id, "by": "ann", "call": request.call.code})
     return await ended(handle)
 
 

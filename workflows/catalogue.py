@@ -4,9 +4,10 @@ History contains the specs, so that a replay decides by the same ones.
 """
 
 from enum import StrEnum
+from operator import not_
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, field_serializer, model_validator
+from pydantic import BaseModel, Field, JsonValue, field_serializer, model_validator
 
 from workflows.plan import Proposed, Sparse
 
@@ -40,6 +41,9 @@ class Companion(BaseModel, frozen=True):
 
     kind: str
     args: dict[str, str] = Field(default_factory=dict)
+    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """Of a kind that undoes: by argument, what takes the place of an optional argument that the call left out. It is
+    the default with which the call was made; None to leave the argument out here, too."""
 
 
 class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):

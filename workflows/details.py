@@ -203,8 +203,9 @@ def _notes(progress: Progress, record: StepRecord) -> str:
 
 
 def _fault_line(progress: Progress, fault: FaultRecord) -> str:
+    new_plan = NEXT_TURN if _is_turns(progress) else "the call cannot succeed as it is, so a new plan and no retry"
     follows = {
-        "replan": NEXT_TURN if _is_turns(progress) else "the call cannot succeed as it is, so a new plan and no retry",
+        "replan": "only its id is used up: the same call may be made under another id" if fault.by_id else new_plan,
         "wait": "waiting, then again",
         "fallback": "a fallback kind takes over",
         "reconcile": {

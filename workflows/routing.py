@@ -27,9 +27,13 @@ since the tool may crash its workers."""
 MISSING_TOOL_PATIENCE = 60.0
 """Seconds to wait for a worker that has registered an activity; during a rolling deploy there may be no such worker for
 a short time."""
-HEARTBEAT = timedelta(seconds=5)
-"""The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost."""
-HEARTBEAT_EVERY = HEARTBEAT / 3
+HEARTBEAT = timedelta(seconds=20)
+"""The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost.
+
+On a machine whose processors all are busy, the server hands a call over, and takes a heartbeat, some 10 seconds late.
+"""
+HEARTBEAT_EVERY = timedelta(seconds=5) / 3
+"""A cancel comes with the answer to a heartbeat, so that this is not a part of HEARTBEAT."""
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0
@@ -117,7 +121,7 @@ class CircuitBreaker:
 
 
 STANDARD_BREAKER = CircuitBreaker()
-TRIAL_LEASE = HEARTBEAT.total_seconds()
+TRIAL_LEASE = 5.0
 """Seconds after which a trial call of a worker that died may be followed by another one. A live worker renews the
 lease while its trial call runs."""
 TURN_LEASE = 10.0

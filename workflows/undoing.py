@@ -206,11 +206,16 @@ def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
     companion = specs[record.kind].undo if record.kind in specs else None
     if companion is None or companion.kind not in specs:
         raise NoUndo(f"{record.kind} has no undo")
-    try:
-        # none may be left out: a default could undo something else
-        args = {name: record.value_at(path) for name, path in companion.args.items()}
-    except Unresolved as missing:
-        raise NoUndo(f"its arguments cannot be made: {missing}", companion.kind) from None
+    args = dict[str, JsonValue]()
+    for name, path in companion.args.items():
+        try:
+            args[name] = record.value_at(path)
+        except Unresolved as missing:
+            # Only what the call itself left out has a default: another value could undo something else.
+            if name not in companion.defaults or record.args is None:
+                raise NoUndo(f"its arguments cannot be made: {missing}", companion.kind) from None
+            if companion.defaults[name] is not None:
+                args[name] = companion.defaults[name]
     return UndoCall(step=record.step.id, kind=companion.kind, args=args)
 
 

@@ -16,6 +16,8 @@ from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
 from workflows.faults import Applied, Code, Fault
 from workflows.plan import StepReturn
 
+_SAME_CALL = "the same call may be made under another id."
+
 
 @dataclass(frozen=True)
 class Effects:
@@ -68,10 +70,10 @@ class Effects:
                 raise EffectUndone(entry.key)
             return EffectResult(await work(), replayed=False)
         except EffectUndone:
-            reason = f"The step {step!r} was done and then undone: to do it once more, give it another id."
+            reason = f"The step {step!r} was done and then undone, so its id is used up: {_SAME_CALL}"
             raise FaultRaised(Fault.of(Code.CONFLICT, reason, by_id=True), is_certain=True) from None
         except ArgumentsDiffer:
-            reason = f"The step {step!r} has called {spec.kind} before with other arguments: give it another id."
+            reason = f"The step {step!r} has called {spec.kind} before with other arguments: {_SAME_CALL}"
             raise FaultRaised(Fault.of(Code.CONFLICT, reason, by_id=True), is_certain=True) from None
         except OutcomeUnknown:
             attempt.called = True  # by the attempt that claimed the key

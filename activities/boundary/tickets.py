@@ -104,7 +104,7 @@ def recall(tx: Connection, service: str, running: Sequence[str], before: float, 
     """
     lost = TICKETS.c.service == service, TICKETS.c.called > 0, TICKETS.c.called < before, TICKETS.c.key.not_in(running)
     tx.execute(delete(TICKETS).where(*lost, TICKETS.c.calls >= most))
-    tx.execute(update(TICKETS).where(*lost).values(called=0.0))
+    tx.execute(update(TICKETS).where(*lost).values(called=0.0, trials=TICKETS.c.trials + 1))
 
 
 def call(tx: Connection, service: str, namespace: str, number: int, now: float, *, is_trial: bool) -> list[Called]:

@@ -95,7 +95,8 @@ class _Repair:
         self._situation = situation
         self._kinds = kinds
         self._unfinished = unfinished_steps(situation)
-        self._failed = {_call_of(one): one for one in situation.records if one.status is StepStatus.FAILED}
+        failed = [one for one in situation.records if one.status is StepStatus.FAILED and not self._is_only_id(one)]
+        self._failed = {_call_of(one): one for one in failed}
         self._rejected = rejected
         self._excluded = rejected | self._failed.keys()
         self._planned = {_call_of(one) for one in self._unfinished if self._has_effect(one)}
@@ -114,6 +115,8 @@ class _Repair:
         """Plan the step again; change its call or its kind if the old call would fail again."""
         step, call = record.step, _call_of(record)
         kind, args, title, change = step.kind, step.args, step.title, None
+        if self._is_only_id(record):
+            self._because.append(f"only the id {step.id} is used up")
         if not self._is_usable(kind):
             kind, call = self._fallback(record) or self._give_up(record)
         elif call in self._excluded:
@@ -274,6 +277,11 @@ class _Repair:
         if fault is None and record.status is not StepStatus.FAILED:
             return f"{record.step.id} cannot use {record.step.kind}"
         return f"{record.step.id} was rejected ({fault.code if fault else 'unknown'})"
+
+    def _is_only_id(self, record: StepRecord) -> bool:
+        """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
+        fault = self._fault(record)
+        return record.status is StepStatus.FAILED and fault is not None and fault.by_id
 
     def _has_effect(self, record: StepRecord) -> bool:
         kind = self._kinds.get(record.step.kind)

@@ -213,6 +213,8 @@ def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns
     new = "the model's next turn" if in_turns else "a new plan"
     if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
         return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without it"
+    if failing.fault is not None and failing.fault.by_id:
+        return "Only the id of the step is used up: the same call may be made under another id"
     answer = f"no retry, but {new}" if planned else "no retry"
     return f"The call was rejected, and the same call would be rejected again: {answer}"
 

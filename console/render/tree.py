@@ -40,6 +40,8 @@ FOLLOWS = {
     "ask": "neither a retry nor a new plan can help -> a person is asked",
 }
 """By decision, what follows a fault; `end` stands for a new plan that was not made before the task ended."""
+FOLLOWS_ID_USED_UP = "only its id is used up -> the same call may be made under another id"
+"""What follows a fault of which the ledger rejected only the step's id."""
 FOUND = {
     "replan": "it was not applied -> a new plan",
     "end": "it was not applied",
@@ -366,6 +368,8 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
     known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
     if fault.decision == "replan" and outcome.ended_at and not replanned:
         return known["end"]
+    if fault.by_id and fault.decision == "replan":
+        return FOLLOWS_ID_USED_UP
     if fault.code is Code.NEEDS_APPROVAL:
         return f"{_why_asked(fault)} -> a person" + (" is asked" if fault.decision == "ask" else "")
     said = known[fault.decision]

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +12,6 @@ from anyio import BrokenResourceError
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
-from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -63,7 +64,7 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     app.state.client, app.state.access, app.state.streams = client, access, streams
     app.include_router(api.router)
     app.include_router(pages.router)
-    app.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")), name="static")
+    app.add_api_route("/static/{name}", _static, include_in_schema=False)
     app.add_api_route("/health/live", _live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
     for error in (Problem, RPCError, RequestValidationError, HTTPException, Exception):
@@ -82,6 +83,20 @@ class _Application(FastAPI):
 
 async def _live() -> dict[str, str]:
     return {"status": "ok"}
+
+
+@cache
+def _statics() -> Mapping[str, Response]:
+    # Read from the disk for each request, they would take a second file for each connection.
+    files = Path(__file__).with_name("static").iterdir()
+    return {file.name: Response(file.read_bytes(), media_type=guess_type(file.name)[0]) for file in files}
+
+
+async def _static(name: str) -> Response:
+    found = _statics().get(name)
+    if found is None:
+        raise HTTPException(404)
+    return found
 
 
 async def _ready(request: Request) -> Response:

@@ -129,6 +129,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self.cycle is not None and not self.cycle.more_body and self.conn.trailing_data[0]:
+            # Who sends a request before the response to the one before would never be waited for.
+            self.cycle.keep_alive = False
         self._connections.note(self)
 
     def on_response_complete(self) -> None:

@@ -186,5 +186,9 @@ async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(calls: Benc
     await calls.call(note, run="r", word="x")
     fault, _ = await calls.fails(note, run="r", word="y")
 
-    assert (fault.code, "with other arguments: give it another id" in fault.reason) == (Code.CONFLICT, True)
+    assert (fault.code, fault.by_id, "with other arguments: the same call" in fault.reason) == (
+        Code.CONFLICT,
+        True,
+        True,
+    )
     assert await calls.rows("SELECT word FROM notes") == ["x"]

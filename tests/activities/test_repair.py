@@ -30,6 +30,15 @@ async def test_the_nearest_alternative_is_taken() -> None:
     assert (again.id, again.title, again.args) == ("book-2", "team 14:30", {**BOOK, "at": "14:30"})
 
 
+async def test_a_call_of_which_only_the_id_is_used_up_is_planned_again() -> None:
+    """It was undone, or the id is that of another call: the free slot is taken under another id."""
+    used_up = fault("book").model_copy(update={"by_id": True})
+    again = await new_plan(refused(observations=[seen("book", {"free": ["14:00", "15:00"]})], faults=[used_up]))
+
+    assert [(one.id, one.args) for one in again.steps] == [("book-2", BOOK)]
+    assert again.because == "only the id book is used up"
+
+
 async def test_the_new_plan_says_why() -> None:
     """One sentence for people: what was refused and what takes its place."""
     assert (await new_plan(refused())).because == "book was rejected (conflict); nearest free alternative 14:30"

@@ -160,6 +160,8 @@ ENDED = {
     "notified": "escalated",
     "plan_refused": "failed",
     "replans_used_up": "over budget",
+    "lost_at_commit": "escalated",
+    "resolved_without_cause": "escalated",
     "unanswered": "escalated",
     "undone": "escalated",
 }

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import httpx2
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -19,6 +20,8 @@ CROWD = 150
 """Connections that are opened; more than a server with so many PLACES has, and than it may open files."""
 MAX_LOG = 2_000
 """Bytes that a server may log meanwhile."""
+UNREAD = b"GET /static/style.css HTTP/1.1\r\nHost: x\r\n\r\n" * 500
+"""Requests of somebody who reads no response."""
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 BEGINNINGS: Mapping[str, bytes] = {
@@ -43,6 +46,16 @@ async def wires(port: int, number: int, sent: bytes) -> AsyncIterator[list[Wire]
             writer.transport.abort()
 
 
+async def answered(visitor: httpx2.AsyncClient, path: str) -> httpx2.Response:
+    """The response to a visitor who comes back while the server works on all its connections."""
+    async with asyncio.timeout(5):
+        while True:
+            response = await visitor.get(path)
+            if response.status_code != 503:
+                return response
+            await asyncio.sleep(0.1)
+
+
 async def is_over(wire: Wire, within: float) -> bool:
     """Whether the server ends a connection in time, whatever it says before."""
     try:
@@ -54,7 +67,7 @@ async def is_over(wire: Wire, within: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
+@pytest.mark.parametrize("beginning", [*BEGINNINGS.values(), UNREAD], ids=[*BEGINNINGS, "much that it does not read"])
 async def test_a_crowd_that_says_nothing_keeps_nobody_out(
     server: DevServer, queue: str, tmp_path: Path, beginning: bytes
 ) -> None:
@@ -66,7 +79,7 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out(
         served.visit() as stranger,
     ):
         began = time.monotonic()
-        answers = [await program.get("/tasks?limit=1"), await stranger.get("/login")]
+        answers = [await answered(program, "/tasks?limit=1"), await answered(stranger, "/login")]
         took = time.monotonic() - began
     log = (tmp_path / "serve.log").read_text()
 
@@ -176,6 +189,18 @@ async def test_a_client_that_reads_nothing_is_cut_off() -> None:
             received = await asyncio.wait_for(wire[0].read(), 5)
 
     assert len(received) < 16_000_000
+
+
+async def test_requests_that_do_not_wait_for_responses_hold_no_place() -> None:
+    """The first is answered, and then the connection ends, as HTTP allows; else its client need never be waited for."""
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with impatient(1) as (port, _), wires(port, 1, request * 50) as [(reader, _)]:
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await asyncio.wait_for(reader.readuntil(b"xx"), 5)
+            answer += await asyncio.wait_for(reader.read(), 5)
+
+    assert answer.count(b"HTTP/1.1 200") == 1
 
 
 async def test_a_request_may_take_its_time() -> None:

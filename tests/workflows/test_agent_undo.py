@@ -237,3 +237,51 @@ async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_
 
     assert "earlier steps (2 of a long task are not kept any more" in str(failed.value.cause)
     assert await notes(tmp_path) == []
+
+
+class Payment(BaseModel):
+    """What to pay."""
+
+    to: str
+    currency: str = "EUR"
+    note: str | None = None
+
+
+class Refund(BaseModel):
+    """What to pay back."""
+
+    to: str
+    currency: str = "USD"
+    note: str = "refund"
+
+
+async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(client: Client, tmp_path: Path) -> None:
+    """Not its own, which could undo something else; what the call did not have at all is left out."""
+    refunded = list[str]()
+
+    @tool.idempotent
+    async def refund(args: Refund) -> Refund:
+        """Pay back."""
+        refunded.append(f"{args.to} {args.currency} {args.note}")
+        return args
+
+    @tool.idempotent(undo=refund.using(currency="args.currency", note="args.note"))
+    async def pay(args: Payment) -> Payment:
+        """Pay."""
+        return args
+
+    @tool.read
+    async def person(args: Payment) -> Payment:
+        """Need a person."""
+        raise NeedsPerson("Somebody has to look.")
+
+    steps = plan(
+        step("a", "pay", to="ann"),
+        step("b", "pay", "a", to="bob", currency="GBP", note="rent"),
+        step("c", "person", "b", to="x"),
+    )
+    async with staged(client, tmp_path, [refund, pay, person], [steps, DONE]) as stage:
+        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+
+    assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [("b", True, ""), ("a", True, "")]
+    assert refunded == ["bob GBP rent", "ann EUR refund"]

@@ -20,6 +20,7 @@ from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
 from workflows.agent import AgentWorkflow
+from workflows.asking import RESOLVE
 from workflows.outcome import Outcome
 from workflows.people import Change, HumanRequest
 from workflows.record import StepStatus
@@ -288,6 +289,17 @@ async def test_an_approval_lasts_for_the_retries_of_its_call(client: Client, tmp
 
     assert (ended.status, ended.steps[0].attempts, len(ended.requests)) == (TaskStatus.COMPLETED, 3, 1)
     assert len({*SHOP.keys}) == 1
+
+
+async def test_a_resolution_without_a_cause_is_no_answer(stage: Stage) -> None:
+    """An approval belongs to no incident: the Signal of another program neither makes the call nor ends the task."""
+    handle = await stage.start(waiting())
+    request = await asked(handle)
+    await handle.signal(RESOLVE, {"id": "1", "cause": ""})
+    await approve(handle, request)
+    ended = await outcome(handle)
+
+    assert (ended.status, SHOP.sold, len(ended.requests)) == (TaskStatus.COMPLETED, [("desk", 900)], 1)
 
 
 async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path: Path) -> None:

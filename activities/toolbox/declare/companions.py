@@ -6,9 +6,11 @@ For `observe`, `reconcile` and `undo`, paths say where the arguments of the othe
 
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeGuard, get_args, get_type_hints
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, JsonValue, RootModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Tool
@@ -33,7 +35,9 @@ def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterat
         yield from _fallback_mistakes(tool, options.fallback, args)
 
 
-def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel]) -> catalogue.Companion | None:
+def as_data(
+    companion: Tool[..., Any] | Companion | None, args: type[BaseModel], *, is_undo: bool = False
+) -> catalogue.Companion | None:
     """Convert a companion to plain data with a path for each of its arguments; None if there is no companion.
 
     A companion is another tool that an option such as `undo` names. If its argument has no path, the value comes from
@@ -44,7 +48,31 @@ def as_data(companion: Tool[..., Any] | Companion | None, args: type[BaseModel])
     companion = _as_companion(companion)
     theirs = _args_of(companion.tool)
     by_name = {name: f"args.{name}" for name in (theirs.model_fields if theirs else ()) if name in args.model_fields}
-    return catalogue.Companion(kind=companion.tool.__name__, args={**by_name, **companion.paths})
+    paths = {**by_name, **companion.paths}
+    defaults = _defaults(paths, args, theirs) if is_undo and theirs else {}
+    return catalogue.Companion(kind=companion.tool.__name__, args=paths, defaults=defaults)
+
+
+def _defaults(paths: Mapping[str, str], args: type[BaseModel], theirs: type[BaseModel]) -> dict[str, JsonValue]:
+    """By argument of an undo, the default of the optional argument of the call that its path names.
+
+    None where that default is None, and the undo has a default of its own. A default that is made anew for each call is
+    not known afterwards, so it is left out.
+    """
+    found = dict[str, JsonValue]()
+    for name, path in paths.items():
+        source = args.model_fields.get(path.removeprefix("args."))
+        if (
+            source is None
+            or source.is_required()
+            or source.default_factory is not None
+            or name not in theirs.model_fields
+        ):
+            continue
+        if source.default is not None or not theirs.model_fields[name].is_required():
+            with suppress(PydanticSerializationError):
+                found[name] = to_jsonable_python(source.default)
+    return found
 
 
 def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:

@@ -129,7 +129,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
 def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     given = {option: getattr(tool.options, option) for option in OPTIONS if option in ToolSpec.model_fields}
     for option in ("observe", "reconcile", "undo"):
-        given[option] = companions.as_data(given[option], args)
+        given[option] = companions.as_data(given[option], args, is_undo=option == "undo")
     if tool.options.fallback:
         given["fallback"] = tool.options.fallback.__name__
     if given["approve"] == conditions.NEVER:
