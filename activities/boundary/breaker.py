@@ -3,8 +3,8 @@
 closed     calls are made; failures in a row are counted, and a success sets the count to 0
 open       no call is made until the recovery time is over, or until the time that a service which limits its callers
            has named
-half_open  as many calls at once as the window allows: 1, and 1 more after each success, so 2, 4, 8 ... (the slow start
-           of TCP, RFC 5681); a limit halves the window, an outage sets it back to 1
+half_open  as many calls at once as the window allows: 1, and 1 more after each success, so 2, 4, 8 ...; a limit halves
+           the window, which then grows by 1 a round, and an outage sets it back to 1 (as TCP does, RFC 5681)
 
 Every function here is pure. A call is admitted under a generation, which grows with each change of state and with each
 place; a report of an older generation changes nothing. So calls that began before an outage can neither prolong it nor
@@ -71,8 +71,10 @@ class Breaker(BaseModel, frozen=True):
     """The seconds that `until` was away when it was set."""
     successes: int = 0
     """Successful calls since the newest failure."""
-    window: int = 1
-    """How many calls may be under way at once, unless the breaker is closed."""
+    window: float = 1.0
+    """How many calls may be under way at once, unless the breaker is closed; a fraction counts as none."""
+    threshold: float = routing.MAX_WINDOW
+    """The window from which on it grows by 1 only after as many successes as it allows calls, since a limit halved it."""
     places: dict[str, Admission] = {}
     """The calls that may be made, or are under way, by their keys."""
     opened: int = 0
@@ -104,7 +106,7 @@ class Breaker(BaseModel, frozen=True):
         """How many more calls may be made now."""
         if self.state is BreakerState.CLOSED:
             return routing.MAX_WINDOW
-        return 0 if self.wait(now) else max(0, self.window - len(self.live_places(now)))
+        return 0 if self.wait(now) else max(0, int(self.window) - len(self.live_places(now)))
 
     def live_places(self, now: float) -> Mapping[str, Admission]:
         """The places whose leases have not expired."""
@@ -140,7 +142,8 @@ class Breaker(BaseModel, frozen=True):
             return freed
         if self.successes + 1 >= policy.trials and not moment.is_awaited:
             return self.closed(moment.now)
-        window = min(routing.MAX_WINDOW, self.window + 1)
+        grown = self.window + (1 if self.window < self.threshold else 1 / self.window)
+        window = min(float(routing.MAX_WINDOW), grown)
         return freed._with(successes=self.successes + 1, window=window, limits=0)
 
     def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
@@ -171,8 +174,10 @@ class Breaker(BaseModel, frozen=True):
             freed = self._without(caller)
             if generation < self.opened:
                 return freed
-            window = max(1, self.window // 2)
-            return freed._open(pause, now, window=window, successes=0, code=Code.RATE_LIMITED, limits=self.limits + 1)
+            window = max(1.0, self.window / 2)
+            threshold = window if self.window >= 2 else self.threshold
+            changed = {"window": window, "threshold": threshold, "successes": 0, "limits": self.limits + 1}
+            return freed._open(pause, now, code=Code.RATE_LIMITED, **changed)
         if self.state is not BreakerState.CLOSED or generation != self.generation:
             return self
         first, until = self.first_limit, now + pause

@@ -261,7 +261,7 @@ class Breakers:
             nonlocal turns
             running = breaker.live_places(now)
             tickets.recall(tx, service, list(running), now - routing.TURN_LEASE, routing.TURN_CALLS)
-            room, is_trial = breaker.room(now), breaker.window == 1
+            room, is_trial = breaker.room(now), int(breaker.window) == 1
             called = tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
             ends = [place.until - now for place in running.values()]
             next_in = breaker.wait(now) or min(ends, default=routing.TURNS_CHECKED)

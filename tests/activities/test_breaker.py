@@ -151,13 +151,20 @@ def test_limits_without_a_time_are_tried_after_a_second_then_doubling() -> None:
 
 
 def test_a_limit_halves_the_window_once() -> None:
-    """The calls that were admitted before it count as one."""
+    """The calls that were admitted before it count as one; then it grows by one a round."""
     breaker = limited(limited(Breaker(), "a", 100, 2), "b", 100, 2).model_copy(update={"window": 8})
     breaker = trying(breaker, 102, "c", "d", "e")
     for caller in "cde":
         breaker = limited(breaker, caller, 102.5, 1)
+    opened = breaker
+    windows = list[int]()
+    for number in range(9):
+        tried = trying(breaker, 104, f"{number}")
+        breaker = succeeded(tried, f"{number}", 104, AWAITED)
+        windows.append(int(breaker.window))
 
-    assert (breaker.window, breaker.wait(102.5), breaker.room(103), breaker.room(103.5)) == (4, 1, 0, 4)
+    assert (opened.window, opened.wait(102.5), opened.room(103), opened.room(103.5)) == (4, 1, 0, 4)
+    assert windows == [4, 4, 4, 4, 5, 5, 5, 5, 5]
 
 
 @given(asked=st.floats(0, 1e300) | st.none(), limits=st.integers(0, 10**6), jitter=st.floats(0, 0.999))
@@ -338,7 +345,7 @@ class Workers(RuleBasedStateMachine):
     def live_trials_fit_the_window(self) -> None:
         """Over all workers, a new call is admitted only beside fewer than the window has."""
         live = self.row.live_places(self.now)
-        assert self.row.room(self.now) in (0, self.row.window - len(live), routing.MAX_WINDOW)
+        assert self.row.room(self.now) in (0, int(self.row.window) - len(live), routing.MAX_WINDOW)
         assert 1 <= self.row.window <= routing.MAX_WINDOW
 
     @invariant()
