@@ -58,7 +58,7 @@ LIST_IS_BEHIND = 1.0
 """Seconds by which the server's list of tasks may be behind."""
 GRACE = timedelta(seconds=5)
 """Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
-Temporal's start-to-close timeout is reached."""
+Temporal's start-to-close timeout is reached, which is later by HEARTBEAT: a worker that died is no slow tool."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 """The limits of the overtime: how long an attempt of a tool with an effect still waits for the tool's thread after its
 timeout. It is ten times the timeout, at most 60 seconds."""
@@ -232,7 +232,7 @@ def route(spec: ToolSpec, attempts: int) -> Route:
     profile = PROFILES[spec.retry]
     return Route(
         activity=spec.kind,
-        start_to_close=timedelta(seconds=spec.timeout + overtime(spec)) + GRACE,
+        start_to_close=timedelta(seconds=spec.timeout + overtime(spec)) + GRACE + HEARTBEAT,
         schedule_to_close=STEP_DEADLINE,
         heartbeat=HEARTBEAT,
         retry=RetryPolicy(

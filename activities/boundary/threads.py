@@ -132,7 +132,7 @@ def _exhausted(kinds: Iterable[str]) -> str:
 def _overtime(spec: ToolSpec) -> float:
     """Seconds that an attempt may last beyond the tool's timeout and still end before its start-to-close timeout."""
     limit = activity.info().start_to_close_timeout or routing.STEP_DEADLINE
-    room = (limit - routing.GRACE).total_seconds() - spec.timeout
+    room = (limit - routing.GRACE - routing.HEARTBEAT).total_seconds() - spec.timeout
     return max(0.0, min(routing.overtime(spec), room))
 
 

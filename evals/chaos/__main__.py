@@ -1,10 +1,12 @@
 """`python -m evals.chaos --tasks 300 --seed 7`: kills things while tasks run, and counts what happened."""
 
 import asyncio
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +40,8 @@ class Report(BaseModel):
     tasks: int
     seed: int
     store: str
+    busy: int = 0
+    """How many processes computed beside it."""
     machine: str
     seconds: float = 0.0
     """Of the random part."""
@@ -107,6 +111,7 @@ def main(
     kills: Annotated[int, typer.Option(min=0, help="Workers that are killed at random.")] = 60,
     restarts: Annotated[int, typer.Option(min=0, help="How often the server is killed and started again.")] = 5,
     drops: Annotated[int, typer.Option(min=0, help="How often all connections to the server are cut.")] = 5,
+    busy: Annotated[int, typer.Option(min=0, help="Processes that compute all the time beside it.")] = 0,
     placed: Annotated[bool, typer.Option(help="Whether to kill at chosen points, too.")] = True,
     json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
@@ -115,9 +120,9 @@ def main(
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise typer.BadParameter(f"{keep} is not empty: name a new folder.", param_hint="--keep")
     wanted = amounts(kills, restarts, drops, has_database=store is Store.POSTGRESQL)
-    report = Report(tasks=tasks, seed=seed, store=store, machine=str(Machine.this()))
+    report = Report(tasks=tasks, seed=seed, store=store, busy=busy, machine=str(Machine.this()))
     try:
-        with tempfile.TemporaryDirectory(prefix="replan-chaos-") as folder:
+        with tempfile.TemporaryDirectory(prefix="replan-chaos-") as folder, computing(busy):
             asyncio.run(run(report, keep or Path(folder), wanted, placed=placed))
     except* UNAVAILABLE as problems:
         typer.echo(_first(problems), err=True)
@@ -128,6 +133,18 @@ def main(
     if json:
         json.write_text(report.model_dump_json(indent=2))
     leave(1 if report.broken else 0)
+
+
+@contextmanager
+def computing(count: int) -> Iterator[None]:
+    """Keep as many processors busy as long as the block lasts."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 async def run(report: Report, folder: Path, wanted: Mapping[Action, int], *, placed: bool) -> None:
@@ -175,7 +192,8 @@ def show(report: Report) -> None:
     for line in report.broken:
         console.print(line, highlight=False, markup=False)
     verdict = f"BROKEN: {len(report.broken)} promises" if report.broken else "kept: every promise"
-    console.print(f"{verdict}. {report.tasks} tasks, seed {report.seed}, {report.store}, on {report.machine}")
+    beside = f", beside {report.busy} busy processes" if report.busy else ""
+    console.print(f"{verdict}. {report.tasks} tasks, seed {report.seed}, {report.store}{beside}, on {report.machine}")
 
 
 if __name__ == "__main__":

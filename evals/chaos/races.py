@@ -1,5 +1,5 @@
-"""Single tasks that are watched closely: races of two workers for one call, threads that outlive their timeouts, and
-tasks that run again after a reset or under the id of a closed one."""
+"""Single tasks that are watched closely: races of two workers for one call, tools that outlive their timeouts or harm
+their worker, and tasks that run again after a reset or under the id of a closed one."""
 
 import asyncio
 import json
@@ -24,7 +24,9 @@ TWICE = {"transfer": "transactional", "pay_patiently": "keyed"}
 LATE = (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM)
 OVERDUE = {"pay_late": "completed", "pay_too_late": "escalated"}
 """The kinds whose threads outlive their timeouts, and how their tasks end."""
-RACES = len(TWICE) + len(LATE) + 1 + len(OVERDUE)
+HARMFUL = {"pay_and_exit": "completed", "pay_and_stop": "completed", "pay_and_ask": "escalated"}
+"""The kinds that exit, stop their loop or send a second request after their effect, and how their tasks end."""
+RACES = len(TWICE) + len(LATE) + 1 + len(OVERDUE) + len(HARMFUL)
 """How many cells `races` returns."""
 FREEZE_SECONDS = 60.0
 END_SECONDS = 120.0
@@ -91,6 +93,20 @@ async def overdue(stage: Stage, seed: int, kind: str) -> Cell:
     async with race.recorded(cell), stage.fleet(race.queue, 1):
         await race.runner.start(race.job)
         await race.wait_settled()
+    return cell
+
+
+async def harmful(stage: Stage, seed: int, kind: str) -> Cell:
+    """Call a tool that harms its worker or itself after its effect; the same worker serves the next step."""
+    expected = Expected(statuses=(HARMFUL[kind],), effects=(1,))
+    cell = Cell(effect="unkeyed", point=kind.removeprefix("pay_and_"), expected=expected)
+    race = Race.of(stage, f"harmful-{kind}-{seed}", kind)
+    async with race.recorded(cell), stage.fleet(race.queue, 0) as fleet:
+        worker = await fleet.add()
+        await race.runner.start(race.job)
+        await race.wait_settled()
+        if not worker.is_alive:
+            cell.remark = f"the worker ended with {worker.process.returncode}"
     return cell
 
 
@@ -166,7 +182,8 @@ async def races(stage: Stage, seed: int, changed: Callable[[], None]) -> list[Ce
     cells = list[Cell]()
     doubled = (twice(stage, seed, kind) for kind in TWICE)
     blocked = (overdue(stage, seed, kind) for kind in OVERDUE)
-    for race in (*doubled, *(late(stage, seed, point) for point in LATE), frozen(stage, seed), *blocked):
+    harming = (harmful(stage, seed, kind) for kind in HARMFUL)
+    for race in (*doubled, *(late(stage, seed, point) for point in LATE), frozen(stage, seed), *blocked, *harming):
         cells.append(await race)
         changed()
     return cells

@@ -149,6 +149,14 @@ def _blind(job: Job, *needs: str) -> str:
     return job.receipt(job.pay("pay_blindly", *needs))
 
 
+def _exits(job: Job, *needs: str) -> str:
+    return job.transfer(job.add("pay_and_exit", *needs, amount=7))
+
+
+def _stops(job: Job, *needs: str) -> str:
+    return job.transfer(job.add("pay_and_stop", *needs, amount=7))
+
+
 def _refused(job: Job, *needs: str) -> str:
     return job.add("transfer", job.transfer(*needs), source=1, target=2, amount=10**9)
 
@@ -160,7 +168,19 @@ def _long(job: Job, *needs: str) -> str:
     return job.add("write_receipt", job.transfer(paid), of={"$from": printed, "path": "account"})
 
 
-MIDDLES: Sequence[Callable[..., str]] = (_move, _shop, _shop, _strict, _once, _once, _limits, _wide, _long)
+MIDDLES: Sequence[Callable[..., str]] = (
+    _move,
+    _shop,
+    _shop,
+    _strict,
+    _once,
+    _once,
+    _limits,
+    _wide,
+    _long,
+    _exits,
+    _stops,
+)
 ENDS: Sequence[Callable[..., str]] = (*MIDDLES, *MIDDLES, _blind, _blind, _refused)
 """What may end a task. A task cannot go on after the last three, which may fail."""
 

@@ -4,8 +4,10 @@ A bank with a database of its own, and a payment service over HTTP, with every e
 at the end are for races: calls that are sent late, that freeze their worker, or whose threads outlive their timeouts.
 """
 
+import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -211,6 +213,33 @@ async def pay_blindly(args: Payment, http: httpx2.AsyncClient) -> Charge:
     """Charge; the service knows no keys, and charges cannot be looked up."""
     take_note()
     return await _charged(http, "plain", args)
+
+
+@tool.unkeyed(reconcile=find_payment.using(reference="args.reference"), settle=SETTLE, timeout=PATIENCE)
+async def pay_and_exit(args: Payment, http: httpx2.AsyncClient) -> Charge:
+    """Charge, and exit as a script does."""
+    take_note()
+    await _charged(http, "plain", args)
+    sys.exit(1)
+
+
+@tool.unkeyed(reconcile=find_payment.using(reference="args.reference"), settle=SETTLE, timeout=PATIENCE)
+async def pay_and_stop(args: Payment, http: httpx2.AsyncClient) -> Charge:
+    """Charge, and stop the event loop, on which the calls of all tools run."""
+    take_note()
+    charge = await _charged(http, "plain", args)
+    asyncio.get_running_loop().stop()
+    return charge
+
+
+@tool.unkeyed(timeout=PATIENCE)
+def pay_and_ask(args: Payment) -> Charge:
+    """Charge with a client of its own, and ask then for what does not exist: the refusal is of the second request."""
+    take_note()
+    _sent_after(0, args)
+    url = f"{os.environ['REPLAN_CHAOS_PAYMENTS']}/find"
+    reply = httpx2.get(url, params={"reference": f"no {args.reference}"}, headers={"x-worker": str(os.getpid())})
+    return Charge.model_validate(reply.raise_for_status().json())
 
 
 async def _charged(http: httpx2.AsyncClient, endpoint: str, args: Payment, **more: Any) -> Charge:

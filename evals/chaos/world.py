@@ -96,7 +96,10 @@ def read_notes(file: Path) -> list[Note]:
     return [Note.model_validate_json(line) for line in lines]
 
 
-CHARGES = ("pay", "pay_strictly", "pay_once", "pay_blindly", "pay_patiently", "pay_frozen", "pay_late", "pay_too_late")
+CHARGES = (
+    *("pay", "pay_strictly", "pay_once", "pay_blindly", "pay_patiently", "pay_frozen", "pay_late", "pay_too_late"),
+    *("pay_and_exit", "pay_and_stop", "pay_and_ask"),
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 
 from activities.boundary.failpoints import Failpoint
 from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
-from evals.chaos.races import OVERDUE, TWICE, frozen, late, lives, overdue, twice
+from evals.chaos.races import HARMFUL, OVERDUE, TWICE, frozen, harmful, late, lives, overdue, twice
 from evals.chaos.stage import Stage, Store, staged
 from tests.processes import ROOT
 
@@ -47,7 +47,18 @@ def chosen() -> list[Kill]:
 def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, tasks: int, kills: int) -> None:
     """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
     command = [sys.executable, "-m", "evals.chaos", "--tasks", str(tasks), "--seed", str(SEED), "--no-placed"]
-    disruptions = ["--kills", str(kills), "--restarts", "1", "--drops", "1", "--json", str(tmp_path / "report.json")]
+    disruptions = [
+        "--busy",
+        "2",
+        "--kills",
+        str(kills),
+        "--restarts",
+        "1",
+        "--drops",
+        "1",
+        "--json",
+        str(tmp_path / "report.json"),
+    ]
     done = subprocess.run([*command, *disruptions], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
     assert (tmp_path / "report.json").exists(), done.stdout + done.stderr
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
@@ -108,5 +119,15 @@ async def test_a_call_stopped_between_check_and_send_is_the_limit(stage: Stage) 
 async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage, kind: str) -> None:
     """It ends late, or too late and a person is asked: nothing is sent a second time meanwhile."""
     cell = await overdue(stage, SEED, kind)
+
+    assert cell.is_right, str(cell)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [*HARMFUL])
+async def test_a_tool_that_exits_stops_its_loop_or_writes_twice_makes_one_effect(stage: Stage, kind: str) -> None:
+    """The effect is found, or a person is asked; nothing is sent again, and the worker serves on."""
+    cell = await harmful(stage, SEED, kind)
 
     assert cell.is_right, str(cell)

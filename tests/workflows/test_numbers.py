@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.common import RawValue
 
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests import malformed
@@ -163,9 +165,11 @@ async def fate(client: Client, queue: str, case: Case) -> str:
     """What is wrong with a workflow that began with an odd value; empty if it ends, or asks and can be stopped."""
     name, path, odd = case
     type, base = INPUTS[name]
-    handle = client.get_workflow_handle(
-        await malformed.start(client, type, [malformed.as_json(changed(base, path, odd))], queue)
-    )
+    given = [malformed.as_json(changed(base, path, odd))]
+    return await _end_of(client.get_workflow_handle(await malformed.start(client, type, given, queue)), case)
+
+
+async def _end_of(handle: WorkflowHandle[Any, Any], case: Case) -> str:
     async with asyncio.timeout(120):
         while True:
             seen, history = await handle.describe(), await handle.fetch_history()
@@ -177,6 +181,48 @@ async def fate(client: Client, queue: str, case: Case) -> str:
             if _waits(history.events):
                 await handle.cancel()
             await asyncio.sleep(0.3)
+
+
+UPDATES: Mapping[str, Any] = {
+    "extend": {"tool_calls": 1, "replans": 1, "tokens": 1, "usd": 1.0, "deadline": 1, "request": ""},
+    "provide": {"result": {"said": 1, "more": [1]}},
+    "edit": {"args": {"word": 1}},
+    "retry": {"request": "r1", "by": 1},
+    "replan": {"hint": 1},
+    "skip": {"request": 1},
+    "abort": {"undo": 1, "reason": "x"},
+    "reply": {"text": 1},
+}
+SIGNALS: Mapping[str, Any] = {
+    "know_earlier_effects": [{**a_progress()["records"][0], "step": {"id": "z", "kind": "put", "args": {"word": "x"}}}],
+    "confirm_undo": {"a": 1},
+    "resolve": {"id": "i", "cause": "stuck/unauthorized", "note": 1},
+    "undo_when_cancelled": {"any": 1},
+}
+MESSAGES = [
+    (name, path, odd)
+    for name, base in {**UPDATES, **SIGNALS}.items()
+    for path in leaves(base)
+    for odd in odd_values(at(base, path))
+]
+
+
+async def fate_of_told(client: Client, queue: str, case: Case) -> str:
+    """What is wrong with a task that waits for a person, and is told an odd value; empty as for `fate`."""
+    name, path, odd = case
+    handle = client.get_workflow_handle(
+        await malformed.start(client, "AgentWorkflow", [malformed.as_json(a_task())], queue)
+    )
+    message = RawValue(malformed.as_json(changed({**UPDATES, **SIGNALS}[name], path, odd)))
+    async with asyncio.timeout(60):
+        while not _waits((await handle.fetch_history()).events):
+            await asyncio.sleep(0.1)
+        if name in SIGNALS:
+            await handle.signal(name, message)
+        else:
+            with suppress(WorkflowUpdateFailedError):  # it is refused
+                await handle.execute_update(name, message)
+    return await _end_of(handle, case)
 
 
 def _failed(event: Any) -> str:
@@ -198,5 +244,17 @@ async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases
     """However it was started: it is refused, or runs, and can be cancelled; no workflow task fails."""
     async with staged(client, tmp_path, TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
         found = await asyncio.gather(*(fate(client, stage.queue, case) for case in cases))
+
+    assert [why for why in found if why] == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=2, deadline=None)
+@given(st.lists(st.sampled_from(MESSAGES), min_size=15, max_size=15))
+async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(
+    client: Client, tmp_path: Path, cases: Sequence[Case]
+) -> None:
+    """Whatever a program says to a task that waits: it is refused, dropped or taken, and the task can be cancelled."""
+    async with staged(client, tmp_path, TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
+        found = await asyncio.gather(*(fate_of_told(client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []
