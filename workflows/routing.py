@@ -128,6 +128,8 @@ TURN_LEASE = 10.0
 """Seconds within which a call whose turn has come must be made; then another one is told, and it once more."""
 MAX_WINDOW = 64
 """How many calls may be under way at once while a breaker is not closed."""
+STEEP_WINDOW = 4.0
+"""Up to how many calls at once the window grows by 1 with each success, also after a limit."""
 LIMIT_PATIENCE = 600.0
 """The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
 LONGEST_LIMIT = LIMIT_PATIENCE / 2

@@ -74,7 +74,7 @@ class Breaker(BaseModel, frozen=True):
     window: float = 1.0
     """How many calls may be under way at once, unless the breaker is closed; a fraction counts as none."""
     threshold: float = routing.MAX_WINDOW
-    """The window from which on it grows by 1 only after as many successes as it allows calls, since a limit halved it."""
+    """The window from which on it grows by 1 only after as many successes as it allows calls: a limit halved it."""
     places: dict[str, Admission] = {}
     """The calls that may be made, or are under way, by their keys."""
     opened: int = 0
@@ -137,14 +137,14 @@ class Breaker(BaseModel, frozen=True):
             return self if self.is_clean else self._with(failures=0, callers=(), code=None)
         if not self._has_place(caller, generation):
             return self
-        freed = self._without(caller)._with(advanced=moment.now)
+        freed = self._without(caller)._with(advanced=moment.now, limits=0)  # it does answer some calls
         if generation < self.opened:
             return freed
         if self.successes + 1 >= policy.trials and not moment.is_awaited:
             return self.closed(moment.now)
         grown = self.window + (1 if self.window < self.threshold else 1 / self.window)
         window = min(float(routing.MAX_WINDOW), grown)
-        return freed._with(successes=self.successes + 1, window=window, limits=0)
+        return freed._with(successes=self.successes + 1, window=window)
 
     def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
         """The breaker after a call found the service down; `caller` tells the call, and its attempts share it."""
@@ -175,7 +175,7 @@ class Breaker(BaseModel, frozen=True):
             if generation < self.opened:
                 return freed
             window = max(1.0, self.window / 2)
-            threshold = window if self.window >= 2 else self.threshold
+            threshold = max(routing.STEEP_WINDOW, window) if self.window >= 2 else self.threshold
             changed = {"window": window, "threshold": threshold, "successes": 0, "limits": self.limits + 1}
             return freed._open(pause, now, code=Code.RATE_LIMITED, **changed)
         if self.state is not BreakerState.CLOSED or generation != self.generation:

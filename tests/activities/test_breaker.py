@@ -150,6 +150,18 @@ def test_limits_without_a_time_are_tried_after_a_second_then_doubling() -> None:
     assert limited(trying(done, now, "a"), "a", now).wait(now) == 1
 
 
+def test_a_success_beside_a_limit_keeps_the_pause_short() -> None:
+    """Whichever is reported first: a service that answers ten calls a second does so in the next one, too."""
+    breaker = limited(limited(Breaker(), "a", 100), "b", 100).model_copy(update={"window": 8.0})
+    for _ in range(4):
+        now = breaker.until
+        breaker = limited(trying(breaker, now, "c", "d"), "c", now)
+        assert breaker.wait(now) <= 2
+        breaker = succeeded(breaker, "d", now, AWAITED)
+
+    assert (breaker.pause, breaker.limits) == (1, 0)
+
+
 def test_a_limit_halves_the_window_once() -> None:
     """The calls that were admitted before it count as one; then it grows by one a round."""
     breaker = limited(limited(Breaker(), "a", 100, 2), "b", 100, 2).model_copy(update={"window": 8})

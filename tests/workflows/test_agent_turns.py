@@ -243,7 +243,6 @@ async def test_an_observation_waits_for_its_turn(client: Client, tmp_path: Path)
         async with asyncio.timeout(TURNS_TAKE):
             while not (seen := (await looking.query(AgentWorkflow.progress)).observations):
                 await asyncio.sleep(0.1)
-        await looking.cancel()
         await within([looking])
 
     assert [(one.kind, one.stale) for one in seen] == [("ask", False)]

@@ -238,6 +238,18 @@ def test_a_long_retry_after_becomes_a_durable_wait(code: Code) -> None:
     assert decide(fault(code, retry_after=61), WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
 
 
+@pytest.mark.parametrize("code", [Code.CIRCUIT_OPEN, Code.RATE_LIMITED, Code.UNREACHABLE])
+def test_a_call_with_a_ticket_waits_for_its_turn(code: Code) -> None:
+    """As long as its patience and the step's deadline allow, and an attempt is left; then its fallback is called."""
+    waits, over = (fault(code).model_copy(update={"queued": seconds}) for seconds in (600.0, 0.0))
+
+    assert decide(waits, WITH_FALLBACK, Remaining(attempts=1)) == Wait(seconds=600, for_turn=True)
+    assert decide(waits, WITH_FALLBACK, Remaining(attempts=1, deadline=9)) == Wait(seconds=9, for_turn=True)
+    assert decide(waits, WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
+    assert decide(over, WITH_FALLBACK, Remaining(attempts=1)) == UseFallback(kind="other")
+    assert (waits.retryable(), waits.model_copy(update={"is_trial": True}).taken) == (False, 0)
+
+
 @pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=100)])
 def test_nothing_is_waited_for_when_no_attempt_is_left(patient: Fault) -> None:
     """A wait makes sense only before an attempt."""
