@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx2
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, insert
 from temporalio import activity
@@ -104,4 +105,17 @@ def hang(args: Duration) -> Duration:
 async def block(args: Duration) -> Duration:
     """Block the event loop of the tools."""
     time.sleep(args.seconds)  # noqa: ASYNC251  # that is what is measured
+    return args
+
+
+class Address(BaseModel):
+    """Where a service is."""
+
+    url: str
+
+
+@tool.read
+async def ask_service(args: Address, http: httpx2.AsyncClient) -> Address:
+    """Ask a service."""
+    (await http.get(args.url)).raise_for_status()
     return args
