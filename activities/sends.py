@@ -254,16 +254,16 @@ def _watch_pools(module: Any, process: _Process) -> None:
 
 def _watch_aiohttp(module: Any, process: _Process) -> None:
     """Count the requests of aiohttp when each is written to its connection."""
-    _call_before(module.ClientRequest, "send", lambda request, _connection: process.add(request.method))
+    _call_before(module.ClientRequest, "send", lambda request, *_, **__: process.add(request.method))
 
 
 def _call_before(owner: Any, name: str, before: Callable[..., None]) -> None:
     method = getattr(owner, name)
 
     @wraps(method)
-    def wrapped(*args: Any) -> Any:
-        before(*args)
-        return method(*args)
+    def wrapped(*args: Any, **named: Any) -> Any:  # as the library, or a program, calls it
+        before(*args, **named)
+        return method(*args, **named)
 
     setattr(owner, name, wrapped)
 

@@ -1,10 +1,8 @@
 """Tools that use other libraries without a line of error handling: what becomes of their errors, on a real server."""
 
-import importlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,6 @@ from tests.harness import DONE, plan, staged, step
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome
 from workflows.task import TaskStatus
-
-grpc: Any = importlib.import_module("grpc")  # it has no types
 
 
 class Where(BaseModel):
@@ -256,40 +252,3 @@ async def test_botocore_an_expired_credential_goes_to_a_person(client: Client, t
         Applied.NONE,
     )
     assert "sk-secret" not in ended.model_dump_json()
-
-
-# gRPC
-
-
-@tool.unkeyed
-def order_report(args: Where, key: Key) -> Charge:
-    """Order a report, which is part of the answer."""
-    with grpc.insecure_channel(args.url) as channel:
-        channel.unary_unary("/reports/order")(b"")
-    return Charge()
-
-
-async def test_grpc_an_answer_that_is_too_large_leaves_the_outcome_unknown(client: Client, tmp_path: Path) -> None:
-    """The service has done it: the call is never made again, and the reason names the limit to raise."""
-    orders = list[bytes]()
-
-    def answer(request: bytes, _context: Any) -> bytes:
-        orders.append(request)
-        return b"x" * 5_000_000
-
-    server = grpc.server(ThreadPoolExecutor(1))
-    handler = grpc.unary_unary_rpc_method_handler(answer)
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("reports", {"order": handler})])
-    url = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    try:
-        async with staged(
-            client, tmp_path, [order_report], [plan(step("order", "order_report", url=url)), DONE]
-        ) as stage:
-            ended = await stage.run()
-    finally:
-        server.stop(None).wait()
-    [fault] = ended.faults
-
-    assert (ended.status, len(orders), fault.applied) == (TaskStatus.ESCALATED, 1, Applied.UNKNOWN)
-    assert "grpc.max_receive_message_length" in fault.reason

@@ -52,7 +52,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 def escape(text: str, width: int | None = None) -> str:
     """The text on one line of at most `width` characters, in which nothing is markup and nothing is invisible."""
-    plain = legible(text)
+    plain = legible(text, None if width is None else width + 1)  # one more, so that it is seen to be cut
     return _SPECIAL.sub(r"\\\1", plain if width is None else shorten(plain, width))
 
 
@@ -69,7 +69,7 @@ def shorten(text: str, width: int) -> str:
 
 def summary(text: str) -> str:
     """One line, cut to what the server accepts as a summary."""
-    line = legible(text)
+    line = legible(text, MAX_SUMMARY + 1)
     # The cut may be in the middle of a character.
     cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
     return line if cut == line else cut + "…"

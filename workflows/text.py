@@ -35,9 +35,13 @@ def visible(text: str, kept: str = "") -> str:
     return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept else _shown(found[0]), text)
 
 
-def legible(text: str) -> str:
-    """The text on one line, with escapes as `visible` has them, but not where a language needs what is invisible."""
-    line = " ".join(text.split())
+def legible(text: str, most: int | None = None) -> str:
+    """The text on one line, with escapes as `visible` has them, but not where a language needs what is invisible.
+
+    Of a longer text only the first `most` characters are read: each one that is not ASCII takes a microsecond, and a
+    result may have a million.
+    """
+    line = " ".join(text.split())[:most]
     return _UNUSUAL_OR_SPELLING.sub(lambda found: found["spelling"] or _shown(found[0]), line)
 
 

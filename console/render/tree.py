@@ -486,11 +486,11 @@ def _retry_count(outcome: Outcome) -> list[str]:
 def _was_retried(outcome: Outcome, place: int, steps: Mapping[tuple[str, int], OutcomeStep]) -> bool:
     """Whether the task itself made another attempt after the fault at this place in the outcome."""
     fault = outcome.faults[place]
-    if fault.decision == "retry":
-        return True
+    following = next((one for one in outcome.faults[place + 1 :] if one.step_id == fault.step_id), None)
+    if fault.decision == "retry":  # an attempt that did not reach the tool is none
+        return following is None or following.is_counted
     step = steps.get((fault.step_id, fault.revision))
-    is_followed = any(one.step_id == fault.step_id for one in outcome.faults[place + 1 :])
-    return fault.decision == "wait" and fault.is_counted and (is_followed or _has_helped(step, fault))
+    return fault.decision == "wait" and fault.is_counted and (following is not None or _has_helped(step, fault))
 
 
 def _has_helped(step: OutcomeStep | None, fault: FaultRecord | None = None) -> bool:

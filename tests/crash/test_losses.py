@@ -57,6 +57,27 @@ async def test_a_tool_that_kills_its_workers_is_for_a_person(client: Client, ser
 
 
 @pytest.mark.full
+@pytest.mark.timeout(120)
+async def test_a_worker_that_gets_no_processor_for_a_while_is_not_lost(
+    client: Client, server: DevServer, tmp_path: Path
+) -> None:
+    """It is stopped for 9 s in the middle of a payment, as on a machine with a load of 20: the call is made once."""
+    notes = tmp_path / "notes"
+    pay = plan(step("pay", "pay", file=str(notes), word="pay", seconds=3))
+    workers = Workers(server.address, tmp_path, [pay, DONE])
+    with workers.one() as worker:
+        handle = await start(client, workers.queue)
+        await noted(notes, "pay", 1)
+        worker.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(9)
+        worker.send_signal(signal.SIGCONT)
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.faults) == (TaskStatus.COMPLETED, ())
+    assert len(notes.read_text().splitlines()) == 1
+
+
+@pytest.mark.full
 @pytest.mark.timeout(300)
 async def test_a_payment_survives_two_frozen_workers(client: Client, server: DevServer, tmp_path: Path) -> None:
     """Both workers are stopped for 25 s in the middle of a payment: its attempts are not used up."""

@@ -12,6 +12,7 @@ from workflows.faults import Code
 
 ORDER: Mapping[str, Sequence[str]] = {
     "activities": (
+        "extent",
         "errors",
         "tracing",
         "sends",
