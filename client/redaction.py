@@ -50,6 +50,7 @@ from workflows.record import (
 )
 from workflows.situation import Situation
 from workflows.task import CONTINUES_MEMO, Task, TaskStatus
+from workflows.turns import TURN, Turn
 
 INDEX = re.compile(r"[0-9]{1,4}")
 """A part of a dotted path that may be the index of a list. An object's key that looks like an index is kept, too."""
@@ -137,6 +138,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     StepRecord: frozenset({"kind", "undoes"}),
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "allow", "continues"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
+    Turn: frozenset({"key"}),
     UndoRecord: frozenset({"step_id", "kind"}),
     WithheldCall: frozenset({"step", "kind"}),
     Undoes: frozenset({"key", "step", "kind"}),
@@ -269,6 +271,7 @@ SIGNALS: Mapping[str, Shape] = {
     UNDO_WHEN_CANCELLED: (),
     KNOW_EARLIER_EFFECTS: (StepRecord,),
     RESOLVE: (Resolution,),
+    TURN: (Turn,),
 }
 OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, *SIGNALS})
 """The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""

@@ -1,6 +1,7 @@
 """The turns of calls that wait for a service that is down or limits its callers, and the Signal that tells of one."""
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -18,13 +19,13 @@ class Turn(BaseModel, frozen=True):
     """The idempotency key of the call."""
 
 
+@dataclass
 class Turns:
     """The calls of one workflow whose turn has come."""
 
-    def __init__(self) -> None:
-        self.are_heeded = True
-        """Whether this run waits for turns; False if it has once decided as an earlier version of Replan."""
-        self._come = set[str]()
+    are_heeded: bool = True
+    """Whether this run waits for turns; False if it has once decided as an earlier version of Replan."""
+    _come: set[str] = field(default_factory=set)
 
     def come(self, key: str) -> None:
         """Note that the turn of a call has come."""

@@ -486,11 +486,12 @@ def _retry_count(outcome: Outcome) -> list[str]:
 def _was_retried(outcome: Outcome, place: int, steps: Mapping[tuple[str, int], OutcomeStep]) -> bool:
     """Whether the task itself made another attempt after the fault at this place in the outcome."""
     fault = outcome.faults[place]
-    following = next((one for one in outcome.faults[place + 1 :] if one.step_id == fault.step_id), None)
+    later = [one for one in outcome.faults[place + 1 :] if one.step_id == fault.step_id]
+    has_helped = _has_helped(steps.get((fault.step_id, fault.revision)), fault)
     if fault.decision == "retry":  # an attempt that did not reach the tool is none
-        return following is None or following.is_counted
-    step = steps.get((fault.step_id, fault.revision))
-    return fault.decision == "wait" and fault.is_counted and (following is not None or _has_helped(step, fault))
+        reached = next((one for one in later if one.is_counted or one.decision not in ("retry", "wait")), None)
+        return reached.is_counted if reached else has_helped or not later
+    return fault.decision == "wait" and fault.is_counted and (bool(later) or has_helped)
 
 
 def _has_helped(step: OutcomeStep | None, fault: FaultRecord | None = None) -> bool:
