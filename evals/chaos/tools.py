@@ -65,7 +65,7 @@ class Transfer(BaseModel):
     id: int
 
 
-@tool.transactional(datasource=BANK, timeout=20)
+@tool.transactional(datasource=BANK, timeout=40)
 async def move_back(args: Order, tx: Transaction) -> Transfer:
     """Move an amount back to where it came from."""
     take_note()
@@ -73,7 +73,7 @@ async def move_back(args: Order, tx: Transaction) -> Transfer:
     return await _move(args.model_copy(update=back), tx)
 
 
-@tool.transactional(datasource=BANK, timeout=20, undo=move_back)
+@tool.transactional(datasource=BANK, timeout=40, undo=move_back)
 async def transfer(args: Order, tx: Transaction) -> Transfer:
     """Move an amount from one account to another."""
     take_note()
@@ -105,7 +105,7 @@ class Receipt(BaseModel):
     id: int
 
 
-@tool.transactional(datasource=BANK, timeout=20)
+@tool.transactional(datasource=BANK, timeout=40)
 async def write_receipt(args: Words, tx: Transaction) -> Receipt:
     """Write a receipt."""
     take_note()

@@ -148,7 +148,7 @@ def _is_first(args: Note) -> bool:
     return args.file.read_text().split().count(args.word) == 1
 
 
-@tool.unkeyed(reconcile=find_nothing.using(word="args.word"), settle=3, timeout=2)
+@tool.unkeyed(reconcile=find_nothing.using(word="args.word"), settle=3, timeout=2, breaker=None)
 async def lose(args: Note) -> Noted:
     """Lose the answer of the first call, which had no effect."""
     if _is_first(args):
