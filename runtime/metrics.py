@@ -88,18 +88,29 @@ async def sampled(client: Client, queue: str, breakers: BreakerStates, is_search
 
     Without Replan's search attributes (`is_searchable`), only the breakers are sampled.
     """
-    own = client.service_client.config.runtime or Runtime.default()
-    if own.metric_meter is MetricMeter.noop:
+    meter = meter_of(client, queue)
+    if meter is MetricMeter.noop:
         yield
         return
     # A counter that stays at zero would not be there at all, as if nothing had been counted.
-    own.metric_meter.create_counter(WASTED_ATTEMPTS.name, WASTED_ATTEMPTS.description).add(0)
-    meter = own.metric_meter.with_additional_attributes({"namespace": client.namespace, "task_queue": queue})
+    _runtime_of(client).metric_meter.create_counter(WASTED_ATTEMPTS.name, WASTED_ATTEMPTS.description).add(0)
     sampling = asyncio.create_task(_sample(meter, client, queue, breakers, is_searchable))
     try:
         yield
     finally:
         sampling.cancel()
+
+
+def meter_of(client: Client, queue: str) -> MetricMeter:
+    """The meter for what a worker of `queue` does outside of its activities; `noop` if there are no metrics."""
+    own = _runtime_of(client).metric_meter
+    if own is MetricMeter.noop:
+        return own
+    return own.with_additional_attributes({"namespace": client.namespace, "task_queue": queue})
+
+
+def _runtime_of(client: Client) -> Runtime:
+    return client.service_client.config.runtime or Runtime.default()
 
 
 async def _sample(meter: MetricMeter, client: Client, queue: str, breakers: BreakerStates, is_searchable: bool) -> None:

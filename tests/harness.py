@@ -34,6 +34,7 @@ from activities.toolbox.resources import Resources
 from client.history.reader import read_history
 from client.history.story import Story, with_values
 from runtime import serve
+from runtime.metrics import meter_of
 from runtime.payloads import DATA_CONVERTER
 from runtime.settings import Settings
 from tests.counting import check_counts
@@ -148,7 +149,10 @@ async def staged(
         own = [*planning.activities(), finder.find_effect, *RESOLVING]
         own += [Notifier(receiver).notify_people] if receiver else []
         activities = [*own, *boundary.activities(registry), *extra]
-        async with worker(client, name, activities, workflow, jitter, slots), telling(boundary.breakers, client):
+        async with (
+            worker(client, name, activities, workflow, jitter, slots),
+            telling(boundary.breakers, client, meter_of(client, name)),
+        ):
             stage = Stage(client, name, breakers=boundary.breakers)
             yield stage
             await check_counts(client, name, stage.started)

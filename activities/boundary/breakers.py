@@ -33,8 +33,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio import activity
+from temporalio.common import MetricMeter
 
-from activities import deadline, metrics
+from activities import deadline
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary import tickets
 from activities.boundary.attempt import Attempt, FaultRaised
@@ -42,7 +43,7 @@ from activities.boundary.breaker import Breaker, BreakerState, Instant
 from activities.boundary.tickets import Called, Caller
 from activities.storage.store import REPLAN_TABLES, insert_new, write
 from activities.toolbox.declare.kind import Kind
-from workflows import routing
+from workflows import measures, routing
 from workflows.catalogue import SAFE
 from workflows.faults import Applied, Code, Fault
 from workflows.measures import BREAKER_TRANSITIONS, Sample
@@ -127,6 +128,8 @@ class Breakers:
         self._lock = asyncio.Lock()
         self.namespace: str | None = None
         """The namespace whose workflows this worker tells of turns; without one, no call gets a ticket."""
+        self.meter = MetricMeter.noop
+        """Counts how the breakers change state."""
         self.changed = asyncio.Event()
         """Is set when there may be turns to tell of."""
 
@@ -360,7 +363,7 @@ class Breakers:
                 async with asyncio.timeout(STORE_SECONDS):
                     before, after, now = await write(self._engine, transact)
                 self._remember(service, after, now)
-                _report(service, before.breaker, after.breaker, now)
+                _report(self.meter, service, before.breaker, after.breaker, now)
                 return BreakerChange(before.breaker, after.breaker)
 
     def _remember(self, service: str, row: BreakerRow, now: float) -> None:
@@ -509,10 +512,10 @@ def _refusal(service: str, entry: Entry) -> Fault:
     )
 
 
-def _report(kind: str, before: Breaker, after: Breaker, now: float) -> None:
+def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
     """Write the log line of a change of state, and count it."""
     if after.state is not before.state:
-        metrics.count(Sample(BREAKER_TRANSITIONS, (kind, after.state)))
+        measures.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
     match after.state:
         case _ if after.generation == before.generation:
             return

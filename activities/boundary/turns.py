@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 from temporalio.client import Client
+from temporalio.common import MetricMeter
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.boundary.breakers import BLIND_SECONDS, UNUSABLE, Breakers
@@ -17,12 +18,13 @@ log = structlog.get_logger("replan.breaker")
 
 
 @asynccontextmanager
-async def telling(breakers: Breakers, client: Client) -> AsyncIterator[None]:
+async def telling(breakers: Breakers, client: Client, meter: MetricMeter = MetricMeter.noop) -> AsyncIterator[None]:
     """Within the block, tell the workflows of the client's namespace when the turns of their calls have come.
 
-    Only then calls of this worker wait for their turn; every worker tells the workflows of all.
+    Only then calls of this worker wait for their turn; every worker tells the workflows of all. `meter` counts how the
+    breakers change state.
     """
-    breakers.namespace = client.namespace
+    breakers.namespace, breakers.meter = client.namespace, meter
     running = asyncio.create_task(_tell(breakers, client))
     try:
         yield
@@ -68,4 +70,6 @@ async def _told(client: Client, called: Called) -> bool:
         if error.status is RPCStatusCode.NOT_FOUND:
             return False
         log.warning("turn_untold", task=called.workflow, error=error.status.name)  # it is told again
+    except Exception as error:  # of a codec or an interceptor, which may raise anything
+        log.warning("turn_untold", task=called.workflow, error=type(error).__name__)
     return True

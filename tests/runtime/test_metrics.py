@@ -115,11 +115,10 @@ SPENT = {"replan_model_tokens_total", "replan_model_cost_microusd_total", "repla
 SPENT |= {"replan_cost_microusd_total"}
 EXPECTED = {
     ("replan_attempt_duration_seconds_count", ("ok", "catalogue")): 1,
-    ("replan_attempt_duration_seconds_count", ("ok", "get_price")): 1,
+    ("replan_attempt_duration_seconds_count", ("ok", "get_price")): 2,
     ("replan_attempt_duration_seconds_count", ("ok", "plan")): 1,
     ("replan_attempt_duration_seconds_count", ("ok", "replan")): 1,
     ("replan_attempt_duration_seconds_count", ("persistent_fail", "get_rare")): 1,
-    ("replan_attempt_duration_seconds_count", ("retried", "get_price")): 1,
     ("replan_attempt_duration_seconds_count", ("retried", "plan")): 1,
     ("replan_attempt_duration_seconds_count", ("transient_fail", "get_price")): 2,
     ("replan_attempt_duration_seconds_count", ("transient_fail", "plan")): 1,
@@ -139,7 +138,7 @@ EXPECTED = {
     ("replan_retries_total", ("unreachable", "get_price")): 2,
     ("replan_retry_budget_used_count", ("get_price",)): 1,
     ("replan_retry_budget_used_count", ("get_rare",)): 1,
-    ("replan_retry_delay_seconds_count", ("unreachable", "get_price")): 2,
+    ("replan_retry_delay_seconds_count", ("unreachable", "get_price")): 1,
     ("replan_task_duration_seconds_count", ("completed",)): 1,
     ("replan_task_steps_count", ()): 1,
     ("replan_task_tool_calls_count", ()): 1,
