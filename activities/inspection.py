@@ -139,6 +139,7 @@ def _card(kind: str, breaker: Breaker, now: float, waiting: int = 0) -> BreakerC
         trial_in=None if is_closed else max(0.0, round(breaker.until - now, 1)),
         trials=len(breaker.live_places(now)),
         waiting=waiting,
+        limit=breaker.limit,
     )
 
 
@@ -263,6 +264,8 @@ class Inspector:
                 result_schema=one.result.json_schema(),
                 is_own=name in self.own,
                 breaker=one.breaker,
+                service=one.service,
+                limit=one.limit,
             )
             for name, one in self.kinds.items()
             if kind in (None, name)
@@ -275,8 +278,9 @@ class Inspector:
         if breakers is None:
             return BreakersFindings(planner=self.planner, breakers=(), kinds=kinds)
         found, now = await breakers.all()
-        if reset in kinds or reset in found:  # the breaker of another worker's kind is in the same store
-            before = _card(reset, (await breakers.reset(reset)).before, now)
+        service = self.kinds[reset].service if reset in kinds else reset
+        if reset in kinds or service in found:  # the breaker of another worker's kind is in the same store
+            before = _card(service, (await breakers.reset(service)).before, now)
         return BreakersFindings(planner=self.planner, breakers=await _cards(breakers), kinds=kinds, before=before)
 
     async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:

@@ -40,6 +40,10 @@ class ToolCard(BaseModel, frozen=True):
     """False for a tool that comes with Replan, which the operator of the worker cannot change."""
     breaker: routing.CircuitBreaker | None = routing.STANDARD_BREAKER
     """When the tool is left alone because its service is down; None if it never is."""
+    service: str = ""
+    """The service that it calls, with the credential after a `/`; empty if the worker is too old to tell."""
+    limit: str | None = None
+    """The most calls of the service in a time, e.g. `10/s`; None if there is no limit."""
 
 
 class Place(BaseModel, frozen=True):
@@ -85,6 +89,8 @@ class BreakerCard(BaseModel, frozen=True):
     """Trial calls that are under way, or may be made now."""
     waiting: int = 0
     """Calls that wait for their turn."""
+    limit: str | None = None
+    """The most calls in a time that the tools declare, e.g. `10/s`; None if there is no limit."""
 
 
 class WorkerCard(BaseModel, frozen=True):

@@ -6,6 +6,7 @@ The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Back
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -121,6 +122,30 @@ class CircuitBreaker:
 
 
 STANDARD_BREAKER = CircuitBreaker()
+
+
+@dataclass(frozen=True)
+class CallLimit:
+    """The most calls of a service in any time of this length, as a tool declares it: `10/s`, `300/min`, `1000/h`."""
+
+    calls: int
+    seconds: float
+
+    @classmethod
+    def of(cls, text: str) -> "CallLimit":
+        """Read a limit.
+
+        Raises:
+            ValueError: it is no limit, or more than MAX_LIMIT calls.
+        """
+        found = re.fullmatch(r"([1-9][0-9]{0,5})/(s|min|h)", text)
+        if found is None or int(found[1]) > MAX_LIMIT:
+            raise ValueError(f"{text!r} is no limit, e.g. 10/s")
+        return cls(int(found[1]), {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]])
+
+
+MAX_LIMIT = 1000
+"""The most calls of a CallLimit: the time of each is kept, so that no time of its length has more."""
 TRIAL_LEASE = 5.0
 """Seconds after which a trial call of a worker that died may be followed by another one. A live worker renews the
 lease while its trial call runs."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from workflows import routing
 from workflows.faults import Code
-from workflows.routing import CircuitBreaker
+from workflows.routing import CallLimit, CircuitBreaker
 
 
 class BreakerState(StrEnum):
@@ -85,6 +85,10 @@ class Breaker(BaseModel, frozen=True):
     limits: int = 0
     """How often in a row the service said that it limits its callers, without a time and without a success between."""
     first_limit: FirstLimit | None = None
+    limit: str | None = None
+    """The most calls in a time, as the service's tools declare it, in each state."""
+    taken: tuple[float, ...] = ()
+    """When calls were let through, within the time of the limit, the oldest first."""
 
     @property
     def is_clean(self) -> bool:
@@ -100,25 +104,52 @@ class Breaker(BaseModel, frozen=True):
         """Seconds until a call may be made, if the window has room; 0 if it may be made now."""
         left = self.until - now
         # More is left than there ever was: the clock was set back, and nobody knows how much is left.
-        return left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
+        pause = left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
+        return max(pause, self._limit_wait(now))
+
+    def _limit_wait(self, now: float) -> float:
+        limit, recent = self._limit, self._recent(now)
+        return recent[-limit.calls] + limit.seconds - now if limit and len(recent) >= limit.calls else 0.0
+
+    @property
+    def _limit(self) -> CallLimit | None:
+        return CallLimit.of(self.limit) if self.limit else None
+
+    def _recent(self, now: float) -> tuple[float, ...]:
+        # A time in the future was taken before the clock was set back.
+        return tuple(at for at in self.taken if self._limit and 0 <= now - at < self._limit.seconds)
 
     def room(self, now: float) -> int:
         """How many more calls may be made now."""
-        if self.state is BreakerState.CLOSED:
-            return routing.MAX_WINDOW
-        return 0 if self.wait(now) else max(0, int(self.window) - len(self.live_places(now)))
+        if self.wait(now):
+            return 0
+        window = routing.MAX_WINDOW
+        if self.state is not BreakerState.CLOSED:
+            window = max(0, int(self.window) - len(self.live_places(now)))
+        return min(window, self._limit.calls - len(self._recent(now))) if self._limit else window
 
     def live_places(self, now: float) -> Mapping[str, Admission]:
         """The places whose leases have not expired."""
         longest = max(routing.TURN_LEASE, routing.TRIAL_LEASE)
         return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
 
+    def limited_to(self, limit: str | None) -> "Breaker":
+        """The breaker with the limit that the tools of its service declare."""
+        return self if limit == self.limit else self._with(limit=limit, taken=())
+
+    def taking(self, now: float, number: int = 1) -> "Breaker":
+        """The breaker after so many calls more were let through, for which `room` has room."""
+        if not self.limit or not number:
+            return self
+        return self._with(taken=(*self._recent(now), *[round(now, 3)] * number), advanced=now)
+
     def admitting(self, now: float, lease: float, *callers: str) -> "Breaker":
         """The breaker after these calls were given places, for which `room` has room, or were given them again."""
         places, generation = dict(self.live_places(now)), self.generation
         for generation, caller in enumerate(callers, start=generation + 1):  # noqa: B020  # it counts on
             places[caller] = Admission(generation=generation, until=now + lease)
-        return self._with(state=BreakerState.HALF_OPEN, generation=generation, places=places)
+        new = sum(caller not in self.live_places(now) for caller in callers)
+        return self.taking(now, new)._with(state=BreakerState.HALF_OPEN, generation=generation, places=places)
 
     def renewed(self, caller: str, generation: int, now: float) -> "Breaker":
         """The breaker after a call that has a place is still running."""
@@ -195,7 +226,7 @@ class Breaker(BaseModel, frozen=True):
 
     def closed(self, now: float) -> "Breaker":
         """The breaker after its service has recovered, or after a person closed it."""
-        return Breaker(generation=self.generation + 1, since=now)
+        return Breaker(generation=self.generation + 1, since=now, limit=self.limit, taken=self.taken)
 
     def _open(self, pause: float, now: float, **changed: object) -> "Breaker":
         generation = self.generation + 1

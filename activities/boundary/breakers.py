@@ -205,18 +205,27 @@ class Breakers:
             self._lose_sight(error)
             return None
 
-    async def enter(self, service: str, key: str, caller: Caller | None) -> Entry | None:
-        """Let a call be made, or turn it away, with a ticket if it can wait (`caller`); None without a store."""
+    async def enter(self, service: str, key: str, caller: Caller | None, limit: str | None = None) -> Entry | None:
+        """Let a call be made, or turn it away, with a ticket if it can wait (`caller`); None without a store.
+
+        `limit` is what the tools of the service declare.
+        """
         entry: Entry | None = None
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal entry
-            if breaker.state is BreakerState.CLOSED:
+            breaker = breaker.limited_to(limit)
+            is_closed = breaker.state is BreakerState.CLOSED
+            if is_closed and (not limit or tickets.was_called(tx, service, key)):
                 tickets.drop(tx, service, key)
                 entry = Entry(breaker, breaker.generation)
                 return breaker
             before = tickets.count_before(tx, service, caller)
-            if key in breaker.live_places(now) or (breaker.room(now) and not before):
+            if is_closed and breaker.room(now) and not before:
+                tickets.drop(tx, service, key)
+                entry = Entry(breaker, breaker.generation)
+                return breaker.taking(now)
+            if not is_closed and (key in breaker.live_places(now) or (breaker.room(now) and not before)):
                 made = breaker.admitting(now, routing.TRIAL_LEASE, key)
                 tickets.take(tx, service, key, now)
                 entry = Entry(made, made.places[key].generation)
@@ -270,7 +279,7 @@ class Breakers:
             next_in = breaker.wait(now) or min(ends, default=routing.TURNS_CHECKED)
             turns = Turns(called, min(next_in, routing.TURNS_CHECKED))
             if not called or breaker.state is BreakerState.CLOSED:
-                return breaker
+                return breaker.taking(now, len(called))
             return breaker.admitting(now, routing.TURN_LEASE, *(one.key for one in called))
 
         async with asyncio.timeout(STORE_SECONDS), self._lock:
@@ -307,7 +316,8 @@ class Breakers:
         """Give a call a ticket, and return for how many seconds it may wait; 0 without a ticket if it has waited."""
         since = tickets.issue(tx, service, caller, now, trials=trials)
         # While other calls succeed, the queue advances, and no patience is used up.
-        left = routing.turn_patience(is_limit=breaker.is_limit) - (now - max(since, breaker.advanced))
+        is_limit = breaker.is_limit or breaker.state is BreakerState.CLOSED
+        left = routing.turn_patience(is_limit=is_limit) - (now - max(since, breaker.advanced))
         if left <= 0:
             tickets.drop(tx, service, caller.key)
         return max(0.0, left)
@@ -391,6 +401,7 @@ class BreakerGuard:
         self._breakers = breakers
         self._service = kind.service
         self._policy = kind.breaker
+        self._limit = kind.limit
         self._attempt = attempt
         self._key = attempt.call.key
         self._home = asyncio.get_running_loop()
@@ -406,7 +417,7 @@ class BreakerGuard:
         if self._policy is None or self._attempt.call.provided is not None:
             return
         known = self._breakers.known(self._service)
-        if known is not None and known.state is BreakerState.CLOSED:
+        if known is not None and known.state is BreakerState.CLOSED and not self._limit:
             self._generation = known.generation
             return
         began = deadline.clock()
@@ -480,9 +491,9 @@ class BreakerGuard:
         breaker = await self._breakers.look(self._service)
         if breaker is not None and breaker.state is BreakerState.CLOSED:
             self._generation = breaker.generation
-        if breaker is None or breaker.state is BreakerState.CLOSED:
+        if breaker is None or (breaker.state is BreakerState.CLOSED and not self._limit):
             return
-        entry = await self._breakers.enter(self._service, self._key, self._caller())
+        entry = await self._breakers.enter(self._service, self._key, self._caller(), self._limit)
         if entry is None:
             return
         if entry.generation is None:
@@ -500,7 +511,10 @@ class BreakerGuard:
 def _refusal(service: str, entry: Entry) -> Fault:
     breaker = entry.breaker
     why = "it limits its callers" if breaker.is_limit else f"{breaker.failures} calls in a row failed ({breaker.code})"
-    turn = f"the next call is in {entry.wait:.2g} s" if entry.wait else "as many calls as it may get are under way"
+    busy = "as many calls as it may get are under way"
+    if breaker.state is BreakerState.CLOSED:
+        why, busy = f"it gets at most {breaker.limit} calls", "others come first"
+    turn = f"the next call is in {entry.wait:.2g} s" if entry.wait else busy
     others = {0: "", 1: "; 1 call waits before this one"}.get(
         entry.before, f"; {entry.before} calls wait before this one"
     )

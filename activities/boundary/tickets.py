@@ -66,6 +66,12 @@ def is_awaited(tx: Connection, service: str) -> bool:
     return (tx.execute(select(TICKETS.c.key).where(*_waiting(service)).limit(1))).first() is not None
 
 
+def was_called(tx: Connection, service: str, key: str) -> bool:
+    """Whether the turn of a call that waited has come."""
+    called = select(TICKETS.c.key).where(*_of(service, key), TICKETS.c.called > 0)
+    return tx.execute(called).first() is not None
+
+
 def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
     """How many calls wait before this one; before None, which cannot wait, all that do."""
     waiting = select(func.count()).select_from(TICKETS).where(*_waiting(service))

@@ -79,6 +79,7 @@ class Registry(Mapping[str, Kind]):
         mistakes += self._add_finder()
         # Not after other mistakes: a tool with mistakes is not in `_kinds`, and would be reported as missing.
         mistakes += [] if mistakes else self._missing_companions()
+        mistakes += self._different_limits()
         if mistakes:
             raise ToolMistakes(mistakes)
 
@@ -137,6 +138,17 @@ class Registry(Mapping[str, Kind]):
         finder, wrong = describe(find_tools_among(self._kinds))
         self._kinds |= {FIND_TOOLS: finder} if finder else {}
         return wrong
+
+    def _different_limits(self) -> Iterator[str]:
+        first = dict[str, Kind]()
+        for name, kind in self._kinds.items():
+            other = first.setdefault(kind.service, kind)
+            if kind.breaker and other.breaker and kind.limit != other.limit:
+                wrong = (
+                    f"{name}: limit={kind.limit!r} is not the limit of {other.spec.kind}, which calls the same service "
+                    f"({kind.service}): declare the same one, {other.limit!r}."
+                )
+                yield from _with_place(self._places[name], [wrong])
 
     def _missing_companions(self) -> Iterator[str]:
         for spec in (kind.spec for kind in self._kinds.values()):

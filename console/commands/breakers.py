@@ -62,6 +62,7 @@ def state(card: BreakerCard) -> str:
     elif card.state == "half_open":
         runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
         words += [runs if card.trials else "the next call is a trial"]
+    words += [f"at most {card.limit} calls"] * bool(card.limit)
     words += [f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"] * bool(
         card.waiting
     )

@@ -63,6 +63,8 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  asks a model: {spec.tokens:,} tokens at the most"] if spec.tokens else []
     lines += ["  has no circuit breaker"] if card.breaker is None and not spec.pure else []
     lines += [f"  has a circuit breaker with {card.breaker}"] if card.breaker and str(card.breaker) else []
+    lines += [f"  shares a breaker as a tool of {card.service}"] if card.service not in ("", spec.kind) else []
+    lines += [f"  its service gets at most {card.limit} calls"] if card.limit else []
     extra = f" and up to {more:g} s more, in a thread" if (more := routing.overtime(spec)) else ""
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt{extra}", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():

@@ -62,6 +62,14 @@ PLANTED = {
     ): "threaded: a plain def runs in a thread and cannot use 'http': write async def.",
     tool("often", "@tool.read(retry='often')"): "often: retry='often' must be one of standard, patient, once.",
     tool("twice", "@tool.idempotent(requests=2)"): "twice: requests=2 must be 1, or left out.",
+    tool("hasty", "@tool.read(limit='10/day')"): "hasty: limit='10/day' must be e.g. '10/s', '300/min' or '1000/h', at "
+    "most 1000 calls.",
+    tool(
+        "secret", "@tool.read(credential='Bearer x')"
+    ): "secret: credential='Bearer x' must be a name of up to 80 letters, digits, and . _ -.",
+    tool(
+        "endless", "@tool.read(breaker=None, limit='10/s')"
+    ): "endless: limit= has a meaning only with a breaker: leave it out, or breaker=None.",
     tool("asking", "@tool.read(requests=1)"): "asking: requests= is for tools whose effect leaves by a request: "
     "leave it out.",
     tool("looker", "@tool.read(observe=write)"): "looker: observe=write must be a @tool.read: "
@@ -70,7 +78,8 @@ PLANTED = {
     "decorate it, e.g. with @tool.read.",
     tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
     "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, requests, retry, "
-    "timeout, datasource, untrusted, tokens, tokens_overhead, enforces_timeout, breaker.",
+    "timeout, datasource, untrusted, tokens, tokens_overhead, enforces_timeout, breaker, service, credential, "
+    "limit.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "

@@ -49,10 +49,10 @@ class Kind:
     breaker: CircuitBreaker | None = None
     """When the tool is left alone because its service is down; None if it never is."""
 
-    @property
-    def service(self) -> str:
-        """The name of the service that the tool calls, whose breaker it shares."""
-        return self.spec.kind
+    service: str = ""
+    """The name of the service that the tool calls, and of the credential, whose breaker it shares."""
+    limit: str | None = None
+    """The most calls of the service in a time, e.g. `10/s`."""
 
     @property
     def is_async(self) -> bool:
@@ -123,6 +123,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         requests=tool.options.requests,
         datasource=tool.options.datasource,
         breaker=None if tool.pure else tool.options.breaker,
+        service="/".join(filter(None, [tool.options.service or tool.__name__, tool.options.credential])),
+        limit=tool.options.limit,
     )
 
 
@@ -182,6 +184,9 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
     yield from (f"{name}: raises= {wrong}" for wrong in declared.mistakes(options.raises))
+    for option in ("service", "credential", "limit"):
+        if options.breaker is None and getattr(options, option) is not None:
+            yield f"{name}: {option}= has a meaning only with a breaker: leave it out, or breaker=None."
     if options.settle is not None and options.reconcile is None:
         yield f"{name}: settle={options.settle!r} has a meaning only with reconcile=: leave it out."
 

@@ -11,6 +11,7 @@
 its rules. `kind.py` copies an option into the `ToolSpec` if the spec has a field of the same name.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
@@ -46,6 +47,13 @@ def _is_breaker(value: CircuitBreaker) -> bool:
     return all(type(one) is int and one >= 1 for one in counts) and _TIMEOUT.holds(value.recovery)
 
 
+def _is_limit(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(routing.CallLimit.of(value))
+    except ValueError:
+        return False
+
+
 _PROFILE = Rule(lambda value: value in list(routing.PROFILES), f"one of {', '.join(routing.PROFILES)}")
 _TIMEOUT = Rule(lambda value: _is_number(value) and 0 < value <= DAY, "a number of seconds above 0, at most a day")
 _SETTLE = Rule(lambda value: _is_number(value) and 0 <= value <= DAY, "a number of seconds from 0 to a day")
@@ -54,6 +62,16 @@ _BREAKER = Rule(
     lambda value: value is None or (isinstance(value, CircuitBreaker) and _is_breaker(value)),
     "None for no circuit breaker, or CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or"
     " more, and seconds above 0, at most a day",
+)
+_NAME = Rule(
+    lambda value: (
+        value is None or (isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", value)))
+    ),
+    "a name of up to 80 letters, digits, and . _ -",
+)
+_LIMIT = Rule(
+    lambda value: value is None or _is_limit(value),
+    f"e.g. '10/s', '300/min' or '1000/h', at most {routing.MAX_LIMIT} calls",
 )
 _ONE = Rule(lambda value: type(value) is int and value == 1, "1, or left out")
 _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number of tokens, 0 or more")
@@ -121,12 +139,20 @@ class ToolOptions:
     breaker: Annotated[CircuitBreaker | None, _BREAKER] = routing.STANDARD_BREAKER
     """When the tool is left alone because its service is down. None for never, e.g. if the arguments of a call name the
     service."""
+    service: Annotated[str | None, _NAME] = None
+    """The name of the service that the tool calls: tools of one service are left alone and limited together. None if
+    it is the only one."""
+    credential: Annotated[str | None, _NAME] = None
+    """The name of the credential with which the tool calls its service, e.g. of an environment variable; never its
+    value. Limits and outages of one credential do not stop the calls with another one."""
+    limit: Annotated[str | None, _LIMIT] = None
+    """The most calls of the service in any time, by all workers together, e.g. `10/s` or `300/min`."""
 
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))
 NOT_PURE = (
     *("observe", "reconcile", "settle", "undo", "requests", "retry", "datasource"),
-    *("tokens", "tokens_overhead", "enforces_timeout", "breaker"),
+    *("tokens", "tokens_overhead", "enforces_timeout", "breaker", "service", "credential", "limit"),
 )
 """The options that `@tool.pure` does not take, since they are about I/O, effects or repeated attempts."""
 
