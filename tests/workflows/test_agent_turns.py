@@ -148,6 +148,26 @@ async def test_a_service_that_limits_its_callers_fails_no_task(client: Client, t
     assert max(one.steps[0].attempts for one in ended) <= 3
 
 
+async def test_a_declared_limit_holds_for_all_tasks(client: Client, tmp_path: Path) -> None:
+    """Nobody fails, no second has more calls, and the wait uses no attempt."""
+    times = list[float]()
+
+    @tool.read(limit="4/s")
+    async def ask(args: Nothing) -> Said:
+        """Ask a service that must not be asked more often."""
+        times.append(time.time())
+        return Said()
+
+    async with staged(client, tmp_path, [ask], [plan(step("a", "ask")), DONE]) as stage:
+        ended = await within([await stage.start() for _ in range(14)])
+
+    assert {one.status for one in ended} == {TaskStatus.COMPLETED}
+    assert {one.steps[0].attempts for one in ended} == {1}
+    # Let through at most 4 times in a second, but called a little later.
+    assert max(sum(begin <= at < begin + 0.7 for at in times) for begin in times) <= 4
+    assert max(times) - min(times) >= 2.5
+
+
 async def test_a_cancel_ends_the_wait_and_holds_up_nobody(client: Client, tmp_path: Path) -> None:
     """The turn of a cancelled task's call goes to the next one."""
     async with asking(client, tmp_path, SLOW) as (stage, service):
