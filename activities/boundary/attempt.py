@@ -46,6 +46,7 @@ from workflows.faults import (
     parse_faults,
     parse_held,
 )
+from workflows.faults import UNCOUNTED as UNCOUNTED_CODES
 from workflows.header import HEADER, CallHeader
 from workflows.measures import ATTEMPT_DURATION, Sample
 
@@ -184,8 +185,8 @@ class Attempt:
         own = fault.model_copy(update={"applied": self.applied(fault, error)})
         if _is_certain(error):
             return own.applied
-        earlier = parse_faults(self.earlier)
-        return applied_by_call(self.spec.effect, own, earlier, is_unreported=self._may_be_unreported)
+        earlier, is_unreported = parse_faults(self.earlier), self._may_be_unreported or self._hides_run_before(fault)
+        return applied_by_call(self.spec.effect, own, earlier, is_unreported=is_unreported)
 
     @property
     def _may_be_unreported(self) -> bool:
@@ -196,6 +197,14 @@ class Attempt:
         """
         is_guarded = self.spec.effect is Effect.KEYED or self.spec.reconcile is not None
         return self.number - 1 > len(self.earlier) or (self.call.is_reset and is_guarded)
+
+    def _hides_run_before(self, fault: Fault) -> bool:
+        """Whether the call failed for good before anybody was asked, e.g. its arguments were pruned, after a reset.
+
+        The run before may have applied it. Faults that use no attempt are none of these: the call is made later.
+        """
+        is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code not in UNCOUNTED_CODES
+        return self.call.is_reset and not self.called and is_for_good
 
 
 @contextlib.asynccontextmanager

@@ -19,7 +19,7 @@ from temporalio.worker import Replayer
 
 from activities.storage.store import open_store, sqlite_url
 from activities.storage.vault import EndedTasks, Vault
-from replan import Busy, Tool, tool
+from replan import Busy, Tool, Transaction, tool
 from replan.testing.postgresql import Cluster
 from runtime import serve
 from runtime.payloads import with_storage
@@ -77,7 +77,12 @@ class Gate:
                 raise Busy("The worker stops.")
             return args
 
-        return (make, measure, wait)
+        @tool.transactional
+        async def note(args: Words, tx: Transaction) -> Size:
+            """Note a text once, in the store."""
+            return Size(size=len(args.words))
+
+        return (make, measure, wait, note)
 
 
 MAKE = step("make", "make", size=100_000)
@@ -88,11 +93,11 @@ PLAN: Proposals = [plan(MAKE, WAIT, LOOK), DONE]
 
 @asynccontextmanager
 async def working(
-    client: Client, folder: Path, vault: Vault, gate: Gate, queue: str, *, is_open: bool
+    client: Client, folder: Path, vault: Vault, gate: Gate, queue: str, *, is_open: bool, script: Proposals = PLAN
 ) -> AsyncIterator[Stage]:
     """A worker that keeps large payloads in `vault`; it has no task in memory when it starts."""
     folder.mkdir(exist_ok=True)
-    async with staged(with_storage(client, [vault]), folder, gate.tools(is_open=is_open), PLAN, queue=queue) as stage:
+    async with staged(with_storage(client, [vault]), folder, gate.tools(is_open=is_open), script, queue=queue) as stage:
         yield stage
 
 
@@ -267,6 +272,25 @@ async def test_a_task_that_was_reset_behind_a_prune_ends_with_a_sentence(
         ended = await outcome(again)
 
     assert (ended.status, ended.faults[-1].step_id) == ("escalated", "look")
+    assert await replayed(again, with_storage(client, [vault])) is None
+
+
+async def test_an_effect_of_the_run_before_is_not_denied_behind_a_prune(
+    client: Client, tmp_path: Path, engine: AsyncEngine
+) -> None:
+    """The arguments of the call are gone, so that nobody asked its ledger: whether it happened is looked up there."""
+    gate, queue, vault = Gate(), f"noted-{tmp_path.name}", Vault(engine, "here")
+    script: Proposals = [plan(MAKE, step("look", "note", words={"$from": "make", "path": "words"})), DONE]
+    async with working(client, tmp_path / "tools", vault, gate, queue, is_open=True, script=script) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        await vault.prune(EndedTasks(closed=[handle.id], gone=[]), datetime.now(UTC) + LATER, "me@host")
+        again = await reset(client, handle, "look")
+        ended = await outcome(again)
+    step_of = ended.steps[-1]
+
+    assert [(one.applied, one.reconciled) for one in ended.faults] == [("applied", "applied")]
+    assert (ended.status, step_of.status, step_of.result) == ("completed", "completed", {"size": 100_000})
     assert await replayed(again, with_storage(client, [vault])) is None
 
 
