@@ -46,7 +46,6 @@ from workflows.faults import (
     parse_faults,
     parse_held,
 )
-from workflows.faults import UNCOUNTED as UNCOUNTED_CODES
 from workflows.header import HEADER, CallHeader
 from workflows.measures import ATTEMPT_DURATION, Sample
 
@@ -203,7 +202,7 @@ class Attempt:
 
         The run before may have applied it. Faults that use no attempt are none of these: the call is made later.
         """
-        is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.code not in UNCOUNTED_CODES
+        is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.is_counted
         return self.call.is_reset and not self.called and is_for_good
 
 
