@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -88,7 +89,7 @@ async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
         yield made
 
 
-async def made(worker: Bench, of: Tool[..., object], key: str, started: float = 0.0) -> Fault | None:
+async def made(worker: Bench, of: Tool[..., Any], key: str, started: float = 0.0) -> Fault | None:
     """Make a call; return the fault with which it was turned away."""
     try:
         await worker.call(of, header=CallHeader(key=key, started=started, attempts=4))
