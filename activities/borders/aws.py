@@ -36,13 +36,13 @@ from activities.borders.service_api import (
     field,
     named,
     refused,
-    retry_after,
     some,
     statuses,
     unknown,
     unsent,
 )
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified
+from activities.borders.waits import wait_of
 from workflows.faults import QUADRANT, Code
 
 AWS: Mapping[str, Row] = named(
@@ -202,7 +202,7 @@ def _aws_response(response: Any, operation: Any) -> Verdict | None:
     if code == "TransactionCanceledException":
         row = _worst(AWS.get(reason, REJECTED) for reason in reasons if reason not in ("", "None")) or CONFLICT
     observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
-    wait = retry_after(field(response, "ResponseMetadata", "HTTPHeaders"))
+    wait = wait_of(field(response, "ResponseMetadata", "HTTPHeaders"))
     return answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
 
 

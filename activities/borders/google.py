@@ -32,13 +32,13 @@ from activities.borders.service_api import (
     field,
     named,
     refused,
-    retry_after,
     some,
     statuses,
     unknown,
     unsent,
 )
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, traceback_of
+from activities.borders.waits import wait_of
 from workflows.faults import Code, Quadrant
 
 GRPC: Mapping[str, Row] = {
@@ -287,7 +287,7 @@ def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
     reason = next(filter(None, map(code_in, reasons)), "")
     observed = {"reason": reason, "domain": code_in(error.domain)} if reason else {}
     waits = (_google_wait(detail) for detail in some(error.details))
-    header = retry_after(field(error.response, "headers"))
+    header = wait_of(field(error.response, "headers"))
     return reason, observed, next((wait for wait in waits if wait is not None), header)
 
 

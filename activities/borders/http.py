@@ -4,13 +4,10 @@ The clients are httpx2 and httpx, httpcore2 and httpcore below them, requests, u
 The exceptions of ssl are here, too.
 """
 
-import email.utils
-import math
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +17,7 @@ from pydantic_core import from_json
 
 from activities import sends
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, traceback_of
+from activities.borders.waits import wait_of
 from workflows.faults import QUADRANT, Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
@@ -68,8 +66,6 @@ STATUS: Mapping[int, tuple[Code, str]] = {
 }
 """By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_class` decides."""
 
-MAX_DATE = 100
-"""The most characters of a date that is read."""
 MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
 
@@ -91,21 +87,6 @@ def _by_class(status: int) -> tuple[Code, str]:
     if 300 <= status < 400:
         return Code.UNEXPECTED_RESULT, "this is no result, follow or avoid the redirect"
     return Code.UNEXPECTED_RESULT, "the response is not what the tool expects"
-
-
-def seconds(retry_after: str | None) -> float | None:
-    """Seconds that a Retry-After header (a number or an HTTP date) asks to wait; None if it is missing or invalid."""
-    if retry_after is None:
-        return None
-    if retry_after.strip().isdecimal():
-        return float(retry_after) if math.isfinite(float(retry_after)) else None
-    if len(retry_after) > MAX_DATE:
-        return None
-    try:
-        when = email.utils.parsedate_to_datetime(retry_after)
-        return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
-    except (ValueError, OverflowError, LookupError, TypeError):  # the last two of `email`, for odd texts
-        return None
 
 
 def is_unsent(error: BaseException | None) -> bool:
@@ -293,7 +274,7 @@ def _status(error: BaseException) -> Verdict:
     verdict = row.verdict(
         reason=row.reason.replace("The service", asked, 1),
         observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
-        retry_after=_retry_after(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
+        retry_after=wait_of(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
     )
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
@@ -316,15 +297,6 @@ def _asked(error: BaseException, response: object) -> tuple[str, str]:
     # A server may redirect to a host whose name is a sentence.
     is_host = isinstance(host, str) and re.fullmatch(r"[\w.:-]{1,253}", host)
     return method, f"{method} {host}".strip() if is_host else "The service"
-
-
-def _retry_after(headers: object) -> float | None:
-    get = attribute(headers, "get")
-    try:
-        value = _first(get("Retry-After"), get("retry-after"))  # most clients ignore the case, a plain dict does not
-    except Exception:  # of whatever a tool gave as headers
-        return None
-    return seconds(value) if isinstance(value, str) else None
 
 
 def _body(response: object) -> JsonValue:

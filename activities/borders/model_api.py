@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx2
 
-from activities.borders.http import is_unsent, seconds
+from activities.borders.http import is_unsent
 from activities.borders.table import Choice, Entry, Proof, Row, Verdict
+from activities.borders.waits import wait_of
 from workflows.faults import QUADRANT, Code
 
 ModelRow = tuple[Code, str]
@@ -152,7 +153,7 @@ def verdict(provider: str, row: ModelRow, error: Exception) -> Verdict:
     """The verdict that a row describes, with the seconds that the response asks to wait before a retry."""
     # Without the error's message, which may quote keys and prompts.
     response = getattr(error, "response", None) if QUADRANT[row[0]].is_transient else None
-    wait = _wait(response) if isinstance(response, httpx2.Response) else None
+    wait = wait_of(response.headers) if isinstance(response, httpx2.Response) else None
     found = _row(provider, row).verdict(reason=f"{_who(provider, error)} {row[1]}.", retry_after=wait)
     return replace(found, fault=found.fault.model_copy(update={"unsent": is_unsent(error.__cause__)}))
 
@@ -166,11 +167,3 @@ def _who(provider: str, error: Exception) -> str:
     request = getattr(error, "request", None)
     name = server_name(provider, request.url.host if isinstance(request, httpx2.Request) else None)
     return name[:1].upper() + name[1:]
-
-
-def _wait(response: httpx2.Response) -> float | None:
-    """Seconds that a response asks to wait, None if it asks for none; `retry-after-ms` wins over `retry-after`."""
-    exact = response.headers.get("retry-after-ms", "")
-    if exact.strip().isdecimal():
-        return min(float(exact) / 1000, 86_400.0)
-    return seconds(response.headers.get("retry-after"))

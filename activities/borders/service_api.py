@@ -61,13 +61,6 @@ def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | 
     )
 
 
-def retry_after(headers: Any) -> float | None:
-    """The seconds of a header Retry-After, in whatever case the client keeps its name."""
-    items = some(headers.items()) if isinstance(headers, Mapping) else ()
-    value = next((value for key, value in items if isinstance(key, str) and key.lower() == "retry-after"), None)
-    return http.seconds(value) if isinstance(value, str) else None
-
-
 def statuses() -> dict[str, Row]:
     return {str(status): http.by_status(status) for status in http.STATUS}
 

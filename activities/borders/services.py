@@ -31,12 +31,12 @@ from activities.borders.service_api import (
     field,
     named,
     refused,
-    retry_after,
     statuses,
     unknown,
     unsent,
 )
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified, traceback_of
+from activities.borders.waits import wait_of
 from workflows.faults import Code
 
 _ENDED = refused(Code.GONE, "It has expired: begin it anew.")
@@ -121,7 +121,7 @@ def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
         }
         observed = {name: value for name, value in codes.items() if value} or None
         called = code or type(error).__name__
-        return answered("Stripe answered with", called, row, observed, retry_after(error.headers))
+        return answered("Stripe answered with", called, row, observed, wait_of(error.headers))
 
     return Choice("its code", {**STRIPE, **(statuses() if by_status else {})}, decide, otherwise)
 

@@ -1,0 +1,148 @@
+"""How long a service asks its callers to wait, by the headers of its answer.
+
+Retry-After (RFC 9110), and what services give beside it or instead: the RateLimit fields of
+draft-ietf-httpapi-ratelimit-headers in both forms, X-RateLimit (GitHub and others), and those of OpenAI and Anthropic.
+A field about a limit counts only where it says that nothing is left of the limit.
+"""
+
+import email.utils
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from activities.borders.table import attribute
+from activities.errors import bounded
+
+MAX_VALUE = 400
+"""The most characters of a header that is read; the longest that services give has 60."""
+MAX_HEADERS = 200
+"""How many headers are read."""
+_EPOCH = 1e9
+"""A number from here on is a time since 1970, in seconds; from 1e12 on, in milliseconds."""
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def wait_of(headers: object) -> float | None:
+    """Seconds that an answer asks its caller to wait; None if it asks for none, or nobody can say what it asks for.
+
+    A point in time counts from the answer's own `Date`, so that a wrong clock of the worker does not matter.
+    """
+    known = _known(headers)
+    for read in (_exact, _retry_after, _fields, _github, _openai, _anthropic):
+        found = read(known)
+        if found is not None and math.isfinite(found):
+            return bounded(found)
+    return None
+
+
+def seconds(retry_after: str | None, date: str | None = None) -> float | None:
+    """Seconds that a Retry-After (a number or an HTTP date) asks to wait; None if it is missing or invalid.
+
+    `date` is the header Date of the same answer; without one, the clock of the worker is used.
+    """
+    return wait_of({"retry-after": retry_after or "", "date": date or ""})
+
+
+def _known(headers: object) -> Mapping[str, str]:
+    """The headers by their names in lower case, as strings."""
+    known = dict[str, str]()
+    try:
+        items = list(itertools.islice(attribute(headers, "items")(), MAX_HEADERS))
+    except Exception:  # of whatever a tool gave as headers
+        return known
+    for item in items:
+        match item:
+            case (str(name), str(value)) if len(value) <= MAX_VALUE:
+                known[name.lower()] = value.strip()
+    return known
+
+
+def _exact(known: Mapping[str, str]) -> float | None:
+    wait = _number(known.get("retry-after-ms"))
+    return None if wait is None else wait / 1000
+
+
+def _retry_after(known: Mapping[str, str]) -> float | None:
+    value = known.get("retry-after", "")
+    return _number(value) if value[:1].isdecimal() else _until(_http_date(value), known)
+
+
+def _fields(known: Mapping[str, str]) -> float | None:
+    """`RateLimit: "name";r=0;t=30`, and of an earlier draft `RateLimit-Remaining: 0` with `RateLimit-Reset: 30`."""
+    waits = [_number(one[1]) for one in _used_up(known.get("ratelimit", "")) if one]
+    if found := [wait for wait in waits if wait is not None]:
+        return max(found)
+    return _number(known.get("ratelimit-reset")) if known.get("ratelimit-remaining") == "0" else None
+
+
+def _used_up(field: str) -> Iterator[re.Match[str] | None]:
+    for item in field.split(","):
+        if re.search(r";\s*r=0\s*(;|$)", item):
+            yield re.search(r";\s*t=(\d{1,12})\s*(;|$)", item)
+
+
+def _github(known: Mapping[str, str]) -> float | None:
+    """X-RateLimit-Reset: a time since 1970, or seconds from now on."""
+    reset = _number(known.get("x-ratelimit-reset"))
+    if reset is None or known.get("x-ratelimit-remaining") != "0":
+        return None
+    if reset < _EPOCH:
+        return reset
+    return reset / (1 if reset < _EPOCH * 1000 else 1000) - _now(known)
+
+
+def _openai(known: Mapping[str, str]) -> float | None:
+    """x-ratelimit-reset-requests: `1s`, `6m0s`, `20ms`."""
+    return _longest(known, "x-ratelimit-remaining-{}", "x-ratelimit-reset-{}", _duration)
+
+
+def _anthropic(known: Mapping[str, str]) -> float | None:
+    """anthropic-ratelimit-requests-reset: a time of RFC 3339."""
+    left, reset = "anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-reset"
+    return _longest(known, left, reset, lambda text: _until(_timestamp(text), known))
+
+
+def _longest(known: Mapping[str, str], left: str, reset: str, read: Callable[[str], float | None]) -> float | None:
+    names = ("requests", "tokens", "input-tokens", "output-tokens")
+    used_up = [name for name in names if known.get(left.format(name)) == "0"]
+    waits = [read(known.get(reset.format(name), "")) for name in used_up]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text and re.fullmatch(r"[0-9]{1,300}(\.[0-9]{1,20})?", text) else None
+
+
+def _duration(text: str) -> float | None:
+    parts = re.findall(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[smhd])", text)
+    return sum(float(number) * _UNITS[unit] for number, unit in parts) if parts and _is_whole(parts, text) else None
+
+
+def _is_whole(parts: list[tuple[str, str]], text: str) -> bool:
+    return "".join(number + unit for number, unit in parts) == text
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        when = email.utils.parsedate_to_datetime(text)
+    except (ValueError, OverflowError, LookupError, TypeError):  # the last two of `email`, for odd texts
+        return None
+    return when.replace(tzinfo=when.tzinfo or UTC)
+
+
+def _timestamp(text: str) -> datetime | None:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return when.replace(tzinfo=when.tzinfo or UTC)
+
+
+def _until(when: datetime | None, known: Mapping[str, str]) -> float | None:
+    return None if when is None else when.timestamp() - _now(known)
+
+
+def _now(known: Mapping[str, str]) -> float:
+    return (_http_date(known.get("date", "")) or datetime.now(UTC)).timestamp()
