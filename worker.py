@@ -80,7 +80,7 @@ async def equipped(
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
-        await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.states, server.is_searchable))
+        await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.samples, server.is_searchable))
         await stack.enter_async_context(telling(breakers, client, metrics.meter_of(client, settings.queue)))
         spans = stack.enter_context(tracing.recorded(parts.step_spans))
         interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), *spans]

@@ -178,6 +178,11 @@ FAULTS = Dashboard(
                 mappings=((0, "closed", "green"), (1, "half-open", "yellow"), (2, "open", "red")),
             ),
             Panel(
+                "Calls that wait for their turn",
+                "At a tool or service that is down, limits its callers, or has a limit of your own.",
+                {"{{tool}}": f"max by (tool) ({measures.WAITING_CALLS.name})"},
+            ),
+            Panel(
                 "Unknown outcomes, by verdict",
                 "Calls of which nobody knew whether they were applied, and what was found out.",
                 {"{{tool}} {{verdict}}": increase(measures.UNKNOWN_OUTCOMES, "tool", "verdict")},

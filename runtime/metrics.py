@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -16,7 +16,6 @@ from runtime.settings import BadSetting
 from workflows import attributes
 from workflows.agent import REQUEST_MEMO
 from workflows.measures import (
-    BREAKER_STATE,
     INCIDENTS,
     METRICS,
     OLDEST_REQUEST,
@@ -36,8 +35,8 @@ ADDRESS = re.compile(r"(?:(?P<host>[^:]*|\[.*\]):)?(?P<port>\d{1,5})")
 
 log = structlog.get_logger("replan.metrics")
 
-BreakerStates = Callable[[], Awaitable[Mapping[str, int]]]
-"""Reads the state of each circuit breaker, as a value of BREAKER_STATE."""
+BreakerSamples = Callable[[], Awaitable[Sequence[Sample]]]
+"""Reads the gauges of all circuit breakers."""
 
 
 def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
@@ -83,7 +82,7 @@ def _place(address: str) -> str:
 
 
 @asynccontextmanager
-async def sampled(client: Client, queue: str, breakers: BreakerStates, is_searchable: bool) -> AsyncIterator[None]:
+async def sampled(client: Client, queue: str, breakers: BreakerSamples, is_searchable: bool) -> AsyncIterator[None]:
     """Sample the gauges while the block runs, if the runtime of the client has metrics.
 
     Without Replan's search attributes (`is_searchable`), only the breakers are sampled.
@@ -113,11 +112,13 @@ def _runtime_of(client: Client) -> Runtime:
     return client.service_client.config.runtime or Runtime.default()
 
 
-async def _sample(meter: MetricMeter, client: Client, queue: str, breakers: BreakerStates, is_searchable: bool) -> None:
+async def _sample(
+    meter: MetricMeter, client: Client, queue: str, breakers: BreakerSamples, is_searchable: bool
+) -> None:
     is_known = True
     while True:
         try:
-            add(meter, [Sample(BREAKER_STATE, (kind,), state) for kind, state in (await breakers()).items()])
+            add(meter, await breakers())
             if is_searchable:
                 add(meter, await _waiting(client, queue))
             is_known = True

@@ -109,6 +109,7 @@ ATTEMPT_DURATION = Metric(
 BREAKER_STATE = Metric(
     "replan_breaker_state", "The circuit breaker of a tool: 0 closed, 1 half-open, 2 open.", ("tool",)
 )
+WAITING_CALLS = Metric("replan_waiting_calls", "Calls that wait for their turn at a service.", ("tool",))
 WAITING_TASKS = Metric("replan_waiting_tasks", "Tasks that wait for a person.")
 OLDEST_REQUEST = Metric("replan_oldest_request_seconds", "Since when the oldest open request waits; 0 without one.")
 INCIDENTS = Metric("replan_incidents", "Causes for which tasks wait for a person.")
@@ -151,7 +152,7 @@ OF_ACTIVITIES: tuple[Metric, ...] = (
     ATTEMPT_DURATION,
 )
 """Counted where it happens: what a worker has done when it dies is missing."""
-GAUGES: tuple[Metric, ...] = (BREAKER_STATE, WAITING_TASKS, OLDEST_REQUEST, INCIDENTS)
+GAUGES: tuple[Metric, ...] = (BREAKER_STATE, WAITING_CALLS, WAITING_TASKS, OLDEST_REQUEST, INCIDENTS)
 """Sampled by each worker, so that all of them have the same values."""
 METRICS: tuple[Metric, ...] = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES)
 

@@ -46,7 +46,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows import measures, routing
 from workflows.catalogue import SAFE
 from workflows.faults import Applied, Code, Fault
-from workflows.measures import BREAKER_TRANSITIONS, Sample
+from workflows.measures import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
 from workflows.routing import CircuitBreaker
 
 BREAKERS = Table(
@@ -164,10 +164,14 @@ class Breakers:
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
             return await connection.run_sync(tickets.count)
 
-    async def states(self) -> Mapping[str, int]:
-        """The states of all services that ever failed, as values of `measures.BREAKER_STATE`; raises as `all`."""
+    async def samples(self) -> list[Sample]:
+        """The gauges of all services that ever failed or have a limit: state and waiting calls; raises as `all`."""
         states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-        return {service: states.index(one.state) for service, one in (await self.all())[0].items()}
+        (breakers, _now), waiting = await self.all(), await self.waiting()
+        return [
+            *(Sample(BREAKER_STATE, (service,), states.index(one.state)) for service, one in breakers.items()),
+            *(Sample(WAITING_CALLS, (service,), waiting.get(service, 0)) for service in breakers),
+        ]
 
     async def reset(self, service: str) -> BreakerChange:
         """Close a breaker, and forget the failures that it has counted; if calls wait, let the next be made at once.

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from activities.borders import KNOWN, judge, table_of
 from activities.borders.declared import entries
-from activities.borders.waits import seconds
 from activities.borders.table import Proof
+from activities.borders.waits import seconds
 from replan import Busy, Key, Refused, Tool, ToolError, fault, tool
 from tests.activities.bench import Bench
 from workflows.faults import Applied, Code

@@ -19,6 +19,7 @@ from tests.gate import on_sqlite
 from workflows import routing
 from workflows.faults import Applied, Code, Fault
 from workflows.header import CallHeader
+from workflows.measures import WAITING_CALLS, Sample
 
 AT_ONCE = CircuitBreaker(failures=1, calls=1, recovery=60)
 ANSWERS: dict[str, BaseException | None] = {}
@@ -159,6 +160,7 @@ async def test_the_failure_that_opens_it_is_an_attempt_and_waits_for_its_turn(wo
 
     assert (last.taken, last.queued, other.taken, other.queued) == (1, None, 1, 86_400)
     assert await workers[0].boundary.breakers.waiting() == {"ask": 1}
+    assert Sample(WAITING_CALLS, ("ask",), 1) in await workers[0].boundary.breakers.samples()
 
 
 async def test_two_limited_calls_hold_all_back_and_one_does_not(workers: list[Bench]) -> None:

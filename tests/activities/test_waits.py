@@ -68,7 +68,7 @@ def test_each_form_is_read(headers: dict[str, str], wait: float) -> None:
         {"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-requests-reset": "2026-11-24T10:00:30Z"},
         {"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "tomorrow"},
         {"Retry-After": "7" * 500},
-        {"Retry-After": "٧"},
+        {"Retry-After": "\u0667"},
         None,
         7,
         {7: 8},

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
 from tests.scraping import Scraped, scrape
 from workflows.catalogue import Price as ModelPrice
-from workflows.measures import COUNTED, METRICS, OF_ACTIVITIES
+from workflows.measures import COUNTED, METRICS, OF_ACTIVITIES, Sample
 from workflows.task import Task
 
 BAD_ADDRESSES = {
@@ -146,6 +146,7 @@ EXPECTED = {
     ("replan_time_to_replan_seconds_count", ()): 1,
     ("replan_tool_calls_total", ("get_price",)): 4,
     ("replan_tool_calls_total", ("get_rare",)): 1,
+    ("replan_waiting_calls", ("get_price",)): 0,
     ("replan_waiting_tasks", ()): 0,
     ("replan_wasted_attempts_total", ()): 0,
 }
@@ -170,7 +171,7 @@ async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: 
             handle = await stage.start(Task(text="What does it cost?"))
             outcome = await handle.result()
             store = await open_store(sqlite_url(tmp_path))
-            async with metrics.sampled(client, stage.queue, Breakers(store).states, True):
+            async with metrics.sampled(client, stage.queue, Breakers(store).samples, True):
                 found = await _until_sampled(address)
             await store.dispose()
     history = await handle.fetch_history()
@@ -200,7 +201,7 @@ async def test_a_store_that_cannot_be_read_leaves_the_worker_alone(
     """The gauges are missing, and the log says why."""
     client = await connect(address=server.address, plain=True, runtime=place[0])
 
-    async def broken() -> Mapping[str, int]:
+    async def broken() -> list[Sample]:
         raise TimeoutError
 
     with capture_logs() as lines:
