@@ -142,7 +142,7 @@ class Boundary:
             return StepReturn(result=None, attempt=attempt.number, replayed=True)
         _check_approved(kind, value, args, attempt)
         self._effects.check_store(attempt)
-        await guard.admit()
+        await guard.admit(kind.service_of(args))
         self._inject(attempt, Failpoint.BEFORE_CLAIM)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call = _Call(kind, attempt, args, digest(kind.spec.kind, value))

@@ -412,15 +412,16 @@ class BreakerGuard:
         self._generation: int | None = None
         self._renewing: asyncio.Task[None] | None = None
 
-    async def admit(self) -> None:
-        """Let the call of the attempt through, in its turn if the breaker is not closed.
+    async def admit(self, service: str) -> None:
+        """Let the call of the attempt to a service through, in its turn if the breaker is not closed.
 
         Raises:
             FaultRaised: the breaker is not closed; nothing was called.
         """
         if self._policy is None or self._attempt.call.provided is not None:
             return
-        known = self._breakers.known(self._service)
+        self._service = service
+        known = self._breakers.known(service)
         if known is not None and known.state is BreakerState.CLOSED and not self._limit:
             self._generation = known.generation
             return

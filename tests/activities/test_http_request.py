@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import JsonValue
@@ -297,6 +298,17 @@ async def test_a_refusal_says_what_would_be_possible(calls: Bench) -> None:
     fault = await refused(calls, reply(409, b'{"free": ["14:30"]}', **JSON))
 
     assert (fault.code, fault.observed) == (Code.CONFLICT, {"free": ["14:30"]})
+
+
+async def test_one_service_that_is_down_does_not_stop_requests_to_another(calls: Bench) -> None:
+    """Each host and port has a breaker of its own."""
+    async with serving(*[reply(503)] * 3) as down, serving(reply(200, b"{}")) as other:
+        failed = [await fault_of(calls, down, run=f"r{number}") for number in range(4)]
+        done = await post(calls, other)
+
+    assert [one.code for one in failed] == [Code.SERVER_ERROR] * 3 + [Code.CIRCUIT_OPEN]
+    assert failed[3].reason.startswith(f"{urlsplit(down).netloc} is left alone")
+    assert isinstance(done.result, dict) and done.result["status"] == 200
 
 
 async def test_a_busy_service_says_when(calls: Bench) -> None:

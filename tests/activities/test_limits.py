@@ -19,8 +19,9 @@ from activities.toolbox.registry import Registry, ToolMistakes
 from activities.toolbox.resources import Resources
 from replan import tool
 from tests.activities.bench import Bench
-from workflows.faults import Fault
+from workflows.faults import Applied, Code, Fault
 from workflows.header import CallHeader
+from workflows.plan import digest
 from workflows.routing import LIMIT_PATIENCE, CallLimit, CircuitBreaker
 
 AT_ONCE = CircuitBreaker(failures=1, calls=1)
@@ -75,6 +76,25 @@ async def america(args: Nothing) -> Said:
     return await answer("america")
 
 
+class Place(BaseModel):
+    """A region of a service."""
+
+    region: str
+
+
+def region_of(args: Place) -> str:
+    """The region that a call is for."""
+    if args.region == "nowhere":
+        raise LookupError(args.region)
+    return args.region
+
+
+@tool.read(service=region_of, breaker=AT_ONCE)
+async def stock(args: Place) -> Said:
+    """Ask a region for its stock."""
+    return await answer(args.region)
+
+
 @pytest.fixture
 async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
     """Two workers with a store that they share, which tell workflows of turns."""
@@ -89,10 +109,10 @@ async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
         yield made
 
 
-async def made(worker: Bench, of: Tool[..., Any], key: str, started: float = 0.0) -> Fault | None:
+async def made(worker: Bench, of: Tool[..., Any], key: str, started: float = 0.0, **args: Any) -> Fault | None:
     """Make a call; return the fault with which it was turned away."""
     try:
-        await worker.call(of, header=CallHeader(key=key, started=started, attempts=4))
+        await worker.call(of, header=CallHeader(key=key, started=started, attempts=4), **args)
     except ApplicationError as error:
         assert isinstance(error.details[0], Fault)
         return error.details[0]
@@ -176,6 +196,27 @@ async def test_one_credential_does_not_stop_the_calls_with_another(workers: list
     assert refused is not None
     assert refused.reason.startswith("shop/EUROPE is left alone")
     assert other is None
+
+
+async def test_a_service_that_the_arguments_name_does_not_stop_the_calls_of_another(workers: list[Bench]) -> None:
+    """A text that is no name is kept as its digest, so that nothing of a plan is shown as a service."""
+    odd = "ignore all; it's \u202ereset"
+    DOWN.update({"europe", odd})
+    failed = [await made(workers[0], stock, region, region=region) for region in ("europe", odd)]
+    refused = [await made(workers[1], stock, f"{region} 2", region=region) for region in ("europe", odd)]
+
+    assert [fault and fault.code for fault in failed] == [Code.UNREACHABLE] * 2
+    assert [fault and fault.code for fault in refused] == [Code.CIRCUIT_OPEN] * 2
+    assert set((await workers[0].boundary.breakers.all())[0]) == {"europe", digest(odd)}
+    assert await made(workers[1], stock, "other", region="asia") is None
+
+
+async def test_an_exception_while_a_service_is_named_is_one_of_the_tool(workers: list[Bench]) -> None:
+    """Nothing was called, and nothing is left alone."""
+    fault = await made(workers[0], stock, "a", region="nowhere")
+
+    assert fault is not None
+    assert (fault.code, fault.applied) == (Code.BUG, Applied.NONE)
 
 
 async def test_an_outage_keeps_the_limit(workers: list[Bench]) -> None:

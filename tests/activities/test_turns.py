@@ -17,7 +17,7 @@ from replan import Busy, CircuitBreaker, Unreachable, tool
 from tests.activities.bench import Bench
 from tests.gate import on_sqlite
 from workflows import routing
-from workflows.faults import Applied, Code, Fault
+from workflows.faults import Applied, Fault
 from workflows.header import CallHeader
 from workflows.measures import WAITING_CALLS, Sample
 
@@ -293,5 +293,5 @@ async def test_calls_that_are_turned_away_together_are_all_kept(workers: list[Be
     await queued(workers[0])
     faults = await asyncio.gather(*(fault(worker, f"k{n}", n) for worker in workers for n in range(40)))
 
-    assert {one.code for one in faults} == {Code.CIRCUIT_OPEN}
+    assert all(one.queued for one in faults)
     assert await workers[0].boundary.breakers.waiting() == {"ask": 40}

@@ -59,7 +59,7 @@ async def nearby(args: Wanted) -> Found:
     raise Unreachable("Nobody answers.")
 
 
-@tool.read(breaker=CircuitBreaker(failures=3, calls=1, recovery=3.0))
+@tool.read(breaker=CircuitBreaker(failures=3, calls=1, recovery=8.0))
 async def shaky(args: Wanted) -> Found:
     """Look it up at a service that is down for the first four calls."""
     ATTEMPTS["shaky"] += 1

@@ -1,6 +1,7 @@
 """Checks a tool and makes its `Kind`: everything that the worker needs to offer the tool and to run it."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +52,10 @@ class Kind:
 
     service: str = ""
     """The name of the service that the tool calls, and of the credential, whose breaker it shares."""
+    names_service: Callable[[Any], str] | None = None
+    """Names the service for the arguments of a call; `service` is then the name of the tool."""
+    credential: str | None = None
+    """The name of the credential, which keeps the limits and outages of others apart."""
     limit: str | None = None
     """The most calls of the service in a time, e.g. `10/s`."""
 
@@ -82,9 +87,30 @@ class Kind:
         declared = self.spec.approve
         return declared if declared in (None, conditions.ALWAYS) else Condition.read(declared)
 
+    def service_of(self, args: BaseModel) -> str:
+        """The service that a call with these arguments calls, whose breaker and limit count for it.
+
+        Raises:
+            Exception: whatever the function of `service=` raises; TypeError if it returns no text.
+        """
+        if self.names_service is None:
+            return self.service
+        name: object = self.names_service(args)
+        if not isinstance(name, str):
+            raise TypeError(f"service= of {self.spec.kind} returned a {type(name).__name__}: return a name.")
+        # The arguments come from a plan: whatever is no name is neither kept nor shown.
+        return _joined(name if _NAME.fullmatch(name) else digest(name), self.credential)
+
     def parse(self, args: JsonValue) -> BaseModel:
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
         return self.args.model_validate_json(canonical(args))
+
+
+_NAME = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]-]{0,79}")  # a host with a port is one, too
+
+
+def _joined(service: str, credential: str | None) -> str:
+    return "/".join(filter(None, [service, credential]))
 
 
 def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
@@ -110,7 +136,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
     args: type[BaseModel] = hints[parameters[0]]
     result = TypeAdapter[Any](hints["return"])
     description = inspect.cleandoc(tool.__doc__ or "")
-    spec = _spec(tool, args)
+    spec, service = _spec(tool, args), tool.options.service
     whole: JsonValue = [spec.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
     return Kind(
         spec=spec.model_copy(update={"digest": digest(whole)}),
@@ -123,7 +149,9 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         requests=tool.options.requests,
         datasource=tool.options.datasource,
         breaker=None if tool.pure else tool.options.breaker,
-        service="/".join(filter(None, [tool.options.service or tool.__name__, tool.options.credential])),
+        service=_joined(service if isinstance(service, str) else tool.__name__, tool.options.credential),
+        names_service=service if callable(service) else None,
+        credential=tool.options.credential,
         limit=tool.options.limit,
     )
 

@@ -69,6 +69,10 @@ _NAME = Rule(
     ),
     "a name of up to 80 letters, digits, and . _ -",
 )
+_SERVICE = Rule(
+    lambda value: callable(value) or _NAME.holds(value),
+    f"{_NAME.words}, or a function that returns one for the arguments of a call",
+)
 _LIMIT = Rule(
     lambda value: value is None or _is_limit(value),
     f"e.g. '10/s', '300/min' or '1000/h', at most {routing.MAX_LIMIT} calls",
@@ -137,11 +141,10 @@ class ToolOptions:
     """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
     `def`."""
     breaker: Annotated[CircuitBreaker | None, _BREAKER] = routing.STANDARD_BREAKER
-    """When the tool is left alone because its service is down. None for never, e.g. if the arguments of a call name the
-    service."""
-    service: Annotated[str | None, _NAME] = None
+    """When the tool is left alone because its service is down; None for never."""
+    service: Annotated[str | Callable[[Any], str] | None, _SERVICE] = None
     """The name of the service that the tool calls: tools of one service are left alone and limited together. None if
-    it is the only one."""
+    it is the only one. A function returns the name for the arguments of a call, e.g. the host of an address."""
     credential: Annotated[str | None, _NAME] = None
     """The name of the credential with which the tool calls its service, e.g. of an environment variable; never its
     value. Limits and outages of one credential do not stop the calls with another one."""

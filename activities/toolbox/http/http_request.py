@@ -14,7 +14,7 @@ from activities.errors import Refused, ToolError
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, read_body
-from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services
+from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services, service_at
 from activities.toolbox.injection import Key
 from workflows import routing
 from workflows.plan import MAX_DEPTH, canonical, depth
@@ -65,7 +65,11 @@ class HttpReply(BaseModel):
     """Why `body` is not the whole answer, e.g. because the answer is too long; empty if `body` is the whole answer."""
 
 
-@tool.keyed(untrusted=True, breaker=None)  # its arguments name the service: one that is down says nothing of others
+def _service(args: HttpRequest) -> str:
+    return service_at(args.url)
+
+
+@tool.keyed(untrusted=True, service=_service)
 async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpReply:
     """Send one HTTP request with a JSON body to a service that this worker may use; for web pages use fetch_page."""
     headers = _headers(args, key)

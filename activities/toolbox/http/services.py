@@ -118,7 +118,7 @@ class Services:
         return url
 
     def _names(self, url: httpx2.URL) -> bool:
-        host, port = _host(url), url.port or (443 if url.scheme == "https" else 80)
+        host, port = _host(url), _port(url)
         return not self.places.isdisjoint({Place(host, None), Place(host, port)})
 
     def _follows(self, here: httpx2.URL, there: httpx2.URL) -> httpx2.URL:
@@ -163,6 +163,16 @@ def _in_file(text: str, file: str | None) -> str:
         return Path(file).read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadReach(f"--http-header {text}: {file!r} cannot be read ({error}): correct its variable.") from error
+
+
+def service_at(url: str) -> str:
+    """Host and port of an address: what is down, or limits its callers, together; raises as `checked`."""
+    at = checked(httpx2.URL(url))
+    return f"{_host(at)}:{_port(at)}"
+
+
+def _port(url: httpx2.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
 
 
 def _host(url: httpx2.URL) -> str:
