@@ -10,7 +10,7 @@ from client.text import printable
 from console.exits import Exit
 from console.options import Common
 from console.render import document
-from workflows.inspect import BreakerCard
+from console.render.breakers import state
 
 
 async def breakers_command(
@@ -48,22 +48,3 @@ async def breakers(client: Client, common: Common, reset: str | None) -> int:
     for card in cards:
         print(printable(f"{card.kind:<{width}}  {state(card)}"))
     return Exit.COMPLETED
-
-
-def state(card: BreakerCard) -> str:
-    """The state of a breaker in a few words."""
-    words = [card.state.replace("_", "-")]
-    words += [f"since {card.since:%Y-%m-%d %H:%M:%S} UTC"] if card.since else []
-    failures = "1 failure" if card.failures == 1 else f"{card.failures} failures in a row"
-    last = f", the newest {card.code}" if card.code else ""
-    words += [f"after {failures}{last}"] if card.failures else []
-    if card.state == "open":
-        words += [f"a trial call in {card.trial_in:g} s" if card.trial_in else "the next call is a trial"]
-    elif card.state == "half_open":
-        runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
-        words += [runs if card.trials else "the next call is a trial"]
-    words += [f"at most {card.limit} calls"] * bool(card.limit)
-    words += [f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"] * bool(
-        card.waiting
-    )
-    return ", ".join(words)

@@ -34,8 +34,8 @@ from client.tasks import Handle, query_progress
 from client.text import one_line, printable
 from client.undo import undo, with_code
 from client.wording import spent_on_models
-from client.workers import list_effects
-from console.render import document, requests, tree
+from client.workers import list_breakers, list_effects
+from console.render import breakers, document, requests, tree
 from console.render import page as explained_page
 from console.web.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
 from console.web.api import resolve_incident, rollback_fields, task_of, within
@@ -57,7 +57,7 @@ PAGE = 25
 """Requests on a page of the inbox; the workers of those that ask for an approval are asked for the call."""
 LISTED = 50
 ASK_SECONDS = 2.5
-"""How long the inbox waits for workers to tell the calls that are to be approved."""
+"""How long a page waits for workers to tell what only they know, e.g. the calls that are to be approved."""
 MAX_FORM = 64 * 1024
 MAX_FIELDS = 300
 QUADRANTS: Mapping[Quadrant, str] = {quadrant: quadrant.value.replace("_", " ") for quadrant in Quadrant}
@@ -495,7 +495,18 @@ async def incidents_page(request: Request) -> Response:
 
 
 async def _incidents(request: Request, said: str = "", status: int = 200) -> Response:
-    return _page(request, "incidents.html", status, incidents=await _client(request).incidents(), said=said)
+    incidents, services = await asyncio.gather(_client(request).incidents(), _services(_client(request)))
+    return _page(request, "incidents.html", status, incidents=incidents, services=services, said=said)
+
+
+async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
+    """The services that are left alone, or for which calls wait, with their state; None if no worker says so."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            cards = (await list_breakers(client.temporal, client.queue)).breakers or ()
+    except (Problem, TimeoutError):
+        return None
+    return [(card.kind, breakers.state(card)) for card in cards if card.state != "closed" or card.waiting]
 
 
 @router.post("/ui/incidents/{cause:path}/resolve")

@@ -1,5 +1,6 @@
 """The forms of the page, sent as a browser without scripts sends them."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from urllib.parse import quote
@@ -78,6 +79,19 @@ async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient
 
     assert (failed.status_code, f"{id} failed again" in failed.text) == (409, True), failed.text
     assert (unknown.status_code, "No task" in unknown.text) == (409, True), unknown.text
+
+
+async def test_the_page_of_incidents_says_which_services_are_left_alone(program: httpx2.AsyncClient) -> None:
+    """And how many calls wait for each."""
+    before = (await program.get("/ui/incidents")).text
+    id = await started(program, plan=[{"id": "knock", "kind": "knock"}])
+    async with asyncio.timeout(20):
+        while "<bdi>knock</bdi>" not in (shown := (await program.get("/ui/incidents")).text):
+            await asyncio.sleep(0.2)
+    await program.post(path_of(id, "cancel"))
+
+    assert "Every service is called." in before
+    assert re.search(r"<bdi>knock</bdi></dt><dd>open, since .*, 1 call waits for its turn</dd>", shown), shown
 
 
 async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import BaseModel
 
-from replan import Key, NeedsPerson, tool
+from replan import CircuitBreaker, Key, NeedsPerson, Unreachable, tool
 
 
 class Amount(BaseModel):
@@ -61,3 +61,9 @@ async def send(args: Letter) -> Letter:
 async def shut(args: Amount) -> Receipt:
     """Need a key that nobody has."""
     raise NeedsPerson("The key was revoked.", code="unauthorized")
+
+
+@tool.read(breaker=CircuitBreaker(failures=1, calls=1, recovery=3600))
+async def knock(args: Amount) -> Receipt:
+    """Knock where nobody answers."""
+    raise Unreachable("Nobody answers.")
