@@ -331,12 +331,12 @@ def _doublings(waits: int) -> int:
 def limit_wait(asked: float | None, limits: int, recovery: float, jitter: float) -> float:
     """Seconds without a call to a service that limits its callers, and has `asked` for so many seconds.
 
-    If it has asked for none: a second, doubling with each of `limits`, and up to a tenth more; but at most `recovery`,
-    less up to a quarter. `jitter`, a random number in [0, 1), says how much.
+    If it has asked for none: a second, doubling with each of `limits`, but at most `recovery`; and up to a tenth more,
+    of which `jitter`, a random number in [0, 1), says how much.
     """
     if asked is not None:
         return min(max(asked, FIRST_LIMIT), LONGEST_LIMIT)
-    return min(recovery * (1 - jitter / 4), FIRST_LIMIT * 2.0 ** min(limits, 10) * (1 + jitter / 10))
+    return min(recovery, FIRST_LIMIT * 2.0 ** min(limits, 10)) * (1 + jitter / 10)
 
 
 def turn_patience(*, is_limit: bool) -> float:

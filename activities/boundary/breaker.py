@@ -102,10 +102,13 @@ class Breaker(BaseModel, frozen=True):
 
     def wait(self, now: float) -> float:
         """Seconds until a call may be made, if the window has room; 0 if it may be made now."""
+        return max(self.pause_left(now), self._limit_wait(now))
+
+    def pause_left(self, now: float) -> float:
+        """Seconds for which no call is made, also none that has a place and has not begun."""
         left = self.until - now
         # More is left than there ever was: the clock was set back, and nobody knows how much is left.
-        pause = left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
-        return max(pause, self._limit_wait(now))
+        return left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
 
     def _limit_wait(self, now: float) -> float:
         limit, recent = self._limit, self._recent(now)
@@ -161,6 +164,10 @@ class Breaker(BaseModel, frozen=True):
     def released(self, caller: str, generation: int) -> "Breaker":
         """The breaker after a call ended without a verdict about the service."""
         return self._without(caller) if self._has_place(caller, generation) else self
+
+    def given_back(self, caller: str) -> "Breaker":
+        """The breaker without the place of a call, if it has one."""
+        return self._without(caller) if caller in self.places else self
 
     def succeeded(self, caller: str, generation: int, policy: CircuitBreaker, moment: Instant) -> "Breaker":
         """The breaker after the service answered a call."""

@@ -224,6 +224,8 @@ class Breakers:
                 tickets.drop(tx, service, key)
                 entry = Entry(breaker, breaker.generation)
                 return breaker
+            if breaker.pause_left(now):  # a call that was called before the pause, and has not begun, waits again
+                breaker = breaker.given_back(key)
             before = tickets.count_before(tx, service, caller)
             if is_closed and breaker.room(now) and not before:
                 tickets.drop(tx, service, key)
@@ -308,8 +310,7 @@ class Breakers:
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             tickets.drop(tx, service, key)
-            place = breaker.places.get(key)
-            return breaker.released(key, place.generation) if place else breaker
+            return breaker.given_back(key)
 
         async with asyncio.timeout(STORE_SECONDS), self._lock:
             await self._transacted(service, work)

@@ -295,3 +295,24 @@ async def test_calls_that_are_turned_away_together_are_all_kept(workers: list[Be
 
     assert all(one.queued for one in faults)
     assert await workers[0].boundary.breakers.waiting() == {"ask": 40}
+
+
+async def test_a_limit_counts_once_however_many_calls_were_under_way_or_had_been_told(workers: list[Bench]) -> None:
+    """A call that was told of its turn, and had not begun when the service limited another one, waits again.
+
+    Else each of them would meet the limit, and lengthen the pause.
+    """
+    await queued(workers[0], *range(1, 9))
+    await due(workers[0], window=4.0, limits=0)
+    told = await called(workers[0])
+    ANSWERS["ask"] = Busy("Too many.", code="rate_limited")
+    limited = await fault(workers[0], told[0], 1)
+    opened = await row(workers[0])
+    late = [await fault(workers[1], key, 2) for key in told[1:]]
+    after = await row(workers[0])
+
+    assert (len(told), limited.code, opened.limits, opened.window) == (4, "rate_limited", 1, 2)
+    assert [one.code for one in late] == ["circuit_open"] * 3
+    assert all(one.queued for one in late)
+    assert (after.limits, after.window, after.until, dict(after.places)) == (1, 2, opened.until, {})
+    assert (await workers[0].boundary.breakers.waiting()) == {"ask": 8}
