@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from client.follow import View
 from client.undo import undo
@@ -130,6 +131,14 @@ async def test_all_are_told_when_the_service_is_back(client: Client, tmp_path: P
     assert sum(timers) <= 6 * 2 + trials
 
 
+@asynccontextmanager
+async def open_sqlite(path: Path) -> AsyncIterator[AsyncEngine]:
+    """Another connection to the store."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    yield engine
+    await engine.dispose()
+
+
 def _events(events: object, kind: "EventType.ValueType") -> int:
     return sum(one.event_type == kind for one in events)  # type: ignore[attr-defined]  # a list of protobuf messages
 
@@ -193,6 +202,24 @@ async def test_a_signal_that_is_lost_is_made_good(client: Client, tmp_path: Path
         [ended] = await within(started)
 
     assert ended.status is TaskStatus.COMPLETED
+
+
+@pytest.mark.full
+async def test_a_store_that_is_away_while_calls_wait_loses_none(client: Client, tmp_path: Path) -> None:
+    """Nobody can be told meanwhile; when it is back, all have their places."""
+    async with asking(client, tmp_path, QUICK) as (stage, service), open_sqlite(tmp_path / "store.db") as store:
+        started = await begin(stage, 3)
+        async with store.begin() as away:
+            await away.exec_driver_sql("ALTER TABLE replan_tickets RENAME TO away")
+        service.error = None
+        await asyncio.sleep(2)
+        early = [(await one.describe()).status for one in started]
+        async with store.begin() as back:
+            await back.exec_driver_sql("ALTER TABLE away RENAME TO replan_tickets")
+        ended = await within(started)
+
+    assert early == [WorkflowExecutionStatus.RUNNING] * 3
+    assert {one.status for one in ended} == {TaskStatus.COMPLETED}
 
 
 @pytest.mark.full
