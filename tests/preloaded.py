@@ -5,6 +5,7 @@ one process for each script loads them, and forks for each command: environment,
 those of a fresh one.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -89,7 +90,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send it a signal."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it at once."""

@@ -78,7 +78,7 @@ class ToolLoop:
 
         self._loop.call_soon_threadsafe(begin)  # it runs in a copy of this context, and so does the task
         here = asyncio.wrap_future(ended)
-        began = time.monotonic()
+        began, asked = time.monotonic(), list[bool]()  # asked: whether the loop was, and then whether it came round
         while not here.done():
             try:
                 await asyncio.wait(
@@ -86,10 +86,16 @@ class ToolLoop:
                 )
             except asyncio.CancelledError:
                 self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-            late = limit is not None and time.monotonic() - began >= limit and not here.done()
-            # A call that only waits for another one that blocks is left to the server: it is no attempt of its tool.
-            if late and (holder := asyncio.current_task(self._loop)) and holder.get_name() == call:
+            if limit is None or time.monotonic() - began < limit or here.done():
+                continue
+            # A call that only waits for another one that blocks is left to the server: it is no attempt of its tool;
+            # and one that runs just now, on a loop that goes round, does not block it.
+            holder = asyncio.current_task(self._loop)
+            if asked == [False] and holder and holder.get_name() == call:
                 raise ToolBlocks
+            if asked != [False]:
+                asked = [False]
+                self._loop.call_soon_threadsafe(asked.append, True)
         return here.result().result()()
 
     @contextlib.asynccontextmanager
