@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import get_args
 
+import anthropic
 import anthropic.types.model
 import openai.types.shared.chat_model
 import pytest
-from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from temporalio.client import Client
 
 from activities.providers import anthropic as anthropic_adapter
@@ -164,7 +164,16 @@ def test_the_default_models_are_known_to_the_sdks() -> None:
     known = {*get_args(get_args(anthropic.types.model.Model)[0]), *get_args(openai.types.shared.chat_model.ChatModel)}
 
     assert set(DEFAULTS.values()) <= known
-    assert not set(DEFAULTS.values()) & DEPRECATED_MODELS.keys()
+
+
+def test_the_sdk_does_not_warn_of_the_default_model() -> None:
+    """Its DeprecationWarning would come before the request, and a warning is an error here."""
+    client = anthropic.Anthropic(api_key=KEY, base_url="http://127.0.0.1:1", max_retries=0)
+
+    with client, pytest.raises(anthropic.APIConnectionError):
+        client.messages.create(
+            model=DEFAULTS["anthropic"], max_tokens=1, messages=[{"role": "user", "content": "1 + 1"}]
+        )
 
 
 def test_the_page_says_what_is_so() -> None:
