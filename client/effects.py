@@ -15,15 +15,14 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from temporalio.client import Client
 
 from client.history.fetch import fetch_run, rollbacks
-from client.history.records import Call, CallEnd, Timer
+from client.history.records import Call, CallEnd, Event, Timer
 from client.history.story import Story
 from client.workflow_task import FailingTask
 from workflows import ids
 from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.faults import Code, applied_by_call
+from workflows.faults import Applied, applied_by_call
 from workflows.inspect import EffectCard
 from workflows.reconciling import Verdict
-from workflows.record import FaultRecord
 
 SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 """Effects that a second call with the same key does not apply again: a ledger or the called service knows the key."""
@@ -48,22 +47,13 @@ class Reconciliation:
     """What the workflow found out; None if the reconciliation still goes on, or was cancelled."""
 
 
-_OF_VERDICT: Mapping[Verdict | None, EffectState] = {
-    Verdict.APPLIED: EffectState.APPLIED,
-    Verdict.NOT_APPLIED: EffectState.NONE,
-    Verdict.CANNOT_TELL: EffectState.UNKNOWN,
-    None: EffectState.UNKNOWN,
-}
-
-
 def effect_of(story: Story, call: Call) -> EffectState:
-    """The state of one call's effect, from the call's events and the reconciliation after it; never UNDONE."""
+    """The state of one call's effect; never UNDONE."""
     spec = story.history.spec(call.kind)
     if spec is not None and spec.effect is Effect.READ:
         return EffectState.NONE
-    found = reconciliation_of(story, call)
-    if found is not None:
-        return _OF_VERDICT[found.verdict]  # it looked at the world after the call ended, so it decides
+    if record := story.fault_of(call):
+        return EffectState(record.applied)
     match call.closed:
         case None:
             return EffectState.RUNNING
@@ -71,8 +61,10 @@ def effect_of(story: Story, call: Call) -> EffectState:
             return EffectState.APPLIED if spec else EffectState.UNKNOWN  # an unknown kind may be a read
         case CallEnd.CANCELLED:
             return EffectState.UNKNOWN if call.started or _may_have_been_retried(call, spec) else EffectState.NONE
-        case CallEnd.FAILED:
-            return _after_failure(call, spec)
+        case CallEnd.FAILED:  # the task has not heard of it
+            last = call.failing.fault if call.failing else None
+            known = applied_by_call(spec.effect, last, call.earlier) if spec and last else Applied.UNKNOWN
+            return EffectState(known)
 
 
 def _may_have_been_retried(call: Call, spec: ToolSpec | None) -> bool:
@@ -82,45 +74,15 @@ def _may_have_been_retried(call: Call, spec: ToolSpec | None) -> bool:
     return call.allowed != 1 and (spec is None or spec.effect in SAFE)
 
 
-def _after_failure(call: Call, spec: ToolSpec | None) -> EffectState:
-    last = call.failing.fault if call.failing else None
-    if last is None or spec is None:
-        return EffectState.UNKNOWN
-    earlier = {one.attempt: one for one in call.earlier}
-    # The server itself keeps the failure of one earlier attempt only: of the one just before the last.
-    if call.last is not None and call.last.fault is not None:
-        earlier.setdefault(call.attempt - 1, call.last.fault)
-    is_unreported = max(call.attempt, last.attempt) - 1 > len(earlier)
-    return EffectState(applied_by_call(spec.effect, last, earlier.values(), is_unreported=is_unreported))
-
-
-def reconciliation_of(story: Story, call: Call, record: FaultRecord | None = None) -> Reconciliation | None:
-    """How the workflow found out whether an ended call was applied; None if it did not try to find out.
-
-    `record` is the task's record of the call's fault. If the history has no read that looked for the effect of the
-    call, the verdict in `record` is used.
-    """
+def reconciliation_of(story: Story, call: Call) -> Reconciliation | None:
+    """How the workflow found out whether an ended call was applied; None if it did not try to find out."""
     # Reads and timers after the next call of the step belong to that call.
-    after, following = call.ended or call.scheduled, next_call(story, call)
-    until = following.scheduled if following else None
-    reads = tuple(
-        read
-        for read in story.history.reconciles(call.owner)
-        if read.scheduled > after and (until is None or read.scheduled < until)
-    )
-    timers = tuple(
-        timer
-        for timer in story.history.timers
-        if timer.reconciles(call) and timer.started > after and (until is None or timer.started < until)
-    )
-    if reads:
-        # A thread that an earlier call of the step left running may apply the effect, too.
-        same = [one for one in story.history.of_step(call.owner) if one.kind == call.kind]
-        outlived = any(one.outlived for one in same if one.scheduled <= call.scheduled)
-        return Reconciliation(reads, timers, _verdict(reads, timers, outlived=outlived))
-    if record is None or not record.reconciled:
-        return None
-    return Reconciliation(reads, timers, Verdict(record.reconciled))
+    after, following, record = call.ended or call.scheduled, next_call(story, call), story.fault_of(call)
+    until = following.scheduled if following else Event(story.history.runs + 1, 0)
+    reads = tuple(read for read in story.history.reconciles(call.owner) if after < read.scheduled < until)
+    timers = (timer for timer in story.history.timers if timer.reconciles(call) and after < timer.started < until)
+    verdict = Verdict(record.reconciled) if record and record.reconciled else None
+    return Reconciliation(reads, tuple(timers), verdict) if reads or verdict else None
 
 
 def next_call(story: Story, call: Call) -> Call | None:
@@ -128,36 +90,9 @@ def next_call(story: Story, call: Call) -> Call | None:
 
 
 def _not_applied(story: Story) -> list[str]:
-    """The ids of the steps that were not applied, as reconciliations in the rollback `story` found out."""
-    reads = dict[str, tuple[Call, ...]]()
-    for call in story.history.calls:
-        # The history of a rollback has no call of the step itself, only of the step that undoes it.
-        if call.is_reconcile and not story.history.of_step(call.owner):
-            reads[call.owner] = (*reads.get(call.owner, ()), call)
-    found = {
-        id: _verdict(made, tuple(timer for timer in story.history.timers if timer.reconciles(made[-1])))
-        for id, made in reads.items()
-    }
-    return [id for id, verdict in found.items() if verdict is Verdict.NOT_APPLIED]
-
-
-def _verdict(reads: tuple[Call, ...], timers: tuple[Timer, ...], *, outlived: bool = False) -> Verdict | None:
-    """The verdict of a reconciliation, from its last read of the world.
-
-    None if that read is open or was cancelled, or if a timer waits for another read. `outlived` is True if a thread of
-    the call ran on after its attempt had ended.
-    """
-    last = reads[-1]
-    match last.closed:
-        case CallEnd.COMPLETED:
-            return Verdict.APPLIED
-        # If a thread of the call outlived its attempt, "not found" proves nothing.
-        case CallEnd.FAILED if last.failing and last.failing.code is Code.NOT_FOUND and not outlived:
-            return None if any(timer.started > last.scheduled for timer in timers) else Verdict.NOT_APPLIED
-        case CallEnd.FAILED:
-            return Verdict.CANNOT_TELL
-        case _:
-            return None
+    """The ids of the steps that were not applied, as a rollback found out."""
+    last = {fault.step_id: fault for fault in story.account.faults}
+    return [id for id, fault in last.items() if fault.reconciled == "not_applied"]
 
 
 class TaskEffect(BaseModel):
@@ -232,9 +167,7 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
     for call in story.done:
         if call.is_reconcile:
             _update(found, key_of(task, call.step), {"state": EffectState.APPLIED, "result": call.result})
-    outlived = {call.step for run in runs_of(task) for call in run.history.calls if call.is_step and call.outlived}
-    # "Not found" proves nothing for a step whose thread may still be running.
-    for id in set(_not_applied(story)) - outlived:
+    for id in _not_applied(story):
         for one in [one for one in found.values() if one.step == id and one.state is EffectState.UNKNOWN]:
             del found[one.key]
     for call in story.undone:

@@ -36,4 +36,4 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
     for event in events:
         await reading.add(event)
     continues = fetched.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
-    return Export(task_id, run_id, events, reading.history, redaction.opaque, continues)
+    return Export(task_id, run_id, events, await reading.complete(), redaction.opaque, continues)

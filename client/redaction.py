@@ -356,7 +356,10 @@ class Redaction:
         elif field.message_type is not None:
             for inner in value if field.is_repeated else [value]:
                 # The details of a failure are redacted by their own models, in `_details`.
-                if not (isinstance(message, ApplicationFailureInfo) and field.name == "details"):
+                is_failure = isinstance(message, ApplicationFailureInfo) and field.name == "details"
+                # The name of a timer has only ids, kinds, codes and choices (`workflows.ids`).
+                is_name = isinstance(message, HistoryEvent) and message.HasField("timer_started_event_attributes")
+                if not is_failure and not (is_name and field.name == "user_metadata"):
                     self._message(inner, shape)
         elif field.type == FieldDescriptor.TYPE_BYTES:
             message.ClearField(field.name)

@@ -6,28 +6,20 @@ Neither workers nor the store are needed: a sentence takes the place of each pay
 import dataclasses
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from google.protobuf.json_format import ParseError
 from pydantic import BaseModel, ConfigDict
-from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
-from temporalio.converter import (
-    DataConverter,
-    ExternalStorage,
-    StorageDriver,
-    StorageDriverClaim,
-    StorageDriverRetrieveContext,
-    StorageDriverStoreContext,
-)
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
 from client.filters import bad_query, within
+from client.history.account import without_store
 from client.history.reader import is_encrypted
 from client.problem import Problem
 from client.tasks import existing
@@ -37,7 +29,6 @@ from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
 from workflows.interceptor import CallInterceptor
-from workflows.plan import PRUNED_ENCODING
 
 TYPES = tuple(one.__name__ for one in serve.WORKFLOWS)
 OURS = " OR ".join(f"WorkflowType = '{name}'" for name in TYPES)
@@ -46,8 +37,6 @@ CLOSING = frozenset(
     EventType.Value(f"EVENT_TYPE_WORKFLOW_EXECUTION_{how}")
     for how in ("COMPLETED", "FAILED", "TIMED_OUT", "CANCELED", "TERMINATED", "CONTINUED_AS_NEW")
 )
-STORES = ("replan-store", "aws.s3driver")
-"""The names of the workers' storage drivers, in the references of histories."""
 MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 """The message of a failure in the text that the SDK's core gives for it."""
 
@@ -126,13 +115,6 @@ async def found(client: Client, query: str, limit: int | None = None) -> AsyncIt
             yield history
 
 
-def without_store(converter: DataConverter) -> DataConverter:
-    """A data converter for replays: instead of payloads in the store, it reads what `prune` leaves of them."""
-    drivers = [_NoStore(name) for name in STORES]
-    storage = ExternalStorage(drivers=drivers, driver_selector=lambda *_: None)
-    return dataclasses.replace(converter, external_storage=storage)
-
-
 def replayer(workflow: type = AgentWorkflow) -> Replayer:
     """A Replayer with the worker's interceptor, data converter and sandbox, but without a store."""
     return Replayer(
@@ -152,22 +134,3 @@ def _why(history: WorkflowHistory, failure: Exception) -> dict[str, str]:
     message = re.sub(r"\\(.)", r"\1", re.sub(r"\\[nrt]", " ", said[1])) if said else str(failure)
     cause = Cause.NONDETERMINISM if isinstance(failure, NondeterminismError) else Cause.UNHANDLED
     return {"cause": cause, "reason": one_line(message)}
-
-
-class _NoStore(StorageDriver):
-    """A store without payloads: returns in place of each payload what `prune` leaves for a deleted payload."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def name(self) -> str:
-        return self._name
-
-    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        return [StorageDriverClaim({}) for _ in payloads]  # what a replay sends goes nowhere
-
-    async def retrieve(
-        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
-    ) -> list[Payload]:
-        missing = [f"The payload {claim.claim_data.get('digest', '')} is not here." for claim in claims]
-        return [Payload(metadata={"encoding": PRUNED_ENCODING}, data=sentence.encode()) for sentence in missing]

@@ -21,7 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 import worker as composition
 from activities.registration import Abilities, WorkerParts
 from activities.toolbox.declare.tool import Tool
-from client.replay import without_store
+from client.history.account import without_store
 from runtime import serve
 from runtime.client import as_replan, namespace_id, register_search_attributes
 from runtime.payloads import PayloadConverter as OurPayloadConverter

@@ -1,4 +1,4 @@
-"""Compares what a worker counted with what the histories of its tasks tell."""
+"""Compares what a worker counted with what the accounts of its tasks say."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from client.history.fetch import fetch_history
 from client.history.records import History
-from client.receipt import counts
-from workflows.measures import COUNTED, TASKS
+from workflows.measures import COUNTED, TASKS, counted
 
 BUFFERED = 500_000
 """How many updates of metrics may come between two tests."""
@@ -50,11 +49,12 @@ class CountingRuntime(Runtime):
 
 
 def summed(histories: Sequence[History]) -> Counts:
-    """What these histories tell, in the form of the metrics."""
+    """What the accounts of these tasks say, in the form of the metrics."""
     found = Counts()
-    for history in histories:
-        for (metric, labels), value in counts(history).items():
-            found[metric.name, frozenset(zip(metric.labels, map(str, labels), strict=True))] += value
+    for metric in COUNTED:
+        for history in histories:
+            for labels, value in counted(history.account.counts or {}, metric).items():
+                found[metric.name, frozenset(zip(metric.labels, labels, strict=True))] += value
     return found
 
 
@@ -68,11 +68,11 @@ async def check_counts(client: Client, queue: str, tasks: Sequence[str]) -> None
     if not tasks or any(one.status in UNCOUNTED for one in seen):
         return
     histories = [await fetch_history(client, handle) for handle in handles]
-    counted = runtime.of(queue)
-    ended = sum(value for (name, _), value in counted.items() if name == TASKS.name)
+    metrics = runtime.of(queue)
+    ended = sum(value for (name, _), value in metrics.items() if name == TASKS.name)
     if ended != len(histories) or any(history.resets or history.unreadable for history in histories):
         return
-    counters = Counter({key: value for key, value in counted.items() if key[0] in COUNTERS})
+    counters = Counter({key: value for key, value in metrics.items() if key[0] in COUNTERS})
     told = summed(histories)
     differences = {key: (counters[key], told[key]) for key in {*counters, *told} if counters[key] != told[key]}
     assert not differences, f"metrics and histories differ: {differences}"

@@ -85,6 +85,11 @@ class AgentWorkflow(Answers, TakesTurns):
         self._people = People(self._progress, self._publish_requests)
         self._notifications = Notifications(self._progress)
 
+    @property
+    def account(self) -> Progress:
+        """The state of the task with all its values, for a replay."""
+        return self._progress
+
     @workflow.query
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
@@ -259,7 +264,8 @@ class AgentWorkflow(Answers, TakesTurns):
     async def _read_catalogue(self) -> None:
         task, planner = self._progress.task, self._progress.planner
         by_hand = {"by_hand": True} if task.plan is not None and planner in ("", BY_HAND) else {}
-        self._catalogue = await read_catalogue({**task.wanted, **by_hand}, describe_opening(self._progress))
+        wanted, opening = {**task.wanted, **by_hand}, describe_opening(self._progress)
+        self._catalogue = await read_catalogue(wanted, opening, progress=self._progress)
         if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
@@ -306,7 +312,7 @@ class AgentWorkflow(Answers, TakesTurns):
                 self._check_replans(rejecting, fruitless)
 
             await self._asked_about(check)
-            measures.record(measures.of_replan(rejecting[0].code, progress.revision))
+            progress.count(measures.of_replan(rejecting[0].code, progress.revision))
             progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
 
@@ -314,7 +320,7 @@ class AgentWorkflow(Answers, TakesTurns):
         progress, specs = self._progress, self._catalogue.specs
         seen = progress.observations if progress.replanning else []  # else they are of an earlier replan
         if progress.replanning:
-            measures.record(measures.of_new_plan(progress.rejecting_faults, workflow.now()))
+            progress.count(measures.of_new_plan(progress.rejecting_faults, workflow.now()))
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,
@@ -322,6 +328,8 @@ class AgentWorkflow(Answers, TakesTurns):
             kept=tuple(progress.results)[-MAX_KEPT:],
             looked=tuple(dict.fromkeys(one.kind for one in seen if not one.stale)),
             planner=progress.planner,
+            turn=progress.turn,
+            at=workflow.now(),
         )
         records = [
             StepRecord(step=step, revision=revision.number, effect=specs[step.kind].effect, kind=step.kind)
@@ -355,12 +363,14 @@ class AgentWorkflow(Answers, TakesTurns):
             ApplicationError: the task failed, escalated or went over its budget.
             CancelledError: the task was cancelled.
         """
-        self._progress.end(ending, workflow.now())
+        progress = self._progress
+        progress.end(ending, workflow.now())
         self._publish()
         self._notify()
         await self._notifications.handed_over()
-        outcome = self._progress.outcome(workflow.now())
-        measures.record([*measures.of_ending(outcome), *measures.distributions(outcome, self._progress.budget)])
+        progress.count(measures.of_ending(ending))
+        outcome = progress.outcome(workflow.now())
+        progress.count(measures.distributions(outcome, progress.budget))
         self._log_end(outcome)
         if ending.status is TaskStatus.COMPLETED:
             return outcome
@@ -373,8 +383,7 @@ class AgentWorkflow(Answers, TakesTurns):
         for request in outcome.requests:
             if request.is_ended:
                 log_closed(request)
-        repeated = [one for one in outcome.faults if one.decision in ("retry", "wait") and one.is_counted]
-        wasted = sum(not one.quadrant.is_transient for one in repeated)
+        wasted = measures.total(self._progress.counts, measures.WASTED_ATTEMPTS)
         extra = {"status": outcome.status.value, "code": outcome.code, "revision": self._progress.revision}
         extra |= {"replans": outcome.replans, "wasted": wasted, **outcome.spent.model_dump()}
         workflow.logger.info("task", extra=extra)

@@ -110,7 +110,7 @@ class People:
             **more,
         )
         progress.requests.append(request)
-        measures.record(measures.of_opened(request))
+        progress.count(measures.of_opened(request))
         workflow.logger.info("request_opened", extra=_named(request))
         self._published()
         try:
@@ -119,7 +119,7 @@ class People:
             request.close(ENDED)  # nothing of `workflow` may be called here
             raise
         request.close(ENDED if self.abort else UNANSWERED)
-        measures.record(measures.of_closed(request))
+        progress.count(measures.of_closed(request))
         if not request.is_ended:
             log_closed(request)
         self._published()

@@ -137,7 +137,7 @@ class Execution:
                 case Wait():
                     await self._wait(record, fault, decision)
                 case UseFallback():
-                    record.kind, record.used, record.failed = decision.kind, 0, None
+                    record.kind, record.used, record.failed, record.retried = decision.kind, 0, None, {}
                     record.effect = self._spec(record).effect
                     self._progress.grants.begin(self._spec(record))
                 case Replan() | Escalate():
@@ -274,14 +274,18 @@ class Execution:
     async def _check(self, record: StepRecord, **told: Any) -> Fault | None:
         """Let a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is."""
         while True:
+            made = record.attempts
             fault = await self._attempt(record, **told)
             if fault is None:
                 return None
+            record.attempts = made  # the tool was not called
             fault = fault.model_copy(update={"applied": Applied.NONE})
             decision = decide(fault, self._spec(record), self._remaining(record, None))
             if not isinstance(decision, Wait):
                 return fault
-            log_decision(record.step.id, record.kind, record.revision, fault, "wait", seconds=decision.seconds)
+            about = record.step.id, record.revision, decision.action
+            note = FaultRecord.of_call(fault, *about, at=workflow.now())
+            log_decision(record.kind, note, seconds=decision.seconds)
             await self._wait(record, fault, decision)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
@@ -357,6 +361,7 @@ class Execution:
             record.attempts += 1  # a cancelled execution does not tell its number of attempts
             raise
         record.attempts, record.used = record.attempts + reply.taken, record.used + reply.taken
+        record.silent += reply.silent
         if isinstance(reply.result, Fault):
             self._note_retries(record, reply.earlier)
             record.failed = measures.last_fault(reply.result, reply.earlier, call.repeated)
@@ -381,6 +386,7 @@ class Execution:
             header=self._header(record).model_copy(update=told),
             used=record.used,
             repeated=repeated,
+            retried=record.retried,
         )
 
     def _header(self, record: StepRecord) -> CallHeader:
@@ -466,28 +472,30 @@ class Execution:
         """
         verdict = finding.verdict.value if finding else None
         explained = explain_effect(fault, decision, record, self._key(record), finding)
-        note = FaultRecord.of_step(explained, record, decision.action, at=workflow.now(), reconciled=verdict)
+        about = record.step.id, record.revision, decision.action
+        note = FaultRecord.of_call(explained, *about, at=workflow.now(), reconciled=verdict)
         if finding is None:
             self._progress.faults.append(note)
         else:
             # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
             mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
             self._progress.faults[max(mine)] = note
-        measures.record(measures.of_fault(note))
+        self._progress.count(measures.of_fault(note))
         if finding is not None and isinstance(decision, Reconcile):
             return  # what was decided before has come to its end
         log_decision(
-            record.step.id,
             record.kind,
-            record.revision,
-            fault,
-            decision.action,
+            note,
             seconds=decision.seconds if isinstance(decision, Wait) else None,
             fallback=decision.kind if isinstance(decision, UseFallback) else None,
         )
 
     def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:
-        self._progress.faults += [FaultRecord.of_step(one, record, "retry", at=workflow.now()) for one in faults]
+        about = record.step.id, record.revision, "retry"
+        notes = [FaultRecord.of_call(one, *about, at=workflow.now()) for one in faults]
+        self._progress.faults += notes
+        for note in notes:
+            log_decision(record.kind, note)
 
 
 def _rejected(record: StepRecord, answer: HumanAnswer | None) -> str:

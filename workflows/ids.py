@@ -119,15 +119,6 @@ def repeat_timer(request: HumanRequest) -> str:
     return f"until {request.step} is tried again: {request.code}"
 
 
-def read_request_timer(name: str) -> tuple[str | None, str, tuple[str, ...]] | None:
-    """The step, the code and the answers in a name that `request_timer` made; None for the name of another timer."""
-    if not name.startswith(REQUEST_TIMER):
-        return None
-    about, _, choices = name.removeprefix(REQUEST_TIMER).partition(" | ")
-    step, _, code = about.rpartition(" ")
-    return step or None, code, tuple(choices.split(", "))
-
-
 def is_retry_timer(name: str, *calls: str) -> bool:
     """Whether the timer `name` waits before one of these `calls` is repeated."""
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name

@@ -17,7 +17,7 @@ from workflows.outcome import REFUSED, Ending, TaskEnded
 from workflows.plan import NewSteps, Proposal
 from workflows.progress import Progress
 from workflows.proposing import describe_opening, propose
-from workflows.scheduling import InternalActivityFailed, read_catalogue, run_internal_activity
+from workflows.scheduling import InternalActivityFailed, OwnCall, read_catalogue, run_internal_activity
 from workflows.task import Task, TaskStatus
 
 
@@ -394,9 +394,8 @@ class InspectWorkflow:
             return PlanFindings(planner=drafted.planner, draft=drafted)
         spec, payload = routing.inspect(question.about), question.model_dump(mode="json")
         try:
-            found: Findings = await run_internal_activity(
-                spec, payload, question.findings, id=ids.INSPECT, title=question.about, revision=0
-            )
+            own = OwnCall(None, spec, ids.INSPECT, revision=0)
+            found: Findings = await run_internal_activity(own, payload, question.findings, title=question.about)
         except InternalActivityFailed as failed:
             raise ApplicationError(failed.fault.reason, type=failed.fault.code, non_retryable=True) from None
         return found

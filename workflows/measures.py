@@ -1,6 +1,6 @@
-"""What a task did, as counts: a workflow adds them to its worker's metrics, a client counts them in a history.
+"""What a task did, as counts: its workflow adds each sample to its account, and to the metrics of its worker.
 
-Both use the same functions, so that their sums agree. A sample has labels from fixed sets only: no ids and no texts.
+Everybody else reads the account. A sample has labels from fixed sets only: no ids and no texts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from temporalio.common import MetricMeter
 from workflows import routing
 from workflows.budget import Budget, Spent
 from workflows.faults import Applied, Code, Fault, number_of
-from workflows.outcome import Outcome
+from workflows.outcome import Ending, Outcome
 from workflows.people import UNANSWERED, HumanRequest, RequestKind
 from workflows.plan import Proposed, StepReturn
 from workflows.record import FaultRecord
@@ -58,6 +58,9 @@ PARTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 TOOL_CALLS = Metric("replan_tool_calls", "Attempts of tools, as the budget counts them.", ("tool",))
 RETRIES = Metric("replan_retries", "Attempts that followed a fault of the same call.", ("tool", "code"))
+HELPED_RETRIES = Metric(
+    "replan_helped_retries", "Retries of calls that the same tool completed in the end.", ("tool", "code")
+)
 WASTED_ATTEMPTS = Metric(
     "replan_wasted_attempts", "Attempts that followed a persistent fault: they could not help.", ("tool", "code")
 )
@@ -117,6 +120,7 @@ INCIDENTS = Metric("replan_incidents", "Causes for which tasks wait for a person
 COUNTED: tuple[Metric, ...] = (
     TOOL_CALLS,
     RETRIES,
+    HELPED_RETRIES,
     WASTED_ATTEMPTS,
     REPLAYED_RESULTS,
     CIRCUIT_OPEN,
@@ -132,7 +136,7 @@ COUNTED: tuple[Metric, ...] = (
     COST,
     TASKS,
 )
-"""The counters of workflows; a client finds the same numbers in the histories."""
+"""The counters of workflows; the account of a task has its part of each."""
 DISTRIBUTIONS: tuple[Metric, ...] = (
     RETRY_DELAY,
     TIME_TO_REPLAN,
@@ -161,20 +165,42 @@ MAX_VALUE = 2.0**63
 """Of a counter, which the SDK keeps as a whole number of 64 bits."""
 
 
-def record(samples: Iterable[Sample]) -> None:
-    """Add samples to the metrics of the worker that runs this workflow; a replay adds none."""
+Counts = dict[str, dict[str, int]]
+"""Sums by the name of a counter, and by its labels, joined by SEPARATOR. A sum of zero is missing."""
+SEPARATOR = "/"
+PREFIX = "replan_"
+"""The beginning of the name of each metric; the names in Counts leave it out."""
+
+
+def record(counts: Counts, samples: Iterable[Sample]) -> None:
+    """Add samples to the counts of a task and, except in a replay, to the metrics of the worker that runs it."""
+    # The SDK raises for another value, and then the workflow task fails for ever. Sums of dollars have small errors,
+    # and any program may have written the Progress that a value comes from.
+    kept = [sample for sample in samples if 0 <= sample.value < MAX_VALUE]
+    for metric, labels, value in kept:
+        if metric in COUNTED and (number := round(value)):
+            sums = counts.setdefault(metric.name.removeprefix(PREFIX), {})
+            key = SEPARATOR.join(labels)
+            sums[key] = sums.get(key, 0) + number
     if not workflow.unsafe.is_replaying():
-        add(workflow.metric_meter(), samples)
+        add(workflow.metric_meter(), kept)
+
+
+def counted(counts: Counts, metric: Metric) -> dict[tuple[str, ...], int]:
+    """The sums of a counter by its labels."""
+    sums = counts.get(metric.name.removeprefix(PREFIX), {})
+    return {tuple(key.split(SEPARATOR)) if metric.labels else (): number for key, number in sums.items()}
+
+
+def total(counts: Counts, metric: Metric) -> int:
+    """The sum of a counter over all labels."""
+    return sum(counted(counts, metric).values())
 
 
 def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
     """Add samples to the metrics of a meter."""
     # Neither is kept: a meter of the SDK finds them by their names, and all of it takes 6 us a sample.
     for metric, labels, value in samples:
-        # The SDK raises for such a value, and then the workflow task fails for ever. Sums of dollars have small errors,
-        # and any program may have written the Progress that a value comes from.
-        if not 0 <= value < MAX_VALUE:
-            continue
         attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))
         if metric in GAUGES:
             meter.create_gauge_float(metric.name, metric.description).set(value, attributes)
@@ -205,6 +231,11 @@ def of_call(
         yield Sample(REPLAYED_RESULTS, (kind, "ledger"))
     if isinstance(returned, Fault) and returned.code is Code.CIRCUIT_OPEN:
         yield Sample(CIRCUIT_OPEN, (kind,))
+
+
+def of_completion(kind: str, retried: Mapping[str, int]) -> Iterator[Sample]:
+    """The samples of a call that was completed in the end; `retried` are its retries by the code before them."""
+    yield from (Sample(HELPED_RETRIES, (kind, code), number) for code, number in retried.items())
 
 
 def of_request_to_planner(
@@ -291,12 +322,12 @@ def purpose_of(kind: str, *, is_correction: bool) -> str:
     return SUMMARISING if kind == routing.COMPACT.kind else CORRECTING if is_correction else PLANNING
 
 
-def of_ending(outcome: Outcome) -> Iterator[Sample]:
+def of_ending(ending: Ending) -> Iterator[Sample]:
     """The samples of a task that ended."""
-    yield Sample(TASKS, (outcome.status, outcome.code or ""))
+    yield Sample(TASKS, (ending.status, ending.code or ""))
     # Somebody was asked otherwise.
-    if outcome.status is TaskStatus.ESCALATED and outcome.code != UNANSWERED:
-        yield Sample(ESCALATIONS, (outcome.code or "",))
+    if ending.status is TaskStatus.ESCALATED and ending.code != UNANSWERED:
+        yield Sample(ESCALATIONS, (ending.code or "",))
 
 
 def distributions(outcome: Outcome, budget: Budget) -> Iterator[Sample]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from workflows.budget import Spent
+from workflows.budget import Limits, Spent
 from workflows.catalogue import Effect
-from workflows.people import HumanAnswer, HumanRequest
+from workflows.people import HumanAnswer, HumanRequest, RequestKind
 from workflows.plan import Mistake, Question, without_defaults
 from workflows.record import (
     Compaction,
@@ -23,6 +23,10 @@ from workflows.record import (
     UndoRecord,
 )
 from workflows.task import TaskStatus
+
+
+def is_none(value: object) -> bool:
+    return value is None
 
 
 class OutcomeStep(BaseModel, frozen=True):
@@ -41,6 +45,8 @@ class OutcomeStep(BaseModel, frozen=True):
     attempts: int = 1
     effect: Effect
     is_fallback: bool = False
+    silent: int = Field(default=0, exclude_if=not_)
+    """How many attempts, except the last of an activity execution, ended without a report."""
     replayed: bool = False
     """Whether an earlier attempt has applied the effect; then `result` is the recorded result of that attempt."""
     started: datetime | None = None
@@ -79,6 +85,13 @@ class Outcome(BaseModel, frozen=True):
     replans: int
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
+    own_faults: tuple[FaultRecord, ...] = Field(default=(), exclude_if=not_)
+    """The faults of Replan's own calls: requests to the planner, observations, and reads that find out whether a call
+    was applied."""
+    counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)
+    """What the task did, as `workflows.measures.Counts`; None if its workflow could not tell."""
+    limits: Limits | None = Field(default=None, exclude_if=is_none)
+    """The limits of the task, with what people added to them; None if its workflow could not tell."""
     omitted: int = 0
     """How many started steps are missing in `steps`, because a long task drops its oldest steps."""
     undo: tuple[UndoRecord, ...] = ()
@@ -99,6 +112,20 @@ class Outcome(BaseModel, frozen=True):
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
+
+    def requests_about(self, fault: FaultRecord) -> list[HumanRequest]:
+        """The requests to people that a fault led to: several if what a person gave was not accepted."""
+        is_own, step = fault in self.own_faults, fault.step_id
+        same = [one for one in (*self.faults, *self.own_faults) if one.step_id == step and one.decision != "retry"]
+        until = min((one.at for one in same if one.at > fault.at), default=None)
+        return [
+            one
+            for one in self.requests
+            if one.kind in (RequestKind.FAULT, RequestKind.APPROVAL)
+            and one.step == (None if is_own else step)
+            and fault.at <= one.since
+            and (until is None or one.since < until)
+        ]
 
 
 class Ending(BaseModel, frozen=True):

@@ -1,6 +1,6 @@
 """All state of a task; a long task keeps only its last steps, so that the state stays small."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import not_
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
 from temporalio import workflow
 
+from workflows import measures
 from workflows.budget import Budget
 from workflows.catalogue import Effect, ToolSpec
 from workflows.guards import Grants, LoopGuard, RepeatGuard
+from workflows.measures import Counts, Sample
 from workflows.outcome import Ending, Outcome, OutcomeStep
 from workflows.people import HumanAnswer, HumanRequest, Word
 from workflows.plan import canonical
@@ -75,6 +77,10 @@ class Progress(BaseModel):
     """How many consecutive replans, up to the newest, completed no step."""
     records: list[StepRecord] = Field(default_factory=list)
     faults: list[FaultRecord] = Field(default_factory=list)
+    own_faults: list[FaultRecord] = Field(default_factory=list, exclude_if=not_)
+    """The faults of Replan's own calls; see `Outcome.own_faults`."""
+    counts: Counts = Field(default_factory=dict, exclude_if=not_)
+    """What the task did, over all its runs."""
     observations: list[Observation] = Field(default_factory=list)
     down: list[str] = Field(default_factory=list)
     """Kinds of tools that the task may not use any more, because their retries are used up."""
@@ -225,6 +231,10 @@ class Progress(BaseModel):
             self.records = sorted(records, key=lambda record: record.revision > 0)
             self.has_untold_effects = True
 
+    def count(self, samples: Iterable[Sample]) -> None:
+        """Count what the task did, in its account and in the metrics of its worker."""
+        measures.record(self.counts, samples)
+
     def note_in_history(self, record: StepRecord) -> None:
         """Note that the step's own activity has just returned its result, so that the Outcome can leave it out."""
         # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
@@ -274,6 +284,9 @@ class Progress(BaseModel):
             replans=self.replans,
             steps=self._steps(),
             faults=tuple(self.faults),
+            own_faults=tuple(self.own_faults),
+            counts=self.counts or None,
+            limits=self.budget.limits,
             omitted=len(self.folded.ids),
             undo=tuple(self.undo),
             compactions=tuple(self.compactions),
@@ -309,6 +322,7 @@ class Progress(BaseModel):
             attempts=record.attempts,
             effect=record.effect,
             is_fallback=record.is_fallback,
+            silent=record.silent,
             replayed=record.replayed,
             started=record.started,
             ended=record.ended,
@@ -336,7 +350,7 @@ def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
 def fold(progress: Progress) -> None:
     """Drop the oldest steps, faults and plans of a long task; the steps of the current plan are kept."""
     folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
-    progress.faults = progress.faults[-MAX_FAULTS:]
+    progress.faults, progress.own_faults = progress.faults[-MAX_FAULTS:], progress.own_faults[-MAX_FAULTS:]
     progress.revisions = progress.revisions[-MAX_REVISIONS:]
     folded.faults += faults - len(progress.faults)
     folded.revisions += revisions - len(progress.revisions)

@@ -38,7 +38,7 @@ MAX_COMPACTIONS = 2
 does not help."""
 MAX_FAILOVERS = 50
 """How many failovers (planners that could not be used) a task keeps: only the newest."""
-MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 3, 300
+MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
@@ -179,7 +179,7 @@ async def _take_turn(
         if proposed is not None and written is not None and not proposed.rejected:
             proposed = proposed.model_copy(update={"proposal": written})
         if proposed is not None:
-            measures.record(measures.of_request_to_planner(spec.kind, proposed))
+            progress.count(measures.of_request_to_planner(spec.kind, proposed))
         if proposed is None:
             title = _title(progress, rejected, is_last=is_last)
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
@@ -244,8 +244,11 @@ def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) ->
 
 
 def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[WithheldCall]) -> None:
-    cut = tuple(str(reason)[:MAX_REASON] for reason in reasons[:MAX_REASONS])
-    one = Rejection(turn=progress.turn, reasons=cut, withheld=tuple(withheld[:MAX_WITHHELD]))
+    kept = reasons[:MAX_REASONS]
+    cut, steps = tuple(str(one)[:MAX_REASON] for one in kept), tuple(one.step for one in kept)
+    one = Rejection(
+        turn=progress.turn, reasons=cut, steps=steps if any(steps) else (), withheld=tuple(withheld[:MAX_WITHHELD])
+    )
     progress.rejections = [*progress.rejections, one][-MAX_REJECTIONS_KEPT:]
 
 

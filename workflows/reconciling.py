@@ -6,7 +6,7 @@ was not seen, after the latest moment at which it can have ended. If a thread of
 no such moment, so "not found" is never trusted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
@@ -36,6 +36,14 @@ class Verdict(StrEnum):
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
     CANNOT_TELL = "cannot_tell"
+
+
+APPLIED_BY: Mapping[Verdict, Applied] = {
+    Verdict.APPLIED: Applied.APPLIED,
+    Verdict.NOT_APPLIED: Applied.NONE,
+    Verdict.CANNOT_TELL: Applied.UNKNOWN,
+}
+"""What a verdict says of the effect of the call."""
 
 
 class Finding(NamedTuple):

@@ -14,7 +14,7 @@ from workflows.catalogue import Companion, Effect
 from workflows.decision import Action
 from workflows.faults import Fault
 from workflows.header import Approval
-from workflows.plan import PassedOver, Step, Unresolved, canonical, pick
+from workflows.plan import Mistake, PassedOver, Step, Unresolved, canonical, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
 """Bytes. An Outcome (the report of a task) shows longer arguments as they were planned: with references in place of the
@@ -71,6 +71,9 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     left_out: int = 0
     """The bytes of the result, if the result was left out because all results together were too large; else 0."""
     replayed: bool = False
+    silent: int = Field(default=0, exclude_if=not_)
+    """How many of the `attempts` before the last one of an activity execution ended without a report: their worker died
+    or froze, or they timed out."""
     unchanged: bool = False
     """Whether the previous turn made the same call and got the same result, and no effect was applied between the two
     calls."""
@@ -85,6 +88,8 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     """The fault of the last attempt that counts, since a person said `retry`; see `measures.last_fault`."""
     repeated: Fault | None = Field(default=None, exclude=True)
     """The same if the step has waited, so that its next execution is a retry."""
+    retried: dict[str, int] = Field(default_factory=dict, exclude=True)
+    """The retries of the current `kind`, by the code of the fault before each."""
     approval: Approval | None = Field(default=None, exclude=True)
     """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
     undoes: str | None = None
@@ -165,9 +170,10 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
 
 class FaultRecord(Fault):
-    """A fault of a step, and the decision that followed."""
+    """A fault of a call, and the decision that followed."""
 
     step_id: str
+    """The id of the activity: of a step or, for a fault of Replan's own call, of a request to the planner or a read."""
     revision: int
     decision: Action
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
@@ -176,10 +182,10 @@ class FaultRecord(Fault):
     at: AwareDatetime
 
     @classmethod
-    def of_step(
-        cls, fault: Fault, record: StepRecord, decision: str, *, at: datetime, reconciled: str | None = None
+    def of_call(
+        cls, fault: Fault, id: str, revision: int, decision: str, *, at: datetime, reconciled: str | None = None
     ) -> "FaultRecord":
-        where = {"step_id": record.step.id, "revision": record.revision, "at": at}
+        where = {"step_id": id, "revision": revision, "at": at}
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
 
@@ -221,6 +227,10 @@ class Revision(BaseModel, frozen=True):
     looked: tuple[str, ...] = ()
     """The kinds of the tools that read the current state before this plan was made."""
     planner: str = ""
+    turn: int = 0
+    """The number of the turn in which it was proposed."""
+    at: AwareDatetime | None = None
+    """When it was accepted."""
 
 
 class WithheldCall(BaseModel, frozen=True):
@@ -242,8 +252,15 @@ class Rejection(BaseModel, frozen=True):
     turn: int
     reasons: tuple[str, ...]
     """The first few reasons for the rejection, each cut to a few hundred characters."""
+    steps: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """For each of the `reasons` the id of the step that is wrong; empty text if it is the whole proposal."""
     withheld: tuple[WithheldCall, ...] = Field(default=(), exclude_if=not_)
     """The first few calls of the proposal that untrusted content may have ordered."""
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        steps = self.steps or ("",) * len(self.reasons)
+        return tuple(Mistake(text=text, step=step) for text, step in zip(self.reasons, steps, strict=True))
 
 
 class Compaction(BaseModel, frozen=True):

@@ -22,7 +22,7 @@ from workflows.outcome import REFUSED
 from workflows.people import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
 from workflows.progress import Progress
 from workflows.record import StepStatus
-from workflows.scheduling import InternalActivityFailed, run_internal_activity
+from workflows.scheduling import InternalActivityFailed, OwnCall, run_internal_activity
 
 MAX_CANARIES = 20
 """How many tasks are tried as the canary, since some may end just then or be answered by somebody else."""
@@ -277,4 +277,5 @@ class ResolveWorkflow:
 
 async def _run(spec: ToolSpec, asked: BaseModel, returns: type[T], title: str) -> T:
     payload = asked.model_dump(mode="json")
-    return await run_internal_activity(spec, payload, returns, id=spec.kind, title=title, revision=0)
+    own = OwnCall(None, spec, spec.kind, revision=0)
+    return await run_internal_activity(own, payload, returns, title=title)

@@ -5,6 +5,7 @@ internal activities cost nothing.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ from workflows.header import CallHeader, attached, made_by_reset
 from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
-from workflows.record import PlannerWait
+from workflows.record import FaultRecord, PlannerWait
 from workflows.situation import Situation
 from workflows.task import TaskStatus
 from workflows.turns import TURN, Turn, Turns
@@ -79,6 +80,8 @@ class ToolReply(NamedTuple):
     """The known faults of the attempts that were made before the final attempt."""
     taken: int
     """How many attempts the execution made; an attempt whose worker stopped or went silent is not counted."""
+    silent: int
+    """How many of them, except the last, ended without a report."""
 
 
 @dataclass
@@ -128,6 +131,8 @@ class ToolCall:
     """Attempts that earlier executions of the same call took."""
     repeated: Fault | None = None
     """What `measures.last_fault` says of the execution that this one repeats; None if it repeats none."""
+    retried: dict[str, int] = field(default_factory=dict)
+    """The retries of the call until now, by the code of the fault before each."""
 
     def __post_init__(self) -> None:
         self.spec = spending.with_call_tokens(self.spec, self.args)
@@ -160,17 +165,29 @@ class ToolCall:
         except asyncio.CancelledError:  # a cancelled execution, too, must give its reservation back
             self._settle(granted, None)
             raise
-        return ToolReply(result, earlier, self._settle(granted, result, earlier))
+        return ToolReply(result, earlier, *self._settle(granted, result, earlier))
 
-    def _settle(self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()) -> int:
-        """Pay for what the execution used, and return how many attempts it made; without a result it was cancelled."""
-        spent = self.progress.budget.spent
+    def _settle(
+        self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
+    ) -> tuple[int, int]:
+        """Pay for what the execution used; return how many attempts it made, and how many of them were silent.
+
+        Without a `result` it was cancelled.
+        """
+        count, spent = self.progress.count, self.progress.budget.spent
         before = spent.model_copy()
         settled = spending.cancelled_fault(self.spec) if result is None else result
         taken = spending.settle_step(*self._account, granted, settled, earlier, self.used)
-        measures.record(measures.of_call(self.spec.kind, result, earlier, self.repeated))
-        measures.record(measures.of_payment(measures.STEPS, result, before, spent))
-        return taken
+        samples = list(measures.of_call(self.spec.kind, result, earlier, self.repeated))
+        retries = Counter(sample.labels[1] for sample in samples if sample.metric is measures.RETRIES)
+        for code, number in retries.items():
+            self.retried[code] = self.retried.get(code, 0) + number
+        count(samples)
+        count(measures.of_payment(measures.STEPS, result, before, spent))
+        if isinstance(result, StepReturn):
+            count(measures.of_completion(self.spec.kind, self.retried))
+            self.retried.clear()
+        return taken, retries[measures.UNREPORTED]
 
     async def _execute(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
@@ -192,33 +209,51 @@ class ToolCall:
         return result if turns.are_heeded else result.model_copy(update={"queued": None, "is_trial": False})
 
 
-def log_decision(
-    step: str,
-    kind: str,
-    revision: int,
-    fault: Fault,
-    action: Action,
-    *,
-    seconds: float | None = None,
-    fallback: str | None = None,
-) -> None:
+def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
     """Write the log line that says what follows a fault of a call of `kind`.
 
     `seconds` is how long is waited; `fallback` is the kind that is called instead.
     """
     more = {"seconds": seconds, "fallback": fallback}
     extra = {
-        "step": step,
+        "step": note.step_id,
         "kind": kind,
-        "revision": revision,
-        "attempt": fault.attempt,
-        "code": fault.code.value,
-        "quadrant": fault.quadrant.value,
-        "effect": fault.applied.value,
-        "decision": action,
+        "revision": note.revision,
+        "attempt": note.attempt,
+        "code": note.code.value,
+        "quadrant": note.quadrant.value,
+        "effect": note.applied.value,
+        "decision": note.decision,
         **{name: value for name, value in more.items() if value is not None},
     }
     workflow.logger.info("decision", extra=extra)
+
+
+@dataclass(frozen=True)
+class OwnCall:
+    """A call that the workflow itself needs, beside the steps; its faults go into the account of the task."""
+
+    progress: Progress | None
+    """None if the workflow runs no task."""
+    spec: ToolSpec
+    id: str
+    revision: int
+
+    def note(self, fault: Fault, action: Action, *, seconds: float | None = None) -> None:
+        """Record and log what follows a fault."""
+        note = FaultRecord.of_call(fault, self.id, self.revision, action, at=workflow.now())
+        if self.progress is not None:
+            self.progress.own_faults.append(note)
+        log_decision(self.spec.kind, note, seconds=seconds)
+
+    def note_retries(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self.note(fault, "retry")
+
+    def measure(self, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
+        """Count a request to the planner."""
+        if self.progress is not None and self.spec in routing.PLANNING and isinstance(result, Proposed | Fault):
+            self.progress.count(measures.of_request_to_planner(self.spec.kind, result, earlier, repeated))
 
 
 async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
@@ -260,7 +295,7 @@ async def read(
         started=progress.place_in_queue,
     )
     call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
-    used, losses, waits, waited = 0, 0, 0, 0.0
+    own, used, losses, waits, waited = OwnCall(progress, spec, id, revision), 0, 0, 0, 0.0
     while True:
         raise_if_cancelled()
         granted = call.reserve()
@@ -270,6 +305,7 @@ async def read(
         progress.grants.begin(spec)
         reply = await call.run(granted)
         result, used = reply.result, used + reply.taken
+        own.note_retries(reply.earlier)
         if not isinstance(result, Fault) or not (result.uncounted or _is_turned_away(result)):
             return result
         losses += result.uncounted
@@ -277,7 +313,7 @@ async def read(
         decision = decide(result, spec, Remaining(attempts=attempts, waits=waits, losses=losses, deadline=left))
         if not isinstance(decision, Wait):
             return result
-        log_decision(id, spec.kind, revision, result, decision.action, seconds=decision.seconds)
+        own.note(result, decision.action, seconds=decision.seconds)
         with nullcontext() if result.uncounted else waiting():
             timer = summary(ids.retry_timer(id, result.code))
             waited += await pause(progress.turns, decision, header.key, timer)
@@ -307,10 +343,13 @@ def _is_turned_away(fault: Fault) -> bool:
     return fault.code is Code.CIRCUIT_OPEN or fault.queued is not None
 
 
-async def read_catalogue(wanted: dict[str, JsonValue], opening: Situation | None = None) -> Catalogue:
+async def read_catalogue(
+    wanted: dict[str, JsonValue], opening: Situation | None = None, *, progress: Progress | None = None
+) -> Catalogue:
     """Ask a worker which tools it has, and whether it can take the task that `wanted` describes.
 
-    `opening` is what the planner is told in the first turn; the catalogue has its proposal if that needs no I/O.
+    `progress` is the task's, if the workflow runs one. `opening` is what the planner is told in the first turn; the
+    catalogue has its proposal if that needs no I/O.
 
     Raises:
         TaskEnded: no worker can answer.
@@ -318,9 +357,8 @@ async def read_catalogue(wanted: dict[str, JsonValue], opening: Situation | None
     title = "what this worker can do"
     told = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
     try:
-        return await run_internal_activity(
-            routing.CATALOGUE, wanted, Catalogue, id=ids.CATALOGUE, title=title, revision=0, local={**wanted, **told}
-        )
+        own = OwnCall(progress, routing.CATALOGUE, ids.CATALOGUE, revision=0)
+        return await run_internal_activity(own, wanted, Catalogue, title=title, local={**wanted, **told})
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
 
@@ -342,6 +380,7 @@ async def ask_planner(
         raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
     new_bytes = situation.told_bytes if situation.max_shown is not None else size - situation.unshown_bytes
     id = ids.of_request(situation.turn, is_compaction=spec is routing.COMPACT)
+    own = OwnCall(progress, spec, id, progress.revision + 1)
     while True:
         is_by_hand = situation.plan is not None
         allowance = spending.reserve_turn(
@@ -359,12 +398,10 @@ async def ask_planner(
         settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)
         try:
             used: Proposed | Fault = await run_internal_activity(
-                spec,
+                own,
                 payload,
                 Proposed,
-                id=id,
                 title=title,
-                revision=progress.revision + 1,
                 waits=waits,
                 local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
             )
@@ -395,17 +432,15 @@ def _settle_turn(
     before = spent.model_copy()
     spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
     purpose = measures.purpose_of(spec.kind, is_correction=bool(situation.rejected))
-    measures.record(measures.of_payment(purpose, used, before, spent))
+    progress.count(measures.of_payment(purpose, used, before, spent))
 
 
 async def run_internal_activity(
-    spec: ToolSpec,
+    own: OwnCall,
     payload: JsonValue,
     returns: type[T],
     *,
-    id: str,
     title: str,
-    revision: int,
     waits: PlannerWaits | None = None,
     local: JsonValue = None,
 ) -> T:
@@ -418,13 +453,16 @@ async def run_internal_activity(
         InternalActivityFailed: the activity failed, and a repeat cannot help.
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
-    header = CallHeader(key=ids.idempotency_key(id), revision=revision, digest=spec.digest, is_reset=made_by_reset())
+    spec, id = own.spec, own.id
+    key = ids.idempotency_key(id)
+    header = CallHeader(key=key, revision=own.revision, digest=spec.digest, is_reset=made_by_reset())
     if local is not None:
         tried = await run_locally(spec, local, returns, id=id, title=title, header=header)
-        _measure(spec, tried)
+        own.measure(tried)
         raise_if_cancelled()
         if not isinstance(tried, Fault):
             return tried
+        own.note(tried, "wait", seconds=0)
     used, is_draft, repeated = 0, waits is not None and waits.progress.is_draft, None
     remaining = Remaining(
         attempts=routing.attempts(spec, routing.RETRIES_PER_KIND, used),
@@ -434,7 +472,8 @@ async def run_internal_activity(
     while True:
         granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
         result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
-        _measure(spec, result, earlier, repeated)
+        own.measure(result, earlier, repeated)
+        own.note_retries(earlier)
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
@@ -451,11 +490,11 @@ async def run_internal_activity(
             decision, lost = wait, len(spending.lost_replies(result, earlier))
         lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
-            log_decision(id, spec.kind, revision, result, "escalate")
+            own.note(result, "escalate")
             raise InternalActivityFailed(result, earlier)
         if lost and isinstance(payload, dict):
             payload = after_lost_replies(payload, result, lost, earlier)
-        log_decision(id, spec.kind, revision, result, decision.action, seconds=decision.seconds)
+        own.note(result, decision.action, seconds=decision.seconds)
         remaining = remaining.model_copy(
             update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
         )
@@ -465,11 +504,6 @@ async def run_internal_activity(
             if waits
             else workflow.sleep(decision.seconds, summary=timer)
         )
-
-
-def _measure(spec: ToolSpec, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
-    if spec in routing.PLANNING and isinstance(result, Proposed | Fault):
-        measures.record(measures.of_request_to_planner(spec.kind, result, earlier, repeated))
 
 
 def after_lost_replies(
@@ -498,10 +532,7 @@ async def _run(
         route, queue = routing.route(spec, attempts), workflow.info().task_queue
         on = routing.control_queue(queue) if spec.kind in routing.INTERNAL_KINDS else queue
         running = _scheduled(route, payload, returns, id=id, title=title, queue=on)
-        result, earlier = await _result_of(running, spec, attempts)
-    for fault in earlier:
-        log_decision(id, spec.kind, header.revision, fault, "retry")
-    return result, earlier
+        return await _result_of(running, spec, attempts)
 
 
 async def deliver(notification: JsonValue, *, id: str, title: str) -> str:

@@ -23,8 +23,16 @@ from workflows.header import Approval
 from workflows.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.plan import Step, Unresolved, digest
 from workflows.progress import Progress
-from workflows.reconciling import Verdict, left_thread_behind, reconcile, since_reconciled, with_earlier_outcome
-from workflows.record import StepRecord, StepStatus, UndoRecord
+from workflows.reconciling import (
+    APPLIED_BY,
+    Finding,
+    Verdict,
+    left_thread_behind,
+    reconcile,
+    since_reconciled,
+    with_earlier_outcome,
+)
+from workflows.record import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.scheduling import TakesTurns, read_catalogue
 from workflows.task import UNREADABLE, TaskStatus
 
@@ -79,7 +87,7 @@ class UndoWorkflow(TakesTurns):
             outcome = self._progress.outcome(workflow.now())
             raise ApplicationError(outcome.reason, outcome, type=outcome.status, non_retryable=True)
         try:
-            catalogue = await read_catalogue({})  # a rollback needs the kinds, and no planner
+            catalogue = await read_catalogue({}, progress=self._progress)  # a rollback needs the kinds, and no planner
         except TaskEnded as early:
             raise ApplicationError(str(early), type=TaskStatus.ESCALATED, non_retryable=True) from None
         self._show()
@@ -153,6 +161,7 @@ async def _settle_outcome(
         return
     before = StepStatus.FAILED if record.status is StepStatus.FAILED else StepStatus.CANCELLED
     finding = await reconcile(progress, catalogue, record, fault, changed)
+    _note_finding(progress, record, fault, finding)
     record.status = before  # `reconcile` changes it while it waits
     match finding.verdict:
         case Verdict.APPLIED:
@@ -164,6 +173,16 @@ async def _settle_outcome(
             pass  # there is nothing to undo
         case unreachable:
             assert_never(unreachable)
+
+
+def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: Finding) -> None:
+    """Record what was found out about the last call of a step, in the place of its fault."""
+    found = fault.model_copy(update={"applied": APPLIED_BY[finding.verdict]})
+    own = [number for number, one in enumerate(progress.faults) if one.step_id == record.step.id]
+    last = progress.faults.pop(own[-1]) if own and isinstance(fault, FaultRecord) else None
+    about = record.step.id, record.revision, last.decision if last else "reconcile"
+    at = last.at if last else workflow.now()
+    progress.faults.append(FaultRecord.of_call(found, *about, at=at, reconciled=finding.verdict))
 
 
 def last_fault(progress: Progress, record: StepRecord) -> Fault:

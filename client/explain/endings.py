@@ -8,7 +8,6 @@ from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
 from client.wording import count, expiry_words, pause_words
-from workflows import ids
 from workflows.budget import Limits
 from workflows.plan import GiveUp, Question
 from workflows.record import Pause
@@ -118,8 +117,9 @@ def state_now(story: Story) -> list[Sentence]:
     said = [_paused(one) for one in history.paused if one.activity is None]
     said += [_running(story, call) for call in history.calls if call.closed is None]
     said += people.now(story)
+    told = [one.timer for one in story.requests]
     for timer in history.timers:
-        if timer.ended is None and ids.read_request_timer(timer.summary) is None:
+        if timer.ended is None and timer not in told:
             text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"
             said.append(Sentence(text=text, events=(timer.started,)))
     if history.failing:

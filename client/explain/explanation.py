@@ -120,8 +120,8 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     done = len({call.step for call in story.done})
     plans = count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
     steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
-    spent = spent_on_models(history.outcome.spent) if history.outcome else []
-    calls = ", ".join([count(tool_calls(story), "tool call"), *spent])
+    spent = spent_on_models(story.account.spent)
+    calls = ", ".join([count(story.account.spent.tool_calls, "tool call"), *spent])
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
     return " ".join(
         filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), began])
@@ -137,20 +137,6 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
     return f"Not as planned: {words.listed(counts)}." if counts else ""
 
 
-def tool_calls(story: Story) -> int:
-    """The number of attempts of tools, observations included: as the Outcome counts them, else from the history."""
-    if story.history.outcome is not None:
-        return story.history.outcome.spent.tool_calls
-    return sum(_taken(call) for call in story.history.calls if not call.is_own)
-
-
-def _taken(call: Call) -> int:
-    """How many attempts of a call count as tool calls; an attempt that a worker's shutdown ended does not."""
-    if call.closed is None:
-        return 0
-    return call.failing.fault.taken if call.failing and call.failing.fault else max(1, call.attempt)
-
-
 def document(explanation: Explanation) -> dict[str, Any]:
     story = explanation.story
     outcome, end = story.history.outcome, story.history.end
@@ -164,7 +150,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "revisions": [one.model_dump(mode="json") for one in explanation.plans],
         "kept": world.kept(story),
         "changed": [one.model_dump(mode="json") for one in world.changes(story)],
-        "cost": {**explanation.cost.model_dump(), "tool_calls": tool_calls(story)},
+        "cost": {**explanation.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
         "steps": [_step(story, id) for id in story.step_ids],
         "never_started": world.never_started(story),
         "now": [one.text for one in explanation.now],
@@ -191,7 +177,7 @@ def _step(story: Story, id: str) -> dict[str, Any]:
         "id": id,
         "kind": last.kind if last else story.steps[id].kind,
         "status": step_state(story, id),
-        "attempts": sum(call.attempt for call in calls),
+        "attempts": next((step.attempts for step in story.account.steps if step.id == id), 0),
         "events": [event.id for call in calls for event in call.events],
     }
 

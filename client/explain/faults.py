@@ -27,38 +27,27 @@ LIMITS = ("replans", "no_progress")
 
 def step_items(story: Story, id: str) -> Iterator[Item]:
     """The items of one step, in order: each call that needed a retry or failed, and each call that was not made."""
-    records = story.decisions(id)
     for call in story.history.of_step(id):
         if call.closed is CallEnd.COMPLETED and call.attempt > 1:
             yield retry_item(call)
-        if call.closed is CallEnd.FAILED and call.failing is not None and not _only_checked(story, call):
-            record = _recorded(records, call.failing)
-            yield call_item(story, call, call.failing, _decision(story, call, record), record)
-    for record in records:
-        if record.attempt == 0:  # no call was made, so the history has no event of it
-            yield _uncalled(story, id, record)
+        if call.closed is CallEnd.FAILED and call.failing is not None:
+            record = story.fault_of(call)
+            if record or _is_undecided(story, call):
+                yield call_item(story, call, call.failing, record)
+    for record in story.uncalled(id):
+        yield _uncalled(story, id, record)
 
 
-def _only_checked(story: Story, call: Call) -> bool:
-    """Whether a call only checked the arguments that a person had edited, and accepted them."""
-    return _checks_edit(story, call) and not story.request_after(call)
+def _is_undecided(story: Story, call: Call) -> bool:
+    """Whether the task has not heard of the failure of a call, or nothing here tells what it decided."""
+    return story.history.is_untold or (next_call(story, call) is None and story.history.end is None)
 
 
-def _checks_edit(story: Story, call: Call) -> bool:
-    answers = [one.answer for one in story.requests if one.step == call.step and one.answer]
-    before = [one for one in answers if one.event < call.scheduled]
-    if not before or before[-1].choice is not Choice.EDIT:
-        return False
-    return not any(before[-1].event < one.scheduled < call.scheduled for one in story.history.of_step(call.step))
-
-
-def call_item(
-    story: Story, call: Call, failing: AttemptFailure, decision: Decision, record: FaultRecord | None = None
-) -> Item:
+def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRecord | None) -> Item:
     """The item that explains a call that failed: what happened, why the decision was made, and what followed."""
-    after = call.ended or call.scheduled
-    then, cost = what_followed(story, call.id, call, after, decision)
-    found = reconciliation_of(story, call, record)
+    after, decision = call.ended or call.scheduled, decision_of(story, record)
+    then, cost = what_followed(story, call, after, decision, record)
+    found = reconciliation_of(story, call)
     failed = failing.fault.taken if failing.fault else call.attempt
     why = (
         words.why_doubted(failing, is_over=found.verdict is not None)
@@ -92,41 +81,18 @@ def _tried(call: Call) -> str:
     return f"{said}: {after_attempts(call)}."
 
 
-def _recorded(records: list[FaultRecord], failing: AttemptFailure) -> FaultRecord | None:
-    """Remove from `records` the record of the fault with which a call failed, and return it; None if there is none."""
-    # If the history's fault cannot be read, the next record of the step is taken.
-    is_uncalled = failing.fault is not None and not failing.fault.attempt  # its deadline passed before
-    same = [one for one in records if (one.attempt or is_uncalled) and failing.code in (None, one.code)]
-    if same:
-        records.remove(same[0])
-    return same[0] if same else None
+def decision_of(story: Story, record: FaultRecord | None) -> Decision:
+    """What followed a fault: a person whom the task asked, also if nobody answered and it ended; else what is recorded.
 
-
-def _decision(story: Story, call: Call, record: FaultRecord | None) -> Decision:
-    if story.request_after(call):
+    If the planner failed for good, the task may have ended because of its budget.
+    """
+    if record is None:
+        return "undecided"
+    if story.requests_about(record):
         return "ask"
-    if record is not None and story.history.outcome is not None:
-        return record.decision
-    derived = _derived(story, call)
-    # A record in a request to the planner may be older than the newest events, so these come first.
-    return record.decision if record is not None and derived == "undecided" else derived
-
-
-def _derived(story: Story, call: Call) -> Decision:
-    found = reconciliation_of(story, call)
-    if found is not None and found.verdict in (None, Verdict.APPLIED):
-        return "reconcile"
-    other = next_call(story, call)
-    if other is not None:
-        return "wait" if other.kind == call.kind else "fallback"
-    after = call.ended or call.scheduled
-    if timer_of(story, call) is not None:
-        return "wait"
-    if any(look.scheduled > after for look in story.history.observations(call.id)) or replan_after(story, after):
-        return "replan"
-    is_rolled_back = call.is_undo or any(other.is_undo for other in story.history.calls)
-    is_escalated = story.history.end is not None and story.history.end.status == "escalated"
-    return "escalate" if is_rolled_back or is_escalated else "undecided"
+    end = story.history.end
+    is_over_budget = end is not None and end.status == "over_budget" and record in story.account.own_faults
+    return "end" if is_over_budget and record.decision == "escalate" else record.decision
 
 
 def _is_over(story: Story, after: Event) -> bool:
@@ -153,8 +119,6 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
             return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
         case "escalate" if call.is_undo:
             return "A rollback is not re-planned: what cannot be undone is left to a person"
-        case "ask" if _checks_edit(story, call):
-            return "A person had given these arguments, so a person is asked again"
         case "escalate" | "ask":
             return words.why_escalated(failing, losses=_losses(story, call), is_own=call.is_own)
         case _:
@@ -163,10 +127,13 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
 
 def _losses(story: Story, call: Call) -> int:
     """How many workers died or froze during this call and the same calls before it; 0 if this one ended otherwise."""
-    same = [one for one in story.history.calls if (one.id, one.kind) == (call.id, call.kind)]
-    lost = [bool(one.failing and one.failing.fault and one.failing.fault.uncounted) for one in same]
-    place = same.index(call)
-    return sum(lost[: place + 1]) if lost[place] else 0
+    same = [
+        one
+        for one in story.history.calls
+        if one.id == call.id and one.kind == call.kind and not one.scheduled > call.scheduled
+    ]
+    lost = [bool((fault := story.fault_of(one)) and fault.uncounted) for one in same]
+    return sum(lost) if lost[-1] else 0
 
 
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
@@ -175,7 +142,7 @@ def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
     # The place just before the event, so that the event itself counts as following.
     before = Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
-    then, cost = what_followed(story, id, None, before, record.decision)
+    then, cost = what_followed(story, None, before, record.decision, record)
     return Item(
         steps=(id,),
         what=Sentence(text=f"{id} {words.failed_as(failing)}", events=where),
@@ -187,7 +154,8 @@ def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
 
 
 def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
-    told = [call for call in story.history.planning if call.situation and record in call.situation.faults]
+    """The event that told of a fault without a call: the next request to the planner, else the end of the task."""
+    told = [call for call in story.history.planning if call.at >= record.at]
     end = story.history.end
     return (told[0].scheduled,) if told else (end.event,) if end else ()
 
@@ -279,20 +247,22 @@ def after_attempts(call: Call) -> str:
 
 
 def what_followed(
-    story: Story, id: str, call: Call | None, after: Event, decision: Decision
+    story: Story, call: Call | None, after: Event, decision: Decision, record: FaultRecord | None
 ) -> tuple[tuple[Sentence, ...], Cost]:
     if decision == "wait" and call is not None:
         return _waited(story, call)
     if decision == "fallback" and call is not None:
         return (_fallen_back(next_call(story, call)),), Cost()
-    if decision == "ask" and call is not None and (asked := story.request_after(call)):
-        told = tuple(people.answer_sentences(story, asked))
-        if asked.answer is None or asked.answer.choice is not Choice.REPLAN or not call.is_step:
+    if decision == "ask" and record is not None:
+        requests = story.requests_about(record)
+        told = tuple(sentence for one in requests for sentence in people.answer_sentences(story, one))
+        answer = requests[-1].request.answer if requests else None
+        if answer is None or answer.choice is not Choice.REPLAN or record not in story.account.faults:
             return told, Cost()
-        replanned, cost = _replanned(story, id, asked.answer.event)
+        replanned, cost = _replanned(story, record, requests[-1].answered or after)
         return (*told, *replanned), cost
-    if decision == "replan":
-        return _replanned(story, id, after)
+    if decision == "replan" and record is not None:
+        return _replanned(story, record, after)
     if decision == "escalate" and call is not None and call.is_undo:
         return (Sentence(text=f"So the effect of {call.step} stays; the remaining effects are undone."),), Cost()
     if decision == "escalate":
@@ -344,11 +314,12 @@ def _fallen_back(following: Call | None) -> Sentence:
     return Sentence(text=f"The fallback {following.kind} {words.stop(end)}", events=following.events)
 
 
-def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
-    """Sentences about the replan after a fault of step `id`, and its cost.
+def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
+    """Sentences about the replan after a fault of a step, and its cost.
 
-    They tell of the observations, of the request for a new plan, and of the step that replaces `id`.
+    They tell of the observations, of the request for a new plan, and of the step that replaces the rejected one.
     """
+    id = record.step_id
     looks = [look for look in story.history.observations(id) if look.scheduled > after]
     seen = [_look(look) for look in looks]
     observations = sum(max(1, look.attempt) for look in looks)
@@ -356,7 +327,7 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
     if turn is None:
         return (*seen, _no_plan(story)), Cost(observations=observations)
     plan = story.plan_from(turn)
-    first = _first_refused(story, turn) in (id, None)
+    first = _is_first_refused(story, record)
     by_hand = story.is_by_hand(turn)
     asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
     asked = "The next plan was written by hand" if by_hand else asked
@@ -366,18 +337,11 @@ def _replanned(story: Story, id: str, after: Event) -> tuple[tuple[Sentence, ...
     return (*seen, Sentence(text=text, events=events)), cost
 
 
-def _first_refused(story: Story, turn: Turn) -> str | None:
-    """The id of the first step whose fault led to the request `turn` for a new plan; None if no such step is found."""
-    # One request answers all faults since the request before. Only the first item gets its cost, so it counts once.
-    previous = [one.call.scheduled for one in story.turns if one.call.scheduled < turn.call.scheduled]
-    since = max(previous, default=Event(0, 0))
-    failed = [call for call in story.history.calls if call.is_step and call.closed is CallEnd.FAILED]
-    led = [call for call in failed if call.ended and since < call.ended < turn.call.scheduled]
-    last = {call.id: call for call in led}
-    done = {one.step for one in story.done}
-    # A step that was called again, or was found to be applied, did not need the new plan.
-    alone = [call for call in last.values() if next_call(story, call) is None and call.step not in done]
-    return min(alone, key=lambda call: call.ended or call.scheduled).id if alone else None
+def _is_first_refused(story: Story, record: FaultRecord) -> bool:
+    """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
+    led = [one.step_id for one in story.account.faults if one.decision == "replan" and one.revision == record.revision]
+    places = {step.id: place for place, step in enumerate(story.account.steps)}
+    return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
 
 
 def _look(look: Call) -> Sentence:

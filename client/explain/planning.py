@@ -1,20 +1,18 @@
 """Explains rejected proposals, planners that could not be used, questions to the user, and compactions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from client.effects import next_call
 from client.explain import faults, people, words
-from client.explain.words import Cost, Decision, Item, Sentence
+from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, CallEnd
-from client.history.story import ProposalVerdict, Story, Turn
+from client.history.story import Asked, ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
 from workflows.faults import QUADRANT, Code
+from workflows.people import RequestKind
 from workflows.plan import GiveUp, NewSteps, PassedOver, Question
-
-OF_END: Mapping[str, Decision] = {"over_budget": "end"}
-"""By status of the ended task, what Replan decided when a request to the planner failed for good; else `escalate`."""
 
 
 def failover_items(story: Story) -> Iterator[Item]:
@@ -87,7 +85,7 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
     if calls[0].closed is CallEnd.COMPLETED and calls[0].attempt > 1:
         yield faults.retry_item(calls[0])
     items = [
-        faults.call_item(story, call, call.failing, _decision(story, call))
+        faults.call_item(story, call, call.failing, story.fault_of(call))
         for call in calls
         if call.closed is CallEnd.FAILED and call.failing is not None
     ]
@@ -101,13 +99,6 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
         )
     else:
         yield from items
-
-
-def _decision(story: Story, call: Call) -> Decision:
-    if next_call(story, call) or faults.timer_of(story, call):
-        return "wait"
-    end = story.history.end
-    return "undecided" if end is None else OF_END.get(end.status, "escalate")
 
 
 def _rejected(story: Story, turn: Turn) -> Item:
@@ -179,7 +170,7 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
         what, decision = f"The planner asked: {words.sentence(said.text)}{suggested(said.options)}", "escalate"
         then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
         after = turn.call.ended or turn.call.scheduled
-        asked = next((one for one in story.requests if one.is_question and one.timer.started > after), None)
+        asked = next((one for one in story.requests if _is_question(one) and one.events > (after,)), None)
         if asked is not None:
             about = Sentence(text=what, events=turn.call.events)
             return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, asked)))
@@ -193,6 +184,10 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
             "then": (Sentence(text=then, events=proof),) if end else (),
         }
     )
+
+
+def _is_question(asked: Asked) -> bool:
+    return asked.request.kind is RequestKind.QUESTION
 
 
 def _is_call(story: Story) -> bool:

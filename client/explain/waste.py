@@ -1,6 +1,7 @@
 """The waste receipt of a task: what its faults cost, and what Replan kept them from costing, each with its events."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -8,10 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from client.explain.words import Sentence, listed
 from client.history.records import Call, CallEnd, Event
 from client.history.story import Story
-from client.receipt import by_call, counts
 from client.wording import count
 from workflows import measures
-from workflows.measures import Metric
+from workflows.faults import Code
 
 PURPOSES = (measures.PLANNING, measures.CORRECTING, measures.SUMMARISING, measures.STEPS, measures.LOST)
 
@@ -61,46 +61,70 @@ class Receipt(BaseModel):
 
 def receipt_of(story: Story) -> Receipt:
     """The waste receipt of a task; before its end, of the calls that have ended."""
-    found = [(call, one) for call, samples in by_call(story.history) for one in samples if one.value]
-    sums = counts(story.history)
-    paying = [(call, one.labels[0]) for call, one in found if one.metric is measures.TOKENS]
-    paying += [(call, measures.LOST) for call in story.history.calls if call.earlier or call.closed is CallEnd.FAILED]
-    applied = sum(sums[one] for one in sums if one[0] is measures.REPLAYED_RESULTS and one[1][1] == "reconciled")
+    counts = story.account.counts or {}
+    tools = [call for call in story.history.calls if not call.is_own]
+    retried = [call for call in tools if call.attempt > 1 or _is_repetition(story, call)]
+    helped = [call for call in retried if call.closed is CallEnd.COMPLETED]
+    wasted = [call for call in retried if (fault := story.fault_of(call)) and not fault.quadrant.is_transient]
+    tokens, cost = (measures.counted(counts, metric) for metric in (measures.TOKENS, measures.COST))
 
-    def tally(metric: Metric, *, has_helped: bool | None = None) -> Tally:
-        calls = [call for call, one in found if one.metric is metric]
-        return _tally([call for call in calls if has_helped in (None, is_completed(story, call))])
+    def tally(number: int, calls: Iterable[Call]) -> Tally:
+        return Tally(number=number, events=_events(calls) if number else ())
 
+    retries, helpful = (measures.total(counts, metric) for metric in (measures.RETRIES, measures.HELPED_RETRIES))
+    results = Counter[str]()
+    for (_, how), number in measures.counted(counts, measures.REPLAYED_RESULTS).items():
+        results[how] += number
     return Receipt(
-        wasted=tally(measures.WASTED_ATTEMPTS),
-        helped=tally(measures.RETRIES, has_helped=True),
-        not_helped=tally(measures.RETRIES, has_helped=False),
-        replayed=tally(measures.REPLAYED_RESULTS),
-        reconciled=Tally(
-            number=applied, events=_events(call for call in (*story.done, *story.undone) if call.is_reconcile)
+        wasted=tally(measures.total(counts, measures.WASTED_ATTEMPTS), wasted),
+        helped=tally(helpful, helped),
+        not_helped=tally(retries - helpful, (call for call in retried if call not in helped)),
+        replayed=tally(results["ledger"], (call for call in tools if call.replayed)),
+        reconciled=tally(results["reconciled"], (call for call in (*story.done, *story.undone) if call.is_reconcile)),
+        not_made=tally(
+            measures.total(counts, measures.CIRCUIT_OPEN), (call for call in tools if _is_turned_away(call))
         ),
-        not_made=tally(measures.CIRCUIT_OPEN),
         paid={
             purpose: Paid(
-                tokens=sums[measures.TOKENS, (purpose,)],
-                usd=sums[measures.COST, (purpose,)] / measures.MICRO,
-                events=_events(call for call, of in paying if of == purpose),
+                tokens=tokens[purpose,],
+                usd=cost.get((purpose,), 0) / measures.MICRO,
+                events=_events(_paid(story, purpose)),
             )
             for purpose in PURPOSES
-            if sums[measures.TOKENS, (purpose,)]
+            if tokens.get((purpose,))
         },
     )
 
 
-def is_completed(story: Story, call: Call) -> bool:
-    """Whether a call, or its repetition by the same tool, was completed, so that its retries helped."""
-    return any(
-        one.closed is CallEnd.COMPLETED and one.kind == call.kind for one in story.history.calls if one.id == call.id
-    )
+def _is_repetition(story: Story, call: Call) -> bool:
+    """Whether the task itself made the same call before, and waited."""
+    before = [
+        one
+        for one in story.history.calls
+        if (one.id, one.kind) == (call.id, call.kind) and one.scheduled < call.scheduled
+    ]
+    fault = story.fault_of(before[-1]) if before else None
+    return fault is not None and fault.decision == "wait" and fault.is_counted
 
 
-def _tally(calls: Sequence[Call]) -> Tally:
-    return Tally(number=len(calls), events=_events(calls))
+def _is_turned_away(call: Call) -> bool:
+    return call.failing is not None and call.failing.code is Code.CIRCUIT_OPEN
+
+
+def _paid(story: Story, purpose: str) -> Iterator[Call]:
+    """The calls that used models for a purpose."""
+    for call in story.history.calls:
+        if purpose == measures.LOST:
+            is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
+        elif call.proposed:
+            is_correction = bool(call.situation and call.situation.rejected)
+            is_meant = (
+                bool(call.proposed.tokens) and measures.purpose_of(call.kind, is_correction=is_correction) == purpose
+            )
+        else:
+            is_meant = purpose == measures.STEPS and bool(call.returned and call.returned.tokens)
+        if is_meant:
+            yield call
 
 
 def _events(calls: Iterable[Call]) -> tuple[Event, ...]:

@@ -85,6 +85,7 @@ async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
         reading.history.run_ids.append(run)
         async for event in _run(client, id, run):
             await reading.add(event)
+    await reading.complete()
     return reading
 
 

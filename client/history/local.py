@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
@@ -27,6 +28,8 @@ class LocalActivity:
     """Why its last attempt failed; None if it has a result."""
     task: int
     """The event id of the completed workflow task that ran it."""
+    at: datetime
+    """When it ended, by the clock of the workflow: the event is written later."""
 
 
 def local_activity(event: HistoryEvent) -> LocalActivity | None:
@@ -42,4 +45,10 @@ def local_activity(event: HistoryEvent) -> LocalActivity | None:
         result=marker.details[RESULT].payloads if RESULT in marker.details else (),
         failure=marker.failure if marker.HasField("failure") else None,
         task=marker.workflow_task_completed_event_id,
+        at=_when(data["complete_time"]) if data.get("complete_time") else event.event_time.ToDatetime(UTC),
     )
+
+
+def _when(time: dict[str, int]) -> datetime:
+    # As `workflow.now()` has it, to the microsecond; in arithmetic of floats the last digits would differ.
+    return datetime.fromtimestamp(time["seconds"], UTC) + timedelta(microseconds=time["nanos"] // 1000)

@@ -17,6 +17,7 @@ from temporalio.exceptions import ActivityError, RetryState
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from client import workflow_task
+from client.history.account import replayed_progress
 from client.history.local import local_activity
 from client.history.records import (
     CONVERSING,
@@ -33,7 +34,7 @@ from client.history.records import (
     Timer,
     Unreadable,
 )
-from client.tasks import outcome_of
+from client.tasks import TASK_TYPE, outcome_of
 from workflows import ids, routing
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.asking import RESOLVE
@@ -180,7 +181,7 @@ async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], conver
     reading = Reading(task_id, converter)
     async for event in events:
         await reading.add(event)
-    return reading.history
+    return await reading.complete()
 
 
 class Reading:
@@ -195,6 +196,9 @@ class Reading:
         self._updates = set[str]()
         self._memo: Outcome | None = None
         self._queue = ""
+        self._is_task = True
+        self._events = list[HistoryEvent]()
+        """The events of the newest run."""
         self._streak = list[HistoryEvent]()
         """The events of the failed workflow tasks since a workflow task was last completed, the newest first."""
         self.history = History(task_id, unreadable=self._payloads.unreadable)
@@ -205,9 +209,20 @@ class Reading:
         if name == "workflow_execution_started":
             self._run += 1
             self._payloads.run = self.history.runs = self._run
+            self._events.clear()
+        self._events.append(event)
         self.history.last, self.history.last_at = self._at(event.event_id), _when(event)
         if take := getattr(self, f"_on_{name}", None):
             await take(event)
+
+    async def complete(self) -> History:
+        """The history of all events that were added, with the account of the task."""
+        history = self.history
+        if self._is_task and history.decided and (history.outcome is None or history.outcome.counts is None):
+            progress = await replayed_progress(history.task_id, self._events, self._converter)
+            history.replayed = progress.outcome(history.last_at) if progress else None
+            history.is_untold = progress is None
+        return history
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
         """Record what the server says of an open call: the running attempt, and the failure of the attempt before."""
@@ -221,7 +236,7 @@ class Reading:
 
     async def _on_workflow_execution_started(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_started_event_attributes
-        self._queue = of.task_queue.name
+        self._queue, self._is_task = of.task_queue.name, of.workflow_type.name == TASK_TYPE
         self._relate(of.first_execution_run_id, of.original_execution_run_id, of.continued_execution_run_id)
         if self._run == 1:
             self.history.started_at = _when(event)
@@ -373,7 +388,7 @@ class Reading:
         local = local_activity(event)
         if local is None:
             return
-        at, when = self._at(event.event_id), _when(event)
+        at, when = self._at(event.event_id), local.at
         call = Call(local.id, local.kind, when, at, local.task, started=at, started_at=when, attempt=local.attempt)
         call.ended, call.ended_at, call.closed, call.is_local = at, when, CallEnd.COMPLETED, True
         self.history.calls.append(call)

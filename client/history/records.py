@@ -16,9 +16,10 @@ from workflows.faults import Code, Fault, Quadrant
 from workflows.outcome import Outcome
 from workflows.people import Choice, Given, Resolution
 from workflows.plan import Proposed, StepReturn
+from workflows.progress import Progress
 from workflows.record import Pause, StepRecord
 from workflows.situation import Situation
-from workflows.task import Task
+from workflows.task import UNREADABLE, Task
 
 PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
 CONVERSING = (*PLANNING, routing.COMPACT.kind)
@@ -275,6 +276,11 @@ class History:
     """The ids of the runs that this history was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
     """The ids of all runs that the events name: the runs before and after each reset and continue-as-new."""
+    replayed: Outcome | None = None
+    """The account of the task after the last event, as a replay tells it; None if the task wrote it itself, or if it
+    cannot be replayed here."""
+    is_untold: bool = False
+    """Whether nothing here tells the account of the task: no version of this code, or no codec, can replay it."""
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets replaced, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)
@@ -285,6 +291,13 @@ class History:
     @property
     def outcome(self) -> Outcome | None:
         return self.end.outcome if self.end else None
+
+    @property
+    def account(self) -> Outcome:
+        """What the task decided, asked and counted: of its end or, while it runs, until the last event."""
+        task = self.task or UNREADABLE
+        bare = Progress(task=task, task_id=self.task_id, started_at=self.started_at or LONG_AGO)
+        return self.replayed or self.outcome or bare.outcome(self.last_at)
 
     @property
     def planning(self) -> list[Call]:

@@ -1,25 +1,25 @@
-"""Derives from a task's history its turns (requests to the planner), its plans, and the plans' differences."""
+"""Joins a task's account with the events that prove it: turns (requests to the planner), plans, faults, requests."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
 from workflows import ids, routing
-from workflows.asking import PLANNER
-from workflows.faults import cause_of
+from workflows.details import summary
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import Choice, GivenExtend, HumanRequest, Resolution
+from workflows.people import Choice, Given, HumanRequest, Resolution
 from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
 from workflows.record import MAX_SHOWN_ARGS, FaultRecord
 
-REFUSED_AT_THE_END = ("plan_refused", "proposals_rejected")
-"""The outcome codes of tasks that ended because the last proposal was rejected."""
+LATER = datetime.max.replace(tzinfo=UTC)
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
 """The id of a step that a model called directly, without a plan: `t7.c0` is the first call of turn 7."""
 
@@ -75,47 +75,53 @@ class Plan:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request of the task to a person, and its answer, as far as one was accepted."""
+    """A request of the task to a person, with the events that prove it."""
 
-    id: str
-    timer: Timer
-    """The timer that ends the wait."""
-    step: str | None
-    code: str
-    choices: tuple[str, ...]
-    answer: AcceptedAnswer | None = None
-    recorded: HumanRequest | None = None
-    """The request in the Outcome; None while the task runs."""
+    request: HumanRequest
+    timer: Timer | None
+    """The timer that ends the wait; None if the history has none."""
+    answered: Event | None
+    """The event of its answer; None without an answer."""
 
     @property
-    def is_question(self) -> bool:
-        return Choice.REPLY in self.choices
-
-    @property
-    def is_budget(self) -> bool:
-        return Choice.EXTEND in self.choices
+    def events(self) -> tuple[Event, ...]:
+        return (self.timer.started,) if self.timer else ()
 
 
 class Story:
     """What one task did, derived from its history: its turns, its plans, and the calls that finished its steps."""
 
     def __init__(self, history: History) -> None:
-        self.history = history
-        self.turns = _turns(history)
+        self.history, self.account = history, history.account
+        self.turns = _turns(history, self.account)
         self.plans = _plans(history, self.turns)
-        self.requests = _requests(history)
+        self.requests = _requests(history, self.account)
 
-    def request_after(self, call: Call) -> Asked | None:
-        """The request to a person that the failure of a call led to; None if nobody was asked."""
-        after = call.ended or call.scheduled
-        step = None if call.is_own else call.step
-        later = [other.scheduled for other in self.history.calls if other.id == call.id and other.scheduled > after]
-        until = min(later, default=None)
-        for one in self.requests:
-            is_fault = not (one.is_question or one.is_budget)
-            if is_fault and one.step == step and one.timer.started > after and (not until or one.timer.started < until):
-                return one
-        return None
+    def fault_of(self, call: Call) -> FaultRecord | None:
+        """What the task recorded of the failure of a call; None if it made nothing of it.
+
+        The result that a person provides, and the arguments that a person changes, are checked in such a call.
+        """
+        if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
+            return None
+        later = (one for one in self.history.calls if one.id == call.id and one.scheduled > call.scheduled)
+        following = next(later, None)
+        until = following.at if following else LATER
+        return next((one for one in self._decided if one.step_id == call.id and call.ended_at <= one.at < until), None)
+
+    def uncalled(self, step: str) -> list[FaultRecord]:
+        """The faults of a step for which no call was made."""
+        called = [self.fault_of(call) for call in self.history.of_step(step)]
+        return [one for one in self._decided if one.step_id == step and not one.attempt and one not in called]
+
+    @cached_property
+    def _decided(self) -> list[FaultRecord]:
+        return [one for one in (*self.account.faults, *self.account.own_faults) if one.decision != "retry"]
+
+    def requests_about(self, fault: FaultRecord) -> list[Asked]:
+        """The requests to people that a fault led to: several if what a person gave was not accepted."""
+        ids = {one.id for one in self.account.requests_about(fault)}
+        return [one for one in self.requests if one.request.id in ids]
 
     @property
     def in_turns(self) -> bool:
@@ -172,100 +178,62 @@ class Story:
         """The plan that this request led to: the first plan accepted from the request on; None if there is none."""
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
-    def faults(self) -> Sequence[FaultRecord]:
-        """The recorded faults with their decisions: from the Outcome, else from the newest request for a plan."""
-        if self.history.outcome is not None:
-            return self.history.outcome.faults
-        told = [call.situation.faults for call in self.history.planning if call.situation]
-        return told[-1] if told else ()
 
-    def decisions(self, step: str) -> list[FaultRecord]:
-        """The recorded faults of a step about which the workflow decided, without faults that only led to a retry."""
-        return [fault for fault in self.faults() if fault.step_id == step and fault.decision != "retry"]
+def _requests(history: History, account: Outcome) -> list[Asked]:
+    timers, answers = list(history.timers), list(history.answers)
+    return [Asked(one, _timer_of(one, timers), _answer_of(one, answers)) for one in account.requests]
 
 
-def _requests(history: History) -> list[Asked]:
-    """The requests to people, in order: each has a timer of its own, and its number in the task is its id."""
-    recorded = {one.id: one for one in history.outcome.requests} if history.outcome else {}
-    found, taken = list[Asked](), set[object]()
-    for timer in history.timers:
-        if read := ids.read_request_timer(timer.summary):
-            id = f"r{len(found) + 1}"
-            found.append(Asked(id, timer, *read, recorded=recorded.get(id)))
-    # An answer need not name its request; of several open ones, the one that was closed first had it.
-    for one in sorted(found, key=lambda one: one.timer.ended or Event(history.runs + 1, 0)):
-        about = _about(history, one)
-        answer = next(
-            (given for given in history.answers if _taken(one, given) not in taken and _fits(one, given, about)), None
-        )
-        if answer is not None:
-            found[found.index(one)] = replace(one, answer=answer)
-            taken.add(_taken(one, answer))
+def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
+    """The timer of a request, which is taken from `timers`: a request that asks the same again has another one."""
+    name = summary(ids.request_timer(request))
+    found = next((one for one in timers if one.summary == name and one.at >= request.since), None)
+    if found:
+        timers.remove(found)
     return found
 
 
-def _taken(asked: Asked, answer: AcceptedAnswer) -> object:
-    """What no later request can have as its answer: an extension and a resolution may answer several requests."""
-    if isinstance(answer.given, Resolution):
-        return asked.step, answer.given.id
-    return (asked.id, answer.event) if answer.choice is Choice.EXTEND else answer.event
+def _answer_of(request: HumanRequest, answers: list[AcceptedAnswer]) -> Event | None:
+    """The event with the answer to a request; but for what answers several, it is taken from `answers`."""
+    answer = request.answer
+    if answer is None:
+        return None
+    if answer.resolution:
+        told = (one for one in answers if isinstance(one.given, Resolution) and one.given.id == answer.resolution)
+        return next((one.event for one in told if request.since <= one.at), None)
+    # The handler of an Update runs before its event is written.
+    fitting = [one for one in answers if one.choice is answer.choice and one.at >= answer.at]
+    named = [one for one in fitting if isinstance(one.given, Given) and one.given.request == request.id]
+    for one in (named or fitting)[:1]:
+        if answer.choice is not Choice.EXTEND:
+            answers.remove(one)
+        return one.event
+    return None
 
 
-def _about(history: History, asked: Asked) -> str:
-    """The cause that a request may share with those of other tasks."""
-    calls = [one for one in history.of_step(asked.step) if one.scheduled < asked.timer.started] if asked.step else []
-    return cause_of(calls[-1].kind if calls else PLANNER, asked.code)
+def _turns(history: History, account: Outcome) -> list[Turn]:
+    rejected = {one.turn: one.mistakes for one in account.rejections}
+    if account.reasons:  # the last one ended the task, so that all reasons are kept
+        rejected[account.rejections[-1].turn] = account.reasons
+    accepted = {one.turn for one in account.revisions}
+    first = min(accepted, default=0)  # a long task keeps only its last revisions
+    return [_turn(history, call, rejected, accepted, first) for call in history.planning]
 
 
-def _fits(asked: Asked, answer: AcceptedAnswer, cause: str) -> bool:
-    if isinstance(answer.given, Resolution):
-        if answer.given.cause != cause:
-            return False
-    elif answer.given and answer.given.request:
-        return answer.given.request == asked.id
-    if isinstance(answer.given, GivenExtend) and asked.code not in answer.given.amounts:
-        return False
-    ended = asked.timer.ended
-    is_open = asked.timer.started < answer.event and ended is not None and answer.event < ended
-    return is_open and answer.choice in asked.choices
-
-
-def _turns(history: History) -> list[Turn]:
-    calls = history.planning
-    following = [*calls[1:], None]
-    return [_turn(history, call, after) for call, after in zip(calls, following, strict=False)]
-
-
-def _turn(history: History, call: Call, after: Call | None) -> Turn:
+def _turn(
+    history: History, call: Call, rejected: Mapping[int, tuple[Mistake, ...]], accepted: Collection[int], first: int
+) -> Turn:
+    number, proposed = int(call.id.removeprefix(ids.PLAN)), call.proposed
     if call.closed is not CallEnd.COMPLETED:
         return Turn(call, ProposalVerdict.FAILED if call.closed else ProposalVerdict.UNDECIDED)
-    if call.proposed and call.proposed.compact:
+    if proposed and proposed.compact:
         return Turn(call, ProposalVerdict.TOO_LONG)
-    own = call.proposed.rejected if call.proposed else ()
-    if after is not None:
-        # The request after a rejected proposal tells the planner why it was rejected.
-        reasons = after.situation.rejected if after.situation and not after.situation.is_last else own
-        return _judged(call, reasons)
-    outcome = history.outcome
-    if outcome is not None and outcome.code in REFUSED_AT_THE_END:
-        # An older worker writes the reasons as one text behind a few words of its own.
-        last = outcome.reason.partition(": ")[2] or outcome.reason
-        return Turn(call, ProposalVerdict.REJECTED, outcome.reasons or (Mistake(text=last),))
-    if history.end is None and not own and not _anything_after(history, call):
-        return Turn(call, ProposalVerdict.UNDECIDED)
-    return _judged(call, own)
-
-
-def _judged(call: Call, reasons: Sequence[Mistake]) -> Turn:
-    if reasons:
-        return Turn(call, ProposalVerdict.REJECTED, tuple(reasons))
-    return Turn(call, ProposalVerdict.ACCEPTED if call.proposed else ProposalVerdict.UNREADABLE)
-
-
-def _anything_after(history: History, call: Call) -> bool:
-    after = call.ended or call.scheduled
-    asked = (timer.started for timer in history.timers if ids.read_request_timer(timer.summary))
-    return any(event > after for event in (*asked, *(other.scheduled for other in history.calls)))
+    if number in rejected:
+        return Turn(call, ProposalVerdict.REJECTED, rejected[number])
+    if proposed is None:
+        return Turn(call, ProposalVerdict.UNREADABLE)
+    is_decided = not isinstance(proposed.proposal, NewSteps) or number in accepted or number < first
+    return Turn(call, ProposalVerdict.ACCEPTED if is_decided or history.is_untold else ProposalVerdict.UNDECIDED)
 
 
 def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:

@@ -195,7 +195,6 @@ class Totals:
     def __init__(self) -> None:
         self.counters = Counter[tuple[str, Labels]]()
         self.values = defaultdict[str, list[tuple[Labels, float]]](list)
-        self.helped = Counter[Labels]()
         self.recoveries = Counter[tuple[str, str, Recovery]]()
         self.exits = Counter[tuple[str, str]]()
         self.ended = list[tuple[datetime, str]]()
@@ -209,7 +208,6 @@ class Totals:
             self.counters[name, labels] += number
         for name, labels, value in row.values:
             self.values[name].append((labels, value))
-        self.helped.update(dict(row.helped))
         for quadrant, code, recovery, number in row.recoveries:
             self.recoveries[quadrant, code, recovery] += number
         self.exits[row.status, row.code] += 1
@@ -309,9 +307,10 @@ class Totals:
 
     def _retries(self) -> Iterator[RetryCount]:
         wasted = self.of(measures.WASTED_ATTEMPTS)
+        helped = self.of(measures.HELPED_RETRIES)
         for labels, number in _most_first(self.of(measures.RETRIES)):
             tool, code = labels
-            more = {"helped": self.helped[labels], "wasted": wasted.get(labels, 0)}
+            more = {"helped": helped.get(labels, 0), "wasted": wasted.get(labels, 0)}
             yield RetryCount(tool=tool, code=code, retries=number, **more)
 
     def _replans(self) -> Iterator[ReplanCount]:

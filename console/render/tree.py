@@ -17,7 +17,7 @@ from client.tasks import UNTOLD
 from client.text import cut, one_line, printable, starter
 from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times, withheld_calls
 from console.render.terminal import Line, pad, signed
-from workflows import ids
+from workflows import ids, measures
 from workflows.details import SIGNS
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
@@ -293,30 +293,12 @@ def _rejection(outcome: Outcome, one: Rejection) -> Line:
 def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[Compaction | Rejection, str]]:
     """The compactions and rejected proposals just before a plan, each with its line; with None, after the last plan."""
     below = [one for one in outcome.revisions if revision is None or one.number < revision.number]
-    since = _turn(outcome, below[-1]) if below else 0
-    until = _turn(outcome, revision) if revision else float("inf")
+    since = below[-1].turn if below else 0
+    until = revision.turn if revision else float("inf")
     found: list[Compaction | Rejection] = [*outcome.compactions, *rejections(outcome)]
     for one in sorted(found, key=lambda one: one.turn):
         if since < one.turn <= until:
             yield one, _rejection(outcome, one) if isinstance(one, Rejection) else _compaction(one)
-
-
-def _turn(outcome: Outcome, revision: Revision) -> int:
-    """The number of the turn that proposed a revision (a plan, or the calls of a turn).
-
-    For a plan, it is the number of the plan plus the number of earlier turns that led to no plan.
-    """
-    number = turn_number(outcome, revision)
-    if number is not None:
-        return number
-    # A conversation that is too long takes two turns: the request that finds it out, and the summary.
-    summaries = {one.turn for one in outcome.compactions}
-    too_long = {turn - 1 for turn in summaries}
-    others = {one.turn for one in outcome.rejections} | summaries | too_long
-    number = revision.number
-    for other in sorted(others):
-        number += other <= number
-    return number
 
 
 def step_lines(
@@ -329,8 +311,8 @@ def step_lines(
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
         said.append("    " + _retries(retried))
-    if silent := silent_attempts(outcome, step):
-        said.append(f"    {count(silent, 'attempt')} ended without a response (worker lost or timeout)")
+    if step.silent:
+        said.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
         if fault.decision != "retry":
             said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
@@ -342,21 +324,6 @@ def step_lines(
         said += _earlier_fault(attempt, live)
         said += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
     return said
-
-
-def silent_attempts(outcome: Outcome, step: OutcomeStep) -> int:
-    """How many attempts of a step, except its last attempt, ended without a recorded fault."""
-    told = [
-        fault
-        for fault in outcome.faults
-        if fault.step_id == step.id and fault.revision == step.revision and fault.attempt
-    ]
-    counted = [fault.decision for fault in told if fault.code not in (Code.WORKER_SHUTDOWN, Code.NEEDS_APPROVAL)]
-    retried = counted.count("retry")
-    # A completed step's last attempt succeeded, unless a reconciliation found that an earlier one was applied.
-    was_found = bool(told) and told[-1].reconciled == "applied"
-    last = step.status in (StepStatus.COMPLETED, StepStatus.CANCELLED, StepStatus.UNDONE) and not was_found
-    return max(0, step.attempts - retried - max(1, len(counted) - retried + last))
 
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
@@ -379,8 +346,8 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
 
 def _answered(outcome: Outcome, fault: FaultRecord) -> str:
     """What a person answered after a fault; empty if nobody was asked about it, or nobody has answered yet."""
-    for one in outcome.requests:
-        if one.step == fault.step_id and fault.at and one.since >= fault.at and one.code == fault.code and one.answer:
+    for one in outcome.requests_about(fault):
+        if one.answer and not one.refused:
             who = one_line(one.answer.by) or "a person"
             return f"{_why_asked(fault)} -> {who} answered {one.answer.choice.value}"
     return ""
@@ -470,35 +437,12 @@ def status_line(status: TaskStatus, text: str) -> Line:
 def _retry_count(outcome: Outcome) -> list[str]:
     """The number of retries and, if there are any, how many helped and how many were wasted.
 
-    A retry helped if its tool completed the step. It was wasted if it followed a persistent fault: that cannot help.
+    A retry helped if its tool completed the call. It was wasted if it followed a persistent fault: that cannot help.
     """
-    steps = {(step.id, step.revision): step for step in outcome.steps}
-    retried = [fault for place, fault in enumerate(outcome.faults) if _was_retried(outcome, place, steps)]
-    helped = [_has_helped(steps.get((fault.step_id, fault.revision)), fault) for fault in retried]
-    helped += [_has_helped(step) for step in outcome.steps for _ in range(silent_attempts(outcome, step))]
-    counted = count(len(helped), "retry", "retries")
-    if not helped:
-        return [counted]
-    wasted = sum(not fault.quadrant.is_transient for fault in retried)
-    return [f"{counted} ({_helped(sum(helped), len(helped))})", f"{wasted} wasted"]
-
-
-def _was_retried(outcome: Outcome, place: int, steps: Mapping[tuple[str, int], OutcomeStep]) -> bool:
-    """Whether the task itself made another attempt after the fault at this place in the outcome."""
-    fault = outcome.faults[place]
-    later = [one for one in outcome.faults[place + 1 :] if one.step_id == fault.step_id]
-    has_helped = _has_helped(steps.get((fault.step_id, fault.revision)), fault)
-    if fault.decision == "retry":  # an attempt that did not reach the tool is none
-        reached = next((one for one in later if one.is_counted or one.decision not in ("retry", "wait")), None)
-        return reached.is_counted if reached else has_helped or not later
-    return fault.decision == "wait" and fault.is_counted and (bool(later) or has_helped)
-
-
-def _has_helped(step: OutcomeStep | None, fault: FaultRecord | None = None) -> bool:
-    """Whether the retries of a step helped: its own tool, not a fallback that took over after them, completed it."""
-    if step is None or step.status not in (StepStatus.COMPLETED, StepStatus.UNDONE):
-        return False
-    return not step.is_fallback or (fault is not None and fault.source == step.kind)
+    metrics = measures.RETRIES, measures.HELPED_RETRIES, measures.WASTED_ATTEMPTS
+    retries, helped, wasted = (measures.total(outcome.counts or {}, metric) for metric in metrics)
+    counted = count(retries, "retry", "retries")
+    return [f"{counted} ({_helped(helped, retries)})", f"{wasted} wasted"] if retries else [counted]
 
 
 def _helped(helped: int, number: int) -> str:

@@ -6,15 +6,28 @@ from client.history.records import AttemptFailure, Call, CallEnd, Event, History
 from client.history.story import Story
 from workflows.catalogue import Catalogue, Effect, ToolSpec
 from workflows.faults import Applied, Code, Fault
+from workflows.record import FaultRecord, Revision
 
 BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
 SPECS = {effect.value: ToolSpec(kind=effect.value, effect=effect) for effect in Effect}
 
 
-def story(*calls: Call) -> Story:
-    """A history of these calls."""
+def story(*calls: Call, verdict: str | None = None, revisions: tuple[Revision, ...] = ()) -> Story:
+    """A history of these calls; `verdict` is what reconciliation found out about the first."""
     catalogue = Catalogue(specs=SPECS, planner="offline", patience=60)
-    return Story(History("a-task", first_run="run", catalogue=catalogue, calls=list(calls)))
+    told = History("a-task", first_run="run", catalogue=catalogue, calls=list(calls))
+    first = [decided(calls[0], "reconcile", verdict)] if verdict else []
+    told.replayed = told.account.model_copy(update={"faults": tuple(first), "revisions": revisions})
+    return Story(told)
+
+
+def decided(call: Call, decision: str, verdict: str | None = None) -> FaultRecord:
+    """What the task recorded of the failure of a call."""
+    fault = call.failing.fault if call.failing else None
+    assert fault and call.ended_at
+    found = {"applied": Applied.APPLIED, "not_applied": Applied.NONE}.get(verdict or "", fault.applied)
+    known = fault.model_copy(update={"applied": found})
+    return FaultRecord.of_call(known, call.id, 1, decision, at=call.ended_at, reconciled=verdict)
 
 
 def call(

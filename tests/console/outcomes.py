@@ -40,7 +40,9 @@ def outcome(**more: Any) -> Outcome:
         "started_at": BEGAN,
         "ended_at": BEGAN + timedelta(seconds=2.34),
     }
-    return Outcome.model_validate({**given, **more})
+    made = Outcome.model_validate({**given, **more})
+    plans = tuple(one if one.turn else one.model_copy(update={"turn": one.number}) for one in made.revisions)
+    return made.model_copy(update={"revisions": plans})
 
 
 def step(id: str = "book", **more: Any) -> OutcomeStep:

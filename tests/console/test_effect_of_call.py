@@ -25,9 +25,6 @@ CALLS = [
     ("done, and refused", [call(1, "a", "keyed", lost(Applied.APPLIED))], ["applied"]),
     ("runs", [call(1, "a", "unkeyed", closed=None)], ["unknown"]),
     ("stopped", [call(1, "a", "unkeyed", closed=CallEnd.CANCELLED)], ["unknown"]),
-    ("found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read")], ["applied"]),
-    ("not found", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", refused())], []),
-    ("cannot tell", [call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", lost())], ["unknown"]),
     ("undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed")], ["undone", "applied"]),
     ("not undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", refused())], ["applied"]),
     ("perhaps undone", [call(1, "a", "keyed"), call(2, "undo:a", "keyed", lost())], ["applied", "unknown"]),
@@ -39,6 +36,16 @@ CALLS = [
 def test_a_history_tells_what_is_known(calls: list[Call], expected: list[str]) -> None:
     """What was sure stays sure, what had not happened is forgotten, and what nobody knows is said to be so."""
     assert [one.state for one in effects.all_effects(story(*calls), None, [])] == expected
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"), [("applied", ["applied"]), ("not_applied", []), ("cannot_tell", ["unknown"])]
+)
+def test_what_reconciliation_found_out_decides(verdict: str, expected: list[str]) -> None:
+    """As the task recorded it, whatever the read returned."""
+    told = story(call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", refused()), verdict=verdict)
+
+    assert [one.state for one in effects.all_effects(told, None, [])] == expected
 
 
 CARDS = [
@@ -74,7 +81,8 @@ def test_an_undo_that_was_wanted_twice_happened_when_it_did() -> None:
 
 def test_what_a_rollback_found_not_to_have_happened_is_forgotten() -> None:
     """Nobody knew at the end of the task; the rollback looked for it."""
-    task, rollback = story(call(1, "a", "unkeyed", lost())), story(call(2, "a:reconcile", "read", refused()))
+    unknown = call(1, "a", "unkeyed", lost())
+    task, rollback = story(unknown), story(unknown, verdict="not_applied")
 
     assert effects.all_effects(task, rollback, []) == []
 
@@ -111,7 +119,6 @@ EARLIER = [
     ("transactional", [Applied.UNKNOWN], 2, EffectState.NONE),
     ("unkeyed", [Applied.UNKNOWN], 2, EffectState.NONE),
     ("keyed", [Applied.NONE], 2, EffectState.NONE),
-    ("keyed", [], 3, EffectState.UNKNOWN),
 ]
 
 
@@ -119,7 +126,7 @@ EARLIER = [
 def test_a_rejection_does_not_prove_that_an_earlier_attempt_had_no_effect(
     kind: str, earlier: list[Applied], attempt: int, expected: EffectState
 ) -> None:
-    """But the ledger of a transactional kind does; an attempt that nobody reported may have had one."""
+    """But the ledger of a transactional kind does."""
     rejected = call(1, "a", kind, refused())
     rejected.attempt = attempt
     rejected.earlier = tuple(lost(one).model_copy(update={"attempt": 1}) for one in earlier)

@@ -94,7 +94,7 @@ async def test_the_reads_are_no_steps(client: Client, tmp_path: Path) -> None:
     explained, ended = await told(client, tmp_path, World(["dead", "paid"]), ONE)
 
     assert (explained.story.step_ids, len(explained.items)) == (["one"], 1)
-    assert explanation.tool_calls(explained.story) == ended.spent.tool_calls
+    assert explained.story.account.spent.tool_calls == ended.spent.tool_calls
 
 
 @pytest.mark.full
@@ -107,7 +107,7 @@ async def test_the_tree_says_what_was_found_out(client: Client, tmp_path: Path) 
 
 def test_asking_the_ledger_is_told_as_that() -> None:
     """A transactional call that may have committed: not a step, nor a tool of anybody's, but the ledger."""
-    told = story(call(1, "a", "transactional", lost()), call(2, "a:reconcile", "find_effect"))
+    told = story(call(1, "a", "transactional", lost()), call(2, "a:reconcile", "find_effect"), verdict="applied")
     [item] = explanation.explain_task(told.history).items
 
     assert item.then[0].text.startswith("The ledger was asked whether it was applied, and found it")

@@ -14,7 +14,7 @@ from tests.harness import plan, step
 from workflows.catalogue import Catalogue
 from workflows.faults import Code, Fault
 from workflows.plan import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed
-from workflows.record import Revision
+from workflows.record import Rejection, Revision
 from workflows.situation import Situation
 from workflows.task import Task
 
@@ -42,10 +42,15 @@ def compacted(number: int, turn: int) -> Call:
     return made.call(number, f"compact:{turn}", "compact")
 
 
+def plans(call: Call) -> bool:
+    return call.proposed is not None and isinstance(call.proposed.proposal, NewSteps)
+
+
 def told(*calls: Call, status: str = "completed", **more: Any) -> Explanation:
     """A task of these calls, which ended with the answer 42."""
-    plans = sum(isinstance(call.proposed.proposal, NewSteps) for call in calls if call.proposed)
-    more = {"revisions": (Revision(number=plans),), "result": "42", **more}
+    turns = [call.situation.turn for call in calls if call.situation and call.proposed and plans(call)]
+    revisions = tuple(Revision(number=number, turn=turn) for number, turn in enumerate(turns, 1))
+    more = {"revisions": revisions, "result": "42", **more}
     history = History("a-task", first_run="run", calls=list(calls), last=LAST)
     history.catalogue = Catalogue(specs=made.SPECS, planner="openai:b", patience=60)
     history.task = Task(text="do it", strategy="react")
@@ -85,7 +90,8 @@ def test_what_happened_among_many_turns_stands_between_them() -> None:
     refused = turns[14][1]
     refused.failing, refused.closed = AttemptFailure.of(made.refused()), CallEnd.FAILED
     turns[15][0].kind = "replan"
-    lines = said(told(*(call for calls in turns for call in calls)))
+    faults = (made.decided(refused, "replan").model_copy(update={"revision": 15}),)
+    lines = said(told(*(call for calls in turns for call in calls), faults=faults))
 
     assert lines[0].startswith("Turns 1-15: 15 calls") and lines[1].startswith(" 1.  t15.c0 (read) was rejected")
     assert lines[2].endswith("no retry, but the model's next turn.")
@@ -114,7 +120,9 @@ def test_an_outage_is_one_item_however_often_the_planner_was_asked() -> None:
     back = asked(7, 2, Answer(result="42"))
     for call in (*away, back):
         call.situation = Situation(turn=2, now=made.BEGAN, rejected=rejected)
-    explained = told(asked(2, 1, plan(step("a", "read"))), *away, back)
+    own = tuple(made.decided(call, "wait") for call in away)
+    no = (Rejection(turn=1, reasons=("step 'a': no",)),)
+    explained = told(asked(2, 1, plan(step("a", "read"))), *away, back, own_faults=own, rejections=no, revisions=())
     [refused, outage] = explained.items
 
     assert refused.then[0].text == "It went back to the model with the reasons, and turn 2 was accepted."

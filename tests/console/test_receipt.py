@@ -3,7 +3,6 @@
 import pytest
 
 from client.explain import explanation
-from client.receipt import counts
 from client.wording import count
 from console.render import tree
 from tests.console.histories import NAMES, explained, text
@@ -34,12 +33,10 @@ async def test_the_receipt_agrees_with_the_counts_of_the_metrics() -> None:
     differ = []
     for name in NAMES:
         whole = await explained(name)
-        sums, receipt = counts(whole.story.history), whole.receipt
-        paid = {labels[0]: tokens for (metric, labels), tokens in sums.items() if metric is measures.TOKENS}
-        counted = [
-            sum(number for (metric, _), number in sums.items() if metric is one)
-            for one in (measures.RETRIES, measures.WASTED_ATTEMPTS, measures.REPLAYED_RESULTS, measures.CIRCUIT_OPEN)
-        ]
+        sums, receipt = whole.story.account.counts or {}, whole.receipt
+        paid = {purpose: tokens for (purpose,), tokens in measures.counted(sums, measures.TOKENS).items()}
+        metrics = measures.RETRIES, measures.WASTED_ATTEMPTS, measures.REPLAYED_RESULTS, measures.CIRCUIT_OPEN
+        counted = [measures.total(sums, metric) for metric in metrics]
         lines = receipt.helped.number + receipt.not_helped.number, receipt.wasted.number
         prevented = receipt.replayed.number + receipt.reconciled.number
         told = [*lines, prevented, receipt.not_made.number]
@@ -54,9 +51,9 @@ async def test_show_counts_retries_as_the_receipt_does() -> None:
     differ = []
     for name in NAMES:
         whole = await explained(name)
-        receipt, outcome = whole.receipt, whole.story.history.outcome
+        receipt, outcome = whole.receipt, whole.story.account
         number = receipt.helped.number + receipt.not_helped.number
-        if outcome and f", {count(number, 'retry', 'retries')}" not in tree.headline(outcome):
+        if f", {count(number, 'retry', 'retries')}" not in tree.headline(outcome):
             differ.append((name, number, tree.headline(outcome)))
 
     assert differ == []

@@ -37,6 +37,7 @@ REPLANNED = outcome(
         Revision(number=2, because="14:30 is free", refused=("book",), kept=("price",), looked=("list_slots",)),
     ),
     replans=1,
+    counts={"retries": {"get_price/server_error": 2}, "helped_retries": {"get_price/server_error": 2}},
     spent=Spent(tool_calls=7, seconds=2.34),
     result="Booked for the team at 14:30.",
 )
@@ -99,9 +100,9 @@ def test_a_new_plan_is_named_only_where_one_can_follow(more: dict[str, Any], fol
 @pytest.mark.parametrize(
     ("more", "faults", "below"),
     [
-        ({"attempts": 3}, [], ["    2 attempts ended without a response (worker lost or timeout)"]),
+        ({"attempts": 3, "silent": 2}, [], ["    2 attempts ended without a response (worker lost or timeout)"]),
         (
-            {"attempts": 3},
+            {"attempts": 3, "silent": 1},
             [fault(Code.BUSY, "retry")],
             ["    busy once", "    1 attempt ended without a response (worker lost or timeout)"],
         ),
@@ -116,7 +117,7 @@ def test_a_new_plan_is_named_only_where_one_can_follow(more: dict[str, Any], fol
     ids=["both killed", "one killed", "none killed", "shut down", "cancelled"],
 )
 def test_attempts_that_left_no_word_are_told(more: dict[str, Any], faults: list[Any], below: list[str]) -> None:
-    """A killed worker records no fault: the count of attempts is all that is left of it."""
+    """A killed worker records no fault: the task counts such attempts."""
     whole = outcome(steps=(step(**more),), faults=tuple(faults))
     said = tree.step_lines(whole, whole.steps[0])[1:]
 

@@ -97,13 +97,6 @@ def test_why_a_person_was_asked_stands_beside_the_answer() -> None:
     assert told[-1].strip() == "nobody knows whether it was applied -> ann answered provide"
 
 
-def test_attempts_that_left_no_word_are_counted_where_the_call_was_found() -> None:
-    """Three attempts, of which the last told a fault: two left no word although the step is completed."""
-    found = fault(Code.WORKER_LOST, "reconcile", reconciled="applied", effect=Applied.APPLIED, attempt=3)
-
-    assert tree.silent_attempts(outcome(faults=(found,)), step(attempts=3)) == 2
-
-
 def test_every_decision_has_its_words() -> None:
     """A new one cannot be forgotten; `end` is a new plan that never came."""
     assert set(tree.FOLLOWS) == set(tree.FOUND) == {*DECISIONS, "end"}

@@ -13,7 +13,6 @@ from temporalio.client import Client as TemporalClient
 from client.explain.waste import Receipt, receipt_of
 from client.history.fetch import fetch_history
 from client.history.story import Story
-from client.receipt import counts
 from replan import Client, TaskHandle, TaskNotCompleted
 from replan.testing.script import ModelError, ReceivedRequest, Response, finishes, proposes, step
 from runtime.dev_server import DevServer, free_port
@@ -146,8 +145,9 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
     outcomes = [history.outcome for history in histories if history.outcome]
     metrics, summed = by_label(found), Counter[tuple[str, tuple[str, ...]]]()
     for history in histories:
-        for (metric, labels), value in counts(history).items():
-            summed[metric.name, tuple(map(str, labels))] += value
+        for metric in measures.COUNTED:
+            for labels, value in measures.counted(history.account.counts or {}, metric).items():
+                summed[metric.name, labels] += value
 
     query = f"TaskQueue = '{queue}'"
     async with asyncio.timeout(20):  # the list of the server lags behind

@@ -1,0 +1,129 @@
+"""The account of a task that its history does not hold: the workflow's own code says it, in a local replay.
+
+A task writes its account when it ends, as its Outcome. Of a task that runs, or that was closed from outside, the same
+code computes it here from the events. No worker is asked, and values in a store stay away: the workflow decides nothing
+by them that its history does not repeat.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cache
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import WorkflowHistory
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    Interceptor,
+    Replayer,
+    UnsandboxedWorkflowRunner,
+    WorkflowInboundInterceptor,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowInterceptorClassInput,
+)
+
+from workflows.agent import AgentWorkflow
+from workflows.interceptor import CallInterceptor
+from workflows.plan import PRUNED_ENCODING
+from workflows.progress import Progress
+
+STORES = ("replan-store", "aws.s3driver")
+"""The names of the workers' storage drivers, in the references of histories."""
+
+
+async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> Progress | None:
+    """The state of a task after the events of its newest run; None if this version cannot replay them."""
+    watch = _Watch()
+    replayer = Replayer(
+        workflows=[AgentWorkflow],
+        data_converter=without_store(converter),
+        interceptors=[CallInterceptor(), watch],
+        workflow_runner=_WatchedRunner(watch),
+        runtime=_runtime(),
+    )
+    result = await replayer.replay_workflow(WorkflowHistory(task_id, events), raise_on_replay_failure=False)
+    return watch.progress if result.replay_failure is None else None
+
+
+@cache
+def _runtime() -> Runtime:
+    return Runtime(telemetry=TelemetryConfig(logging=None))  # a history that does not replay is no error here
+
+
+class _Watch(Interceptor):
+    """Keeps the state of the workflow that is replayed."""
+
+    def __init__(self) -> None:
+        self.workflow: AgentWorkflow | None = None
+        self.progress: Progress | None = None
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        watch = self
+
+        class Inbound(WorkflowInboundInterceptor):
+            async def execute_workflow(self, input: ExecuteWorkflowInput) -> object:
+                watch.workflow = workflow.instance()
+                return await super().execute_workflow(input)
+
+        return Inbound
+
+    def take(self) -> None:
+        if self.workflow:
+            self.progress = self.workflow.account.model_copy(deep=True)
+
+
+class _WatchedRunner(UnsandboxedWorkflowRunner):
+    def __init__(self, watch: _Watch) -> None:
+        self._watch = watch
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        instance = super().create_instance(det)
+        activate = instance.activate
+
+        def watched(act: WorkflowActivation) -> WorkflowActivationCompletion:
+            # The end of a replay cancels the workflow, which then no longer is as its history has it.
+            if any(job.HasField("remove_from_cache") for job in act.jobs):
+                self._watch.take()
+            return activate(act)
+
+        instance.activate = watched  # type: ignore[method-assign]  # the SDK's class of instances is its own
+        return instance
+
+
+def without_store(converter: DataConverter) -> DataConverter:
+    """A data converter for replays: instead of payloads in the store, it reads what `prune` leaves of them."""
+    drivers = [_NoStore(name) for name in STORES]
+    storage = ExternalStorage(drivers=drivers, driver_selector=lambda *_: None)
+    return dataclasses.replace(converter, external_storage=storage)
+
+
+class _NoStore(StorageDriver):
+    """A store without payloads: returns in place of each payload what `prune` leaves for a deleted payload."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        return [StorageDriverClaim({}) for _ in payloads]  # what a replay sends goes nowhere
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        missing = [f"The payload {claim.claim_data.get('digest', '')} is not here." for claim in claims]
+        return [Payload(metadata={"encoding": PRUNED_ENCODING}, data=sentence.encode()) for sentence in missing]
