@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from console.render import tree
-from tests.console.outcomes import fault, outcome, step
+from tests.console.outcomes import fault, outcome
 from workflows.budget import Spent
-from workflows.faults import Code
-from workflows.record import Rejection, StepStatus
+from workflows.record import Rejection
 from workflows.task import TaskStatus
 
 
@@ -29,61 +28,22 @@ def test_the_closing_line_counts(more: dict[str, Any], first: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "said"),
+    ("retries", "helped", "wasted", "said"),
     [
-        ([StepStatus.COMPLETED], "1 retry (it helped), 0 wasted"),
-        ([StepStatus.FAILED], "1 retry (it did not help), 0 wasted"),
-        ([StepStatus.RUNNING], "1 retry (it did not help), 0 wasted"),
-        ([StepStatus.COMPLETED] * 2, "2 retries (both helped), 0 wasted"),
-        ([StepStatus.COMPLETED] * 3, "3 retries (all helped), 0 wasted"),
-        ([StepStatus.COMPLETED, StepStatus.CANCELLED], "2 retries (1 of 2 helped), 0 wasted"),
-        ([StepStatus.FAILED, StepStatus.FAILED], "2 retries (none helped), 0 wasted"),
+        (1, 1, 0, "1 retry (it helped), 0 wasted"),
+        (1, 0, 0, "1 retry (it did not help), 0 wasted"),
+        (2, 2, 0, "2 retries (both helped), 0 wasted"),
+        (3, 3, 0, "3 retries (all helped), 0 wasted"),
+        (2, 1, 0, "2 retries (1 of 2 helped), 0 wasted"),
+        (2, 0, 1, "2 retries (none helped), 1 wasted"),
     ],
 )
-def test_the_closing_line_says_what_retries_were_good_for(ended: list[StepStatus], said: str) -> None:
-    """A retry helped when its step got through; one after a transient fault was worth a try, so none is wasted."""
-    steps = tuple(step(f"s{at}", status=status) for at, status in enumerate(ended))
-    faults = tuple(fault(Code.BUSY, "retry", step_id=one.id) for one in steps)
+def test_the_closing_line_says_what_retries_were_good_for(retries: int, helped: int, wasted: int, said: str) -> None:
+    """As the task counted them, over all tools and codes."""
+    numbers = {"retries": retries, "helped_retries": helped, "wasted_attempts": wasted}
+    counts = {name: {"book_slot/busy": 1, "get_price/timeout": some - 1} for name, some in numbers.items() if some}
 
-    assert said in tree.closing(outcome(steps=steps, faults=faults))[0]
-
-
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("get_price", "1 retry (it did not help), 0 wasted"),
-        ("old_price", "1 retry (it helped), 0 wasted"),
-    ],
-    ids=["of the first kind", "of the fallback"],
-)
-def test_a_retry_of_a_kind_whose_fallback_took_over_did_not_help(source: str, said: str) -> None:
-    """What the fallback did is not its merit."""
-    steps = (step(kind="old_price", is_fallback=True, attempts=2),)
-    faults = (fault(Code.BUSY, "retry", source=source),)
-
-    assert said in tree.closing(outcome(steps=steps, faults=faults))[0]
-
-
-def test_a_retry_after_a_persistent_fault_was_wasted() -> None:
-    """It could not have helped, even if the step was completed: no policy of Replan makes such an attempt."""
-    faults = (fault(Code.CONFLICT, "retry"),)
-
-    assert "1 retry (it helped), 1 wasted" in tree.closing(outcome(steps=(step(attempts=2),), faults=faults))[0]
-
-
-def test_an_attempt_after_a_durable_wait_is_a_retry_unless_the_fault_is_not_counted() -> None:
-    """As in the metrics: after `busy` it is one; after an open breaker the call is made for the first time."""
-    busy, shut = fault(Code.BUSY, "wait"), fault(Code.CIRCUIT_OPEN, "wait", step_id="price")
-    steps = (step(attempts=2), step("price"))
-
-    assert "1 retry (it helped), 0 wasted" in tree.closing(outcome(steps=steps, faults=(busy, shut)))[0]
-
-
-def test_attempts_that_left_no_word_count_as_retries() -> None:
-    """A killed worker recorded nothing, and the step was called again all the same."""
-    first = tree.closing(outcome(steps=(step(attempts=3),)))[0]
-
-    assert "2 retries (both helped), 0 wasted" in first
+    assert said in tree.closing(outcome(counts=counts))[0]
 
 
 def test_a_task_that_was_closed_from_outside_counts_nothing() -> None:

@@ -55,7 +55,7 @@ FAULT = [
     ),
     *("step_id", "revision", "decision", "reconciled", "at"),
 ]
-REVISION = ["number", "because", "refused", "kept", "looked", "planner"]
+REVISION = ["number", "because", "refused", "kept", "looked", "planner", "turn", "at"]
 COMPACTION = ["turn", "turns", "planner", "tokens"]
 FAILOVER = ["planner", "code", "reason", "turn"]
 REJECTION = ["turn", "reasons"]

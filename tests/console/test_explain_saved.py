@@ -128,7 +128,7 @@ SAID = {
     ],
     "resolved": [
         "     A person was asked (r2), and ann answered retry for all tasks that waited for locked/unauthorized, after "
-        '0.05 s, at 2026-11-23 03:46:13Z: "The key is here".  [events 31-32]',
+        '0.07 s, at 2026-11-23 03:46:13Z: "The key is here".  [events 31-32]',
         "     The same call was made again, and succeeded.  [events 43-45]",
     ],
     "deployed": [

@@ -385,7 +385,7 @@ def parts() -> dict[str, dict[str, Any]]:
     short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
     passed = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
     withheld = WithheldCall(step="book", kind="book_slot", args={})
-    unused = Rejection(turn=2, reasons=("No.",), withheld=(withheld,))
+    unused = Rejection(turn=2, reasons=("No.",), steps=("book",), withheld=(withheld,))
     parts_of: dict[str, tuple[Any, ...]] = {"revisions": (Revision(number=1),), "undo": (undone,)}
     parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
     given = HumanAnswer(choice=Choice.RETRY, at=refused.at)
@@ -405,7 +405,8 @@ def parts() -> dict[str, dict[str, Any]]:
     pause = Pause(activity="a", kind="x", since=refused.at, by="ann", resume="temporal", deadline=refused.at)
     parts_of["paused"] = (pause,)
     also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
-    whole = outcome(steps=(step(fault=refused),), faults=(refused,), **also, **parts_of)
+    also |= {"own_faults": (refused,), "counts": {"retries": {"book_slot/busy": 1}}, "limits": Limits()}
+    whole = outcome(steps=(step(fault=refused, silent=1),), faults=(refused,), **also, **parts_of)
     told = json.loads(document.of_task(whole, RECEIPT, None, None))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
     return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"], "receipt": told["receipt"]}

@@ -140,9 +140,11 @@ def test_a_turn_of_which_nothing_was_done_is_told() -> None:
     ("turn", "where"), [(1, 0), (2, 2), (3, 2), (4, 4)], ids=["before all", "between", "again", "at the end"]
 )
 def test_a_plan_of_which_nothing_was_done_is_told_between_the_plans(turn: int, where: int) -> None:
-    """Plans do not say at which turn they were proposed; those that were sent back do."""
+    """Each plan and each proposal has the number of its turn."""
     before = () if turn != 3 else (Rejection(turn=2, reasons=("No.",)),)
-    steps, revisions = (step("a"), step("b", revision=2)), (Revision(number=1), Revision(number=2))
+    accepted = {1: (2, 3), 2: (1, 3), 3: (1, 4), 4: (1, 2)}[turn]
+    revisions = tuple(Revision(number=number, turn=at) for number, at in enumerate(accepted, 1))
+    steps = step("a"), step("b", revision=2)
     unused = (*before, Rejection(turn=turn, reasons=("step 'a': there is no kind 'x'",)))
     shown = tree.body(outcome(steps=steps, revisions=revisions, rejections=unused), None)[1:]
 
@@ -151,7 +153,7 @@ def test_a_plan_of_which_nothing_was_done_is_told_between_the_plans(turn: int, w
 
 def test_a_summary_counts_as_two_turns_that_proposed_no_plan() -> None:
     """One that needed it, and itself: what was refused before the next plan stands before it."""
-    steps, revisions = (step("a"), step("b", revision=2)), (Revision(number=1), Revision(number=2))
+    steps, revisions = (step("a"), step("b", revision=2)), (Revision(number=1), Revision(number=2, turn=5))
     short, unused = Compaction(turn=3, turns=1, planner="x", tokens=9), Rejection(turn=4, reasons=("No.",))
     whole = outcome(steps=steps, revisions=revisions, compactions=(short,), rejections=(unused,))
 
