@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
@@ -24,8 +24,9 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.effects import with_reset_point
-from client.history.fetch import final_outcome, number_of_attempt
+from client.history.fetch import fetch_history, final_outcome, number_of_attempt
 from client.history.records import PLANNING
+from client.history.story import Story, with_values
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
 from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
@@ -84,6 +85,8 @@ class Snapshot:
     """For each activity that waits for a model's reply, by its id: how many tokens of the reply have come."""
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
+    is_replayed: bool = False
+    """Whether no worker answered, so that the history was replayed here."""
 
     @property
     def needs_answer(self) -> bool:
@@ -137,8 +140,11 @@ async def fetch_state(client: Client, handle: Handle, before: Snapshot | None = 
 async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snapshot | None]:
     """The Outcome of a task so far, or of its end; of a running task also its Snapshot.
 
+    If no worker answers, the history of the task is replayed here.
+
     Raises:
-        Problem: the server or every worker is silent, or the workflow task of the task fails.
+        Problem: the server is silent, the workflow task of the task fails, or no worker answers and the history cannot
+            be replayed.
     """
     found = await fetch_state(client, handle)
     if found is None:
@@ -149,7 +155,11 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     if found.failing is not None:
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
-        queue = (await handle.describe()).task_queue
+        history, seen = await fetch_history(client, handle), await handle.describe()
+        if history.replayed is not None:
+            told = with_values(history.replayed, Story(history))
+            return told, replace(await _snapshot_of(client, told, seen), is_replayed=True)
+        queue = seen.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         raise Problem("no_worker", reason, f"start one with `{worker(queue)}`", ProblemKind.UNREACHABLE)
     return found.snapshot.outcome, found.snapshot

@@ -52,6 +52,10 @@ async def existing(answer: Awaitable[T]) -> T | None:
         return None
 
 
+CLOSED = "closed"
+"""The outcome code of a task that was closed from outside, such as a terminated one."""
+
+
 async def closing_outcome(handle: Handle) -> Outcome:
     """Wait for the end of a task and return its Outcome as the task wrote it, however it ended."""
     try:
@@ -110,7 +114,7 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
         "tells what it had done"
     )
     account = await _bare(seen)
-    account.end(Ending(status=status, reason=f"The task was {how}.", code="closed"), seen.close_time or seen.start_time)
+    account.end(Ending(status=status, reason=f"The task was {how}.", code=CLOSED), seen.close_time or seen.start_time)
     return account.outcome(seen.start_time)
 
 

@@ -248,14 +248,15 @@ class Execution:
 
         The tool checks them in a call that asks for an approval and has none, so it applies no effect.
         """
-        planned, shown, given = record.args, self._digest(record), request.given_args
+        planned, shown, given, before = record.args, self._digest(record), request.given_args, record.edited
         record.args, record.approval, request.given_args = {**(planned or {}), **given}, None, {}
+        record.edited = {**before, **given}
         fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
             record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
-            record.edited, request.refused = given, ""
+            request.refused = ""
             return None
-        record.args, request.refused = planned, fault.reason
+        record.args, record.edited, request.refused = planned, before, fault.reason
         return fault
 
     def _give_up(self, people: People, record: StepRecord, request: HumanRequest) -> None:

@@ -107,8 +107,9 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
     @property
     def label(self) -> str:
-        """What the step does, in a few words; with the arguments that a person changed, not those that were planned."""
-        return self.step.model_copy(update={"args": self.shown_args}).label if self.edited else self.step.label
+        """What the step does, in a few words; if a person changed its arguments, those, since a title is of the plan."""
+        changed = {"args": self.shown_args, "title": ""}
+        return self.step.model_copy(update=changed).label if self.edited else self.step.label
 
     @property
     def is_fallback(self) -> bool:

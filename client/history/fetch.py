@@ -15,12 +15,14 @@ from client.history.reader import Reading, read_history
 from client.history.records import ONE_RUN, History
 from client.history.story import Story, with_values
 from client.pauses import pauses
-from client.tasks import Handle, closing_outcome, existing, memo_field
+from client.tasks import CLOSED, Handle, closing_outcome, existing, memo_field
 from client.workflow_task import UNREADABLE, failing
 from workflows import attributes
 from workflows.faults import number_of, parse_faults, parse_held
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.outcome import Outcome
+from workflows.people import ENDED
+from workflows.record import StepStatus
 
 ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
@@ -66,12 +68,29 @@ async def number_of_attempt(converter: DataConverter, activity: PendingActivityI
 
 
 async def final_outcome(client: Client, handle: Handle) -> Outcome:
-    """Wait for the end of a task and return its Outcome, with what it leaves out because the history has it."""
+    """Wait for the end of a task and return its Outcome, with what it leaves out because the history has it.
+
+    That of a task that was closed from outside has what the task had done until then.
+    """
     outcome = await closing_outcome(handle)
-    if not any(step.in_history for step in outcome.steps):
+    if outcome.code != CLOSED and not any(step.in_history for step in outcome.steps):
         return outcome
-    events = handle.fetch_history_events()
-    return with_values(outcome, Story(await read_history(handle.id, events, client.data_converter)))
+    history = await read_history(handle.id, handle.fetch_history_events(), client.data_converter)
+    outcome = _as_closed(history.account, outcome) if outcome.code == CLOSED and history.replayed else outcome
+    return with_values(outcome, Story(history))
+
+
+def _as_closed(account: Outcome, closed: Outcome) -> Outcome:
+    """The last account of a task that was closed from outside, with the end that `closed` has."""
+    stopped = {StepStatus.RUNNING: StepStatus.CANCELLED, StepStatus.WAITING: StepStatus.CANCELLED}
+    stopped[StepStatus.PENDING] = StepStatus.SKIPPED
+    steps = (one.model_copy(update={"status": stopped.get(one.status, one.status)}) for one in account.steps)
+    requests = (
+        one if one.answer else one.model_copy(update={"closed": one.closed or ENDED}) for one in account.requests
+    )
+    ended = {name: getattr(closed, name) for name in ("status", "reason", "code", "ended_at")}
+    spent = account.spent.model_copy(update={"seconds": closed.spent.seconds})
+    return account.model_copy(update={**ended, "steps": tuple(steps), "requests": tuple(requests), "spent": spent})
 
 
 async def fetch_runs(client: Client, id: str, run_id: str) -> History:

@@ -25,7 +25,7 @@ from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
 from client.tasks import Handle
-from client.text import printable, starter
+from client.text import printable, starter, worker
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
@@ -161,6 +161,9 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
     lines += tree.closing(outcome)
+    if snapshot and snapshot.is_replayed:
+        queue = (await handle.describe()).task_queue
+        lines.append(f"No worker answers, so this is what its history tells: `{worker(queue)}` goes on with it.")
     lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, seen, outcome, rolled_back))
     return exit_code(outcome)

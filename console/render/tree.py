@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from client.follow import Attempt, Snapshot, thinking_words
 from client.history.story import turn_of
 from client.pauses import OPEN
-from client.tasks import UNTOLD
+from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable, starter
 from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times, withheld_calls
 from console.render.terminal import Line, pad, signed
@@ -69,8 +69,6 @@ MAX_RESULT = 4000
 MAX_ROWS = 60
 MAX_CLOSING_REASON = 600
 """The most terminal cells for the reason why a task ended; the rest is cut off."""
-CLOSED = "closed"
-"""The outcome code of a task that was closed from outside, such as a terminated one."""
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
 STATUS_COLOURS = {
@@ -424,8 +422,8 @@ def headline(outcome: Outcome) -> Line:
     counts += spent_on_models(outcome.spent)
     took = "in" if outcome.ended_at else "for"
     said = f"{took} {duration(outcome.spent.seconds, digits=1)}"
-    # A task that was closed from outside wrote no outcome, so it has no counts.
-    return status_line(outcome.status, said if outcome.code in (CLOSED, UNTOLD) else f"{said}: {', '.join(counts)}")
+    is_untold = outcome.code in (CLOSED, UNTOLD) and outcome.counts is None
+    return status_line(outcome.status, said if is_untold else f"{said}: {', '.join(counts)}")
 
 
 def status_line(status: TaskStatus, text: str) -> Line:
