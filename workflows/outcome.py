@@ -37,13 +37,13 @@ class OutcomeStep(BaseModel, frozen=True):
 
     id: str
     title: str = ""
-    kind: str
+    kind: str = ""
     args: dict[str, JsonValue] = Field(default_factory=dict)
-    revision: int
+    revision: int = 1
     needs: tuple[str, ...] = ()
     status: StepStatus
     attempts: int = 1
-    effect: Effect
+    effect: Effect = Effect.READ
     is_fallback: bool = False
     silent: int = Field(default=0, exclude_if=not_)
     """How many attempts, except the last of an activity execution, ended without a report."""
@@ -57,8 +57,8 @@ class OutcomeStep(BaseModel, frozen=True):
     """Bytes of the result, if the result was left out; else 0."""
     fault: FaultRecord | None = None
     in_history: bool = Field(default=False, exclude_if=not_)
-    """Whether the Outcome leaves out the title, the arguments, the needs and the result, because the events of the same
-    run have them; `client.history` puts them in."""
+    """Whether the Outcome leaves out the title, the planned kind, the arguments, the needs and the result, because the
+    events of the same run have them; `client.history` puts them in."""
 
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -310,13 +310,13 @@ class Progress(BaseModel):
         in_history = record.step.id in self._in_history and not record.left_out
         values: dict[str, Any] = {
             "title": record.label,
+            "kind": record.kind,
             "args": record.shown_args,
             "needs": tuple(sorted(record.step.dependencies)),
             "result": record.result,
         }
         return OutcomeStep(
             id=record.step.id,
-            kind=record.kind,
             revision=record.revision,
             status=record.status,
             attempts=record.attempts,
@@ -329,7 +329,7 @@ class Progress(BaseModel):
             result_omitted=record.left_out > 0,
             result_bytes=record.left_out,
             fault=fault,
-            **({"in_history": True} if in_history else values),
+            **({"in_history": True, "kind": record.kind if record.is_fallback else ""} if in_history else values),
         )
 
     def _too_large(self) -> dict[str, int]:

@@ -107,7 +107,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
 
     @property
     def label(self) -> str:
-        """What the step does, in a few words; if a person changed its arguments, those, since a title is of the plan."""
+        """What the step does, in a few words: the title of the plan, or the arguments if a person changed them."""
         changed = {"args": self.shown_args, "title": ""}
         return self.step.model_copy(update=changed).label if self.edited else self.step.label
 

@@ -283,13 +283,14 @@ def _with_values(
     one: OutcomeStep, step: Step | None, call: Call | None, results: Mapping[str, JsonValue]
 ) -> OutcomeStep:
     if step is None or call is None:  # a codec without a key hides the plan
-        return one.model_copy(update={"in_history": False, "result_omitted": True})
+        kind = one.kind or (call.kind if call else "")
+        return one.model_copy(update={"in_history": False, "kind": kind, "result_omitted": True})
     args = call.args
     with suppress(Unresolved):  # the event of a local activity has no arguments
         args = resolve(step.args, results) if args is None else args
     shown = args if isinstance(args, dict) and len(canonical(args).encode()) <= MAX_SHOWN_ARGS else step.args
-    values = {"title": step.label, "args": shown, "needs": tuple(sorted(step.dependencies)), "result": call.result}
-    return one.model_copy(update={"in_history": False, **values})
+    values = {"kind": one.kind or step.kind, "args": shown, "needs": tuple(sorted(step.dependencies))}
+    return one.model_copy(update={"in_history": False, "title": step.label, "result": call.result, **values})
 
 
 MISSING = "(none)"
