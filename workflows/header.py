@@ -71,6 +71,8 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     started: float | None = None
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""
+    attempts: int = 0
+    """How many attempts the activity execution may make; 0 if it does not matter."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler,
 
 from workflows.budget import Limits, Spent
 from workflows.catalogue import Effect
-from workflows.people import HumanAnswer, HumanRequest, RequestKind
+from workflows.people import HumanAnswer, HumanRequest
 from workflows.plan import Mistake, Question, without_defaults
 from workflows.record import (
     Compaction,
@@ -112,20 +112,6 @@ class Outcome(BaseModel, frozen=True):
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
-
-    def requests_about(self, fault: FaultRecord) -> list[HumanRequest]:
-        """The requests to people that a fault led to: several if what a person gave was not accepted."""
-        is_own, step = fault in self.own_faults, fault.step_id
-        same = [one for one in (*self.faults, *self.own_faults) if one.step_id == step and one.decision != "retry"]
-        until = min((one.at for one in same if one.at > fault.at), default=None)
-        return [
-            one
-            for one in self.requests
-            if one.kind in (RequestKind.FAULT, RequestKind.APPROVAL)
-            and one.step == (None if is_own else step)
-            and fault.at <= one.since
-            and (until is None or one.since < until)
-        ]
 
 
 class Ending(BaseModel, frozen=True):

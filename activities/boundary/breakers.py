@@ -483,8 +483,7 @@ class BreakerGuard:
     def _may_repeat(self, fault: Fault) -> bool:
         """Whether the workflow may make the call again: it is safe, and an attempt is left, or this one was a trial."""
         is_safe = fault.applied is Applied.NONE or self._attempt.spec.effect in SAFE
-        policy = activity.info().retry_policy
-        is_last = policy is None or policy.maximum_attempts <= activity.info().attempt
+        is_last = self._attempt.call.attempts <= activity.info().attempt
         return is_safe and (self._renewing is not None or not is_last)
 
     async def _at_home(self, work: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History
 from workflows import ids, routing
 from workflows.details import summary
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import Choice, Given, HumanRequest, Resolution
+from workflows.people import Choice, Given, HumanRequest, RequestKind, Resolution
 from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
 from workflows.record import MAX_SHOWN_ARGS, FaultRecord
 
@@ -120,7 +120,7 @@ class Story:
 
     def requests_about(self, fault: FaultRecord) -> list[Asked]:
         """The requests to people that a fault led to: several if what a person gave was not accepted."""
-        ids = {one.id for one in self.account.requests_about(fault)}
+        ids = {one.id for one in requests_about(self.account, fault)}
         return [one for one in self.requests if one.request.id in ids]
 
     @property
@@ -177,6 +177,16 @@ class Story:
     def plan_from(self, turn: Turn) -> Plan | None:
         """The plan that this request led to: the first plan accepted from the request on; None if there is none."""
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
+
+
+def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
+    """The requests to people that a fault led to: several if what a person gave was not accepted."""
+    is_own, step = fault in account.own_faults, fault.step_id
+    same = [one for one in (*account.faults, *account.own_faults) if one.step_id == step and one.decision != "retry"]
+    until = min((one.at for one in same if one.at > fault.at), default=LATER)
+    about = [one for one in account.requests if one.step == (None if is_own else step)]
+    kinds = RequestKind.FAULT, RequestKind.APPROVAL
+    return [one for one in about if one.kind in kinds and fault.at <= one.since < until]
 
 
 def _requests(history: History, account: Outcome) -> list[Asked]:

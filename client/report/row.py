@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from client.explain.explanation import status
 from client.history.records import History
+from client.history.story import requests_about
 from workflows import measures
 from workflows.budget import Budget
 from workflows.faults import Code
@@ -130,7 +131,7 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
     """What followed a fault; `later` are the further faults of the same call."""
     if fault.reconciled == "applied":
         return Recovery.RECONCILE
-    if asked := account.requests_about(fault):
+    if asked := requests_about(account, fault):
         answer = asked[-1].answer
         if asked[-1].closed == REPEATED:
             return Recovery.RETRY

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from rich.cells import cell_len
 
 from client.follow import Attempt, Snapshot, thinking_words
-from client.history.story import turn_of
+from client.history.story import requests_about, turn_of
 from client.pauses import OPEN
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable, starter
@@ -344,7 +344,7 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
 
 def _answered(outcome: Outcome, fault: FaultRecord) -> str:
     """What a person answered after a fault; empty if nobody was asked about it, or nobody has answered yet."""
-    for one in outcome.requests_about(fault):
+    for one in requests_about(outcome, fault):
         if one.answer and not one.refused:
             who = one_line(one.answer.by) or "a person"
             return f"{_why_asked(fault)} -> {who} answered {one.answer.choice.value}"

@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -56,7 +56,6 @@ class Bench:
         tool: Tool[..., Any],
         *,
         attempt: int = 1,
-        attempts: int = 1,
         run: str | None = None,
         heartbeats: Sequence[Any] = (),
         environment: ActivityEnvironment | None = None,
@@ -65,12 +64,11 @@ class Bench:
     ) -> StepReturn:
         """Run the tool's activity once, as a worker does; each call has a key of its own, unless they share a `run`.
 
-        `attempts` is how many the server may make, and `header` what the workflow tells besides the arguments.
+        `header` is what the workflow tells besides the arguments.
         """
         chosen = environment or ActivityEnvironment()
         chosen.payload_converter = pydantic_data_converter.payload_converter
         info = replace(chosen.info, attempt=attempt, heartbeat_details=heartbeats)
-        info = replace(info, retry_policy=RetryPolicy(maximum_attempts=attempts))
         chosen.info = replace(
             info, activity_id="a", workflow_id="a-task", workflow_run_id=run or f"run-{next(self.calls)}"
         )

@@ -112,7 +112,7 @@ async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
 async def made(worker: Bench, of: Tool[..., Any], key: str, started: float = 0.0, **args: Any) -> Fault | None:
     """Make a call; return the fault with which it was turned away."""
     try:
-        await worker.call(of, header=CallHeader(key=key, started=started), attempts=4, **args)
+        await worker.call(of, header=CallHeader(key=key, started=started, attempts=4), **args)
     except ApplicationError as error:
         assert isinstance(error.details[0], Fault)
         return error.details[0]

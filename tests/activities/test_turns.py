@@ -69,20 +69,20 @@ async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
         yield made
 
 
-def header(key: str, started: float = 0.0) -> CallHeader:
+def header(key: str, started: float = 0.0, attempts: int = 4) -> CallHeader:
     """What the workflow of a task that began then tells of its call."""
-    return CallHeader(key=key, started=started)
+    return CallHeader(key=key, started=started, attempts=attempts)
 
 
 async def fault(worker: Bench, key: str, started: float = 0.0, attempts: int = 4) -> Fault:
     """How a call of `ask` failed."""
-    return (await worker.fails(ask, header=header(key, started), attempts=attempts))[0]
+    return (await worker.fails(ask, header=header(key, started, attempts)))[0]
 
 
 async def succeeds(worker: Bench, key: str) -> None:
     """Make a call of `ask` that is let through."""
     ANSWERS.clear()
-    assert (await worker.call(ask, header=header(key), attempts=4)).result == {"word": "here"}
+    assert (await worker.call(ask, header=header(key))).result == {"word": "here"}
 
 
 async def called(worker: Bench, service: str = "ask") -> list[str]:

@@ -136,6 +136,7 @@ EXPECTED = {
     ("replan_planner_retries_total", ("unreachable", "plan")): 1,
     ("replan_replans_total", ("not_found", "1")): 1,
     ("replan_retries_total", ("unreachable", "get_price")): 2,
+    ("replan_helped_retries_total", ("unreachable", "get_price")): 2,
     ("replan_retry_budget_used_count", ("get_price",)): 1,
     ("replan_retry_budget_used_count", ("get_rare",)): 1,
     ("replan_retry_delay_seconds_count", ("unreachable", "get_price")): 1,

@@ -133,10 +133,10 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
     async with staged(client, tmp_path, World("nine").tools(), script) as stage:
         ended = await stage.run()
 
-    assert [one.model_dump(exclude={"planner"}) for one in ended.revisions] == [
-        {"number": 1, "because": "why not", "refused": (), "kept": (), "looked": ()},
-        {"number": 2, "because": "Ten is free.", "refused": ("a",), "kept": ("first",), "looked": ("look",)},
-        {"number": 3, "because": "", "refused": (), "kept": ("first", "b"), "looked": ()},
+    assert [one.model_dump(exclude={"planner", "at"}) for one in ended.revisions] == [
+        {"number": 1, "because": "why not", "refused": (), "kept": (), "looked": (), "turn": 1},
+        {"number": 2, "because": "Ten is free.", "refused": ("a",), "kept": ("first",), "looked": ("look",), "turn": 2},
+        {"number": 3, "because": "", "refused": (), "kept": ("first", "b"), "looked": (), "turn": 3},
     ]
 
 

@@ -13,6 +13,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
 from client.follow import View
 from client.undo import PlannedUndo, cancel, undo, undo_steps
+from console.render import tree
 from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
@@ -244,10 +245,13 @@ async def test_an_edited_call_is_made_as_it_was_edited(stage: Stage) -> None:
     assert (ended.status, SHOP.sold, len(SHOP.keys)) == (TaskStatus.COMPLETED, [("desk", 700)], 1)
     kept = ended.requests[1].answer
     assert kept is not None and (kept.by, kept.edited) == ("ann", {"amount": Change(was=900, now=700)})
-    assert (ended.steps[1].args, ended.steps[1].attempts) == (
+    # The check that refused the first edit called nothing: it is no attempt, and no attempt that left no report.
+    assert (ended.steps[1].args, ended.steps[1].attempts, ended.steps[1].silent) == (
         {"item": "desk", "amount": 700},
-        2,  # of which one was refused because of its arguments
+        1,
+        0,
     )
+    assert ", 0 retries, " in tree.headline(ended)
     assert ended.steps[1].title == "desk, 700"
 
 
