@@ -19,7 +19,7 @@ from workflows.budget import Budget
 from workflows.faults import Code
 from workflows.measures import Sample
 from workflows.outcome import Outcome
-from workflows.people import Choice, HumanAnswer
+from workflows.people import CHOICES, HumanAnswer
 from workflows.plan import GiveUp, Question
 from workflows.reconciling import Verdict
 from workflows.task import TaskStatus
@@ -168,7 +168,7 @@ def _recovery(story: Story, call: Call) -> Recovery:
     if asked := story.request_after(call):
         if asked.answer is None:
             return undecided
-        return Recovery.NONE if asked.answer.choice is Choice.ABORT else Recovery.PERSON
+        return Recovery.NONE if CHOICES[asked.answer.choice].ends_task else Recovery.PERSON
     if following := next_call(story, call):
         if following.closed is CallEnd.COMPLETED:
             return Recovery.RETRY if following.kind == call.kind else Recovery.FALLBACK
