@@ -30,14 +30,10 @@ from workflows import routing
 from workflows.asking import RESOLVE
 from workflows.commands import STARTER
 from workflows.notifying import Event, Notification
-from workflows.people import Choice
+from workflows.people import CHOICES, Choice, answer_command
 
 READ = 4096
 """The bytes at the end of a failed command's error output of which the log has the last line."""
-NEEDED: Mapping[Choice, str] = {Choice.PROVIDE: " --result JSON", Choice.REPLY: " --text TEXT"}
-"""By answer, the option without which its command says nothing."""
-NOT_UNSEEN = (Choice.APPROVE, Choice.EDIT)
-"""Answers to a call that a person must have seen: a notification does not show it, but `answer` without them does."""
 
 SIGNING_KEY = "REPLAN_NOTIFY_SECRET"
 """The environment variable with the secret that signs what is posted; without it nothing is signed."""
@@ -291,12 +287,9 @@ def _commands(told: Notification) -> dict[str, str]:
 
 
 def _command(told: Notification, choice: Choice) -> str:
-    if choice in NOT_UNSEEN:
+    if CHOICES[choice].needs_code:  # `answer` alone shows the call, which a notification does not
         return _starter("answer", told.task)
-    which = ("--request", told.request)
-    if choice is Choice.EXTEND:
-        return f"{_starter('extend', told.task, *which)} --{told.code.replace('_', '-')} +N"
-    return _starter("answer", told.task, choice.value, *which) + NEEDED.get(choice, "")
+    return answer_command(told.task, choice, told.code, told.request)
 
 
 def _starter(*words: str) -> str:

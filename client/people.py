@@ -27,7 +27,7 @@ from client.tasks import Handle, memo_field, query_progress
 from client.text import starter, worker
 from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.people import GIVEN, MAX_NAME, Choice, Given, HumanRequest, Requests
+from workflows.people import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests
 from workflows.plan import digest
 
 TAKEN_WITHIN = timedelta(seconds=8)
@@ -52,7 +52,7 @@ def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
         Problem: a value cannot be sent.
     """
     try:
-        return GIVEN[choice](**{"by": login_name(), **given})
+        return CHOICES[choice].given(**{"by": login_name(), **given})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise WrongValue(str(first["loc"][0]), expected(first)) from error
@@ -64,7 +64,7 @@ def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
     Raises:
         Problem: nobody can have seen the call, since no worker told it.
     """
-    if "call" not in GIVEN[choice].model_fields:
+    if not CHOICES[choice].needs_code:
         return {"request": request.id}
     if request.call is None:
         reason = f"No worker has told which call the request {request.id} is about, so nobody can {choice} it yet"

@@ -35,7 +35,7 @@ from workflows.faults import Fault, Quadrant
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
-from workflows.people import GIVEN, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
+from workflows.people import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
 from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
 from workflows.progress import Progress
 from workflows.record import (
@@ -116,7 +116,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Compaction: frozenset({"planner"}),
     Ending: frozenset({"code"}),
     Failover: frozenset({"planner", "code"}),
-    **dict.fromkeys(GIVEN.values(), frozenset({"request"})),
+    **{row.given: frozenset({"request"}) for row in CHOICES.values()},
     Fault: frozenset({"source"}),
     FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
     GiveUp: frozenset({"type"}),
@@ -393,7 +393,7 @@ class Redaction:
 
 
 def _answer(request: Request) -> Shape:
-    return (GIVEN[Choice(request.input.name)],) if request.input.name in set(Choice) else ()
+    return (CHOICES[Choice(request.input.name)].given,) if request.input.name in set(Choice) else ()
 
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:

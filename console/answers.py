@@ -1,35 +1,46 @@
 """What a person types to answer a request: the options of each answer, and the words that a prompt takes."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
 
 from client.people import given_with
 from client.problem import Problem, WrongValue
 from client.text import one_line
 from console.arguments import read_json
-from console.render import requests
-from workflows.people import Choice, HumanRequest
+from workflows.budget import Amounts
+from workflows.commands import Option, option_of
+from workflows.people import CHOICES, Choice, HumanRequest, options_for
+from workflows.text import capitalised
 
-FOR: Mapping[str, tuple[Choice, ...]] = {
-    "hint": (Choice.REPLAN,),
-    "reason": (Choice.REJECT, Choice.SKIP, Choice.ABORT),
-    "args": (Choice.EDIT,),
-    "result": (Choice.PROVIDE,),
-    "text": (Choice.REPLY,),
-    "undo": (Choice.ABORT,),
-    **dict.fromkeys(requests.MORE, (Choice.EXTEND,)),
-}
-"""By option, the answers that take it."""
-NEEDED = {Choice.EDIT: "args", Choice.PROVIDE: "result", Choice.REPLY: "text"}
-"""By answer, the option without which it says nothing."""
-LABELS: Mapping[str, str] = {
-    "hint": "a hint for the planner",
-    "reason": "why",
-    "args": "the arguments that change as JSON, or @FILE",
-    "result": "the result of the step as JSON, or @FILE",
-    "text": "your words",
-}
-"""By option that takes words, what a prompt asks for."""
+WRITE_JSON = """write JSON, e.g. '{"id": 7}', or @FILE"""
+
+
+def takers(name: str) -> list[Choice]:
+    """The answers that take this option."""
+    return [choice for choice, row in CHOICES.items() if any(one.name == name for one in row.options)]
+
+
+def options_of(*choices: Choice) -> list[inspect.Parameter]:
+    """The options of a command that gives these answers, as `with_common` takes them."""
+    options = {one.name: one for choice in choices for one in CHOICES[choice].options}
+    return [_parameter(one) for one in options.values()]
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kind: Any = bool if option.type == "switch" else str
+    help = f"With {either(takers(option.name))}: {option.asks}."
+    if option.type == "number":
+        kind, help = Amounts.model_fields[option.name].annotation, f"{capitalised(option.asks)}."
+    default = typer.Option(None, option_of(option.name), metavar=option.metavar or None, help=help)
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind | None)
+
+
+def either(names: Sequence[str]) -> str:
+    """Names as a choice: `a, b or c`."""
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,16 +50,18 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
         Problem: an option goes with another answer, is missing, or cannot be read.
     """
     for name in options:
-        if choice not in FOR[name]:
-            goes_with = " or ".join(one.value for one in FOR[name])
-            raise Problem("usage", f"--{name} goes with {goes_with}, and not with {choice.value}", "leave it out")
-    needed = NEEDED.get(choice)
-    if needed and not str(options.get(needed, "")).strip():
-        raise Problem("usage", f"{choice.value} needs --{needed}", f"write {choice.value} {requests.GIVES[choice][0]}")
-    for name, beginning in {"result": "The result is", "args": "The arguments are"}.items():
-        if name in options:
-            return {name: read_json(options[name], beginning, """write JSON, e.g. '{"id": 7}', or @FILE""")}
-    return dict(options)
+        if choice not in takers(name):
+            reason = f"{option_of(name)} goes with {either(takers(name))}, and not with {choice.value}"
+            raise Problem("usage", reason, "leave it out")
+    row = CHOICES[choice]
+    typed = {one: options[one.name] for one in row.options if one.name in options}
+    if row.needs_option and not any(str(value).strip() for value in typed.values()):
+        needed = either([option_of(one.name) for one in row.options])
+        raise Problem("usage", f"{choice.value} needs {needed}", f"write {choice.value} {row.options[0].typed}")
+    return {
+        one.name: read_json(value, f"{option_of(one.name)} is", WRITE_JSON) if one.is_json else value
+        for one, value in typed.items()
+    }
 
 
 def check_given(choice: Choice, given: Mapping[str, Any]) -> None:
@@ -56,14 +69,15 @@ def check_given(choice: Choice, given: Mapping[str, Any]) -> None:
     try:
         given_with(choice, given)
     except WrongValue as wrong:
-        raise wrong.named(f"--{wrong.field.replace('_', '-')}") from wrong
+        raise wrong.named(option_of(wrong.field)) from wrong
 
 
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
     """By the words that a prompt takes for a request, the answer and the options that they stand for."""
     chosen: dict[str, tuple[Choice, dict[str, Any]]] = {one.value: (one, {}) for one in request.choices}
-    if Choice.ABORT in request.choices:
-        chosen["abort --undo"] = (Choice.ABORT, {"undo": True})
+    for choice in request.choices:
+        switches = [one for one in CHOICES[choice].options if one.type == "switch"]
+        chosen |= {f"{choice.value} {one.typed}": (choice, {one.name: True}) for one in switches}
     if request.options and not request.free_text:
         chosen.pop(Choice.REPLY.value, None)
     replies = [(Choice.REPLY, {"text": text}) for text in request.options]
@@ -88,22 +102,9 @@ def takes(request: HumanRequest) -> str:
     if request.options:
         names = [f"{name} (other words)" if name == Choice.REPLY else name for name in names]
         names.insert(0, "an option or its number" if are_numbered(request) else "an option")
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return either(names)
 
 
-class Words(NamedTuple):
-    """What a prompt asks for beside an answer."""
-
-    option: str
-    label: str
-    are_needed: bool
-
-
-def words_for(request: HumanRequest, choice: Choice) -> Words | None:
+def words_for(request: HumanRequest, choice: Choice) -> Option | None:
     """What a person is asked for beside an answer; None if it says all."""
-    if choice is Choice.EXTEND:
-        limit = request.code
-        label = f"how many {limit.replace('_', ' ')} more, e.g. +{requests.MORE[limit]}"
-        return Words(limit, label, are_needed=True)
-    option = next((name for name in LABELS if choice in FOR[name]), None)
-    return Words(option, LABELS[option], are_needed=choice in NEEDED) if option else None
+    return next((one for one in options_for(choice, request.code) if one.type != "switch"), None)

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -147,17 +147,20 @@ def load(name: str) -> Any:
     entry = COMMANDS[name]
     module = import_module(f"{__package__}.commands.{entry.module or name}")
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    _register(alone, name, with_common(getattr(module, f"{name}_command")))
+    _register(alone, name, with_common(getattr(module, f"{name}_command"), getattr(module, "OPTIONS", ())))
     return typer.main.get_command(alone)
 
 
-def with_common(work: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
+def with_common(
+    work: Callable[..., Coroutine[Any, Any, int]], options: Iterable[inspect.Parameter] = ()
+) -> Callable[..., None]:
     """Make a Typer command of `work`: a coroutine function that returns the exit code, with a parameter `common`.
 
-    The command has the options of `work`, and one option for each field of Common.
+    The command has the options of `work`, one option for each field of Common, and in place of `**` these `options`.
     """
     # Typer reads the options of a command from its signature, so a new signature is made.
-    own = [one for one in inspect.signature(work, eval_str=True).parameters.values() if one.name != "common"]
+    taken = inspect.signature(work, eval_str=True).parameters.values()
+    own = [*options, *(one for one in taken if one.name != "common" and one.kind is not one.VAR_KEYWORD)]
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Common)

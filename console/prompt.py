@@ -20,7 +20,7 @@ from console.render import requests
 from console.render.live import LiveView
 from console.render.terminal import wrap
 from workflows.outcome import Outcome
-from workflows.people import Choice, HumanRequest
+from workflows.people import CHOICES, Choice, HumanRequest
 from workflows.plan import nearest
 
 UNREAD_SECONDS = 0.5
@@ -126,24 +126,24 @@ class PromptView(LiveView):
             self._said = [
                 f"    There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'} What they mean:"
             ]
-            self._said += [f"    {one.value}: {requests.GIVES[one][1]}" for one in request.choices]
+            self._said += [f"    {one.value}: {CHOICES[one].says}" for one in request.choices]
             return
         choice, options = taken[typed]
-        if choice is Choice.APPROVE and self._is_cut:
+        if CHOICES[choice].needs_code and self._is_cut:
             return  # the frame says why
         words = answers.words_for(request, choice)
-        if words and words.option not in options:
+        if words and words.name not in options:
             self._chosen = choice, options
         else:
             self._send(request, choice, options)
 
     def _take_words(self, request: HumanRequest, choice: Choice, options: dict[str, Any], typed: str) -> None:
         words = answers.words_for(request, choice)
-        if words and words.are_needed and not typed:
+        if words and CHOICES[choice].needs_option and not typed:
             self._chosen, self._said = None, [f"    Nothing was sent, since {choice.value} needs words."]
             return
         try:
-            given = answers.given_of(choice, {**options, words.option: typed} if words and typed else options)
+            given = answers.given_of(choice, {**options, words.name: typed} if words and typed else options)
             answers.check_given(choice, given)
         except Problem as problem:
             self._said = [f"    {one_line(str(problem))}"]
@@ -194,8 +194,8 @@ class PromptView(LiveView):
         choice, _ = self._chosen
         words = answers.words_for(request, choice)
         assert words is not None  # noqa: S101  # for the type checker: only such an answer is kept
-        empty = "to go back" if words.are_needed else "for none"
-        return f"{choice.value.capitalize()}: type {words.label}, then Enter; only Enter {empty}."
+        empty = "to go back" if CHOICES[choice].needs_option else "for none"
+        return f"{choice.value.capitalize()}: type {words.asks}, then Enter; only Enter {empty}."
 
 
 def _end_of(text: str, width: int) -> str:

@@ -29,7 +29,7 @@ from workflows.inspect import (
 )
 from workflows.notifying import Notification
 from workflows.outcome import Outcome
-from workflows.people import GIVEN, Resolution
+from workflows.people import CHOICES, Resolution
 from workflows.plan import Proposed, StepReturn
 from workflows.progress import Progress
 from workflows.resolving import Batch, Look, Resolve, Resolved, Search, Seen, Told, Waiting
@@ -57,7 +57,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
             Resolved,
         )
     },
-    **{f"Answer-{choice.value}": TypeAdapter(model) for choice, model in GIVEN.items()},
+    **{f"Answer-{choice.value}": TypeAdapter(row.given) for choice, row in CHOICES.items()},
     "LogLine": log_lines.schema(),
     "Resolving": TypeAdapter(Search | Waiting | Look | Seen | Batch | Told),
     "Findings": TypeAdapter(

@@ -17,18 +17,17 @@ from workflows.details import summary
 from workflows.faults import cause_of
 from workflows.outcome import TaskEnded
 from workflows.people import (
-    DESCRIPTIONS,
+    CHOICES,
     ENDED,
-    GIVEN,
     REPEATED,
     UNANSWERED,
     Choice,
     Given,
     GivenAbort,
-    GivenApprove,
     GivenEdit,
     GivenExtend,
     GivenProvide,
+    GivenWithCode,
     HumanAnswer,
     HumanRequest,
     NotAccepted,
@@ -38,6 +37,7 @@ from workflows.people import (
     answer_of,
     changes,
     check_code,
+    check_fits,
     check_given,
     find_request,
 )
@@ -123,7 +123,7 @@ class People:
         if not request.is_ended:
             log_closed(request)
         self._published()
-        if request.answer and request.answer.choice is Choice.ABORT:
+        if request.answer and CHOICES[request.answer.choice].ends_task:
             self.abort = request.answer
         return request
 
@@ -256,7 +256,7 @@ def _update(choice: Choice) -> Callable[..., Any]:
         if request := _check(self._progress, choice, read):
             check_code(request, read)
 
-    update = workflow.update(name=choice.value, description=DESCRIPTIONS[choice])(handle)
+    update = workflow.update(name=choice.value, description=CHOICES[choice].description)(handle)
     update.validator(check)
     return update
 
@@ -283,16 +283,9 @@ class Answers:
         for request, answer in accepted:
             request.answer = answer
 
-    approve = _update(Choice.APPROVE)
-    reject = _update(Choice.REJECT)
-    edit = _update(Choice.EDIT)
-    retry = _update(Choice.RETRY)
-    replan = _update(Choice.REPLAN)
-    provide = _update(Choice.PROVIDE)
-    skip = _update(Choice.SKIP)
-    abort = _update(Choice.ABORT)
-    reply = _update(Choice.REPLY)
-    extend = _update(Choice.EXTEND)
+
+for _choice in Choice:
+    setattr(Answers, _choice.value, _update(_choice))  # where the SDK looks for the Updates of a workflow
 
 
 def _update_id() -> str:
@@ -306,7 +299,7 @@ def _is_repeated(progress: Progress) -> bool:
 
 
 def _read(choice: Choice, given: tuple[Any, ...]) -> Given:
-    model = GIVEN[choice]
+    model = CHOICES[choice].given
     try:
         return read_argument(given, model) if given and not _is_null(given) else model()
     except MalformedArgument as malformed:
@@ -328,12 +321,13 @@ def _check(progress: Progress, choice: Choice, given: Given) -> HumanRequest | N
     """
     if progress.ending is not None:
         raise NotAccepted("The task has ended.")
+    check_given(choice, given)
     if isinstance(given, GivenExtend):
         _check_amounts(progress, given)
         if not given.request:
             return None
     request = find_request(progress.requests, choice, given)
-    check_given(request, choice, given)
+    check_fits(request, given)
     if choice is Choice.SKIP:
         needing = [one.step.id for one in _not_started(progress) if request.step in one.step.dependencies]
         if needing:
@@ -350,8 +344,6 @@ def _not_started(progress: Progress) -> list[StepRecord]:
 
 
 def _check_amounts(progress: Progress, given: GivenExtend) -> None:
-    if not given.amounts:
-        raise NotAccepted('Say how much more: {"tool_calls": 10, "replans": 1, "tokens": 10000, "usd": 1.5}.')
     for name in given.amounts:
         if getattr(progress.budget.limits, name) is None:
             raise NotAccepted(f"The task has no limit of {name}: nothing to extend.")
@@ -368,7 +360,7 @@ async def _accept(progress: Progress, choice: Choice, given: Given) -> str:
         progress.undo_when_aborted = given.undo
     if isinstance(given, GivenProvide):
         request.result = given.result
-    if isinstance(given, GivenApprove | GivenEdit):
+    if isinstance(given, GivenWithCode):
         request.given_code = given.call
     if isinstance(given, GivenEdit):
         record = next(one for one in progress.records if one.step.id == request.step)

@@ -1,9 +1,14 @@
 """The limits of a task, and its budget: a part is reserved before each activity, and settled after it."""
 
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
 from pydantic import BaseModel, Field
 
 from workflows import routing
 from workflows.catalogue import ToolSpec
+from workflows.commands import Option
+from workflows.text import capitalised
 
 # A date beyond the end of the calendar would fail the workflow task.
 MAX_DEADLINE = 366 * 24 * 3600.0
@@ -25,6 +30,68 @@ class Limits(BaseModel, frozen=True):
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
     """Seconds from the start of the task after which it is ended; None without a deadline."""
+
+
+class LimitRow(NamedTuple):
+    """What every screen says about a limit."""
+
+    unit: str
+    """What is counted, in the singular."""
+    example: str = ""
+    """How much a person may add, as an example; empty if the limit cannot be extended."""
+    used_up: str = "All {value} {unit}s are used up"
+    """What happened when nothing is left of it."""
+    last_used: str = ""
+    """The same for a limit of 1, if it reads otherwise."""
+    why: str = ""
+    """Why a task ends at this limit; empty if its plan or its faults say it."""
+    remedy: str = "Give more with `{option}`."
+
+    @property
+    def option(self) -> Option:
+        return Option(f"how many {self.unit}s more", self.example, "number")
+
+    @property
+    def title(self) -> str:
+        return capitalised(f"{self.unit}s")
+
+    def reached(self, value: float | None) -> str:
+        words = self.last_used if value == 1 and self.last_used else self.used_up
+        return words.format(value=value or 0, unit=self.unit)
+
+
+LAST_USED = "The one {unit} is used up"
+TOO_LITTLE = "What is left of the {value} {unit}s is too little for the next request to a model"
+RESERVED = "The budget of a call is reserved before it, and too little was left for the next one."
+LIMITS: Mapping[str, LimitRow] = {
+    "tool_calls": LimitRow(
+        "tool call", "10", last_used=LAST_USED, why="The limit is {count}, and the next step needed another one."
+    ),
+    "replans": LimitRow("replan", "1", last_used=LAST_USED),
+    "tokens": LimitRow("token", "20000", used_up=TOO_LITTLE, why=RESERVED),
+    "usd": LimitRow("US dollar", "1.50", used_up=TOO_LITTLE, why=RESERVED),
+    "deadline": LimitRow(
+        "second",
+        used_up="The deadline of {value:g} s passed before the task was done",
+        why="A task ends at its deadline, whatever is running; finished steps stay.",
+        remedy="Give more time with `{option}`.",
+    ),
+}
+"""By the field of Limits, which is also the code of a request or an ending about it, and names its option."""
+
+
+class Amounts(BaseModel, frozen=True):
+    """By limit that can be extended, how much is added to it."""
+
+    tool_calls: Annotated[int, LIMITS["tool_calls"].option] = Field(default=0, ge=0, le=1_000_000)
+    replans: Annotated[int, LIMITS["replans"].option] = Field(default=0, ge=0, le=1_000_000)
+    tokens: Annotated[int, LIMITS["tokens"].option] = Field(default=0, ge=0, le=10**12)
+    usd: Annotated[float, LIMITS["usd"].option] = Field(default=0.0, ge=0, le=10**9, allow_inf_nan=False)
+
+    @property
+    def amounts(self) -> dict[str, int | float]:
+        """The amounts that are not zero."""
+        return {name: amount for name in Amounts.model_fields if (amount := getattr(self, name))}
 
 
 class Spent(BaseModel):

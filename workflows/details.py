@@ -15,6 +15,7 @@ from itertools import chain
 from pydantic import JsonValue
 
 from workflows.commands import STARTER
+from workflows.people import answer_command
 from workflows.plan import canonical
 from workflows.progress import Progress
 from workflows.record import FaultRecord, StepRecord, StepStatus
@@ -130,7 +131,7 @@ def _requests(progress: Progress) -> list[str]:
             "",
         ]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
-    answer = f"{STARTER} answer {shlex.quote(progress.task_id)} {first.choices[0].value}"
+    answer = answer_command(progress.task_id, first.choices[0], first.code)
     resolve = f"{STARTER} resolve {shlex.quote(first.cause)}"
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [

@@ -20,7 +20,7 @@ from workflows import ids, routing
 from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.details import summary
 from workflows.outcome import REFUSED
-from workflows.people import Choice, HumanRequest, RequestKind
+from workflows.people import CHOICES, Choice, HumanRequest, RequestKind
 from workflows.progress import Progress
 from workflows.scheduling import deliver
 
@@ -116,7 +116,7 @@ class Notifications:
 
     def _end(self, request: HumanRequest) -> End:
         answers = [one.answer.choice for one in self._progress.requests if one.answer]
-        if Choice.ABORT in ([request.answer.choice] if request.answer else answers):
+        if any(CHOICES[one].ends_task for one in ([request.answer.choice] if request.answer else answers)):
             return "aborted"
         if request.answer:
             return "answered"

@@ -1,13 +1,17 @@
 """Requests to people: what a task asks, which answers it accepts, and what was answered."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from operator import not_
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
+from workflows.budget import Amounts
+from workflows.commands import STARTER, Option
 from workflows.plan import canonical
+from workflows.text import capitalised
 
 MAX_WORDS = 4_000
 """The most characters of a hint, a reason or a reply."""
@@ -47,6 +51,10 @@ class Choice(StrEnum):
     EXTEND = "extend"
 
 
+Words = Annotated[str, Field(max_length=MAX_WORDS)]
+Reason = Annotated[Words, Option("the reason", '"Not needed."')]
+
+
 class Given(BaseModel):
     """What a person sends with an answer; every field may be left out."""
 
@@ -58,21 +66,24 @@ class Given(BaseModel):
     """Who answers, as the person claims."""
 
 
-class GivenApprove(Given):
+class GivenWithCode(Given):
     call: str = Field(default="", max_length=MAX_NAME)
     """The code of the call that was shown."""
+
+
+class GivenApprove(GivenWithCode):
+    pass
 
 
 class GivenReject(Given):
-    reason: str = Field(default="", max_length=MAX_WORDS)
-    """What the planner is told."""
+    reason: Reason = ""
 
 
-class GivenEdit(Given):
-    call: str = Field(default="", max_length=MAX_NAME)
-    """The code of the call that was shown."""
-    args: dict[str, JsonValue] = Field(default_factory=dict)
-    """The arguments that are changed, by name; the others stay."""
+class GivenEdit(GivenWithCode):
+    args: Annotated[dict[str, JsonValue], Option("the arguments that change", '{"amount": 400}', "object")] = Field(
+        default_factory=dict
+    )
+    """By name; the others stay."""
 
 
 class GivenRetry(Given):
@@ -80,68 +91,121 @@ class GivenRetry(Given):
 
 
 class GivenReplan(Given):
-    hint: str = Field(default="", max_length=MAX_WORDS)
-    """What the planner is told."""
+    hint: Annotated[Words, Option("a hint for the planner", '"Pay by invoice."')] = ""
 
 
 class GivenProvide(Given):
-    result: JsonValue = None
-    """The result of the step, as its kind would return it."""
+    result: Annotated[JsonValue, Option("the result of the step", '{"id": 7}', "value")] = None
 
 
 class GivenSkip(Given):
-    reason: str = Field(default="", max_length=MAX_WORDS)
+    reason: Reason = ""
 
 
 class GivenAbort(Given):
-    reason: str = Field(default="", max_length=MAX_WORDS)
-    undo: bool = False
-    """Whether the effects of the task are undone."""
+    reason: Reason = ""
+    undo: Annotated[bool, Option("undo what the task has done", "true", "switch")] = False
 
 
 class GivenReply(Given):
-    text: str = Field(default="", max_length=MAX_WORDS)
+    text: Annotated[Words, Option("your answer", '"15:00"')] = ""
     """One of the options of the question, or other words if it allows them."""
 
 
-class GivenExtend(Given):
-    tool_calls: int = Field(default=0, ge=0, le=1_000_000)
-    replans: int = Field(default=0, ge=0, le=1_000_000)
-    tokens: int = Field(default=0, ge=0, le=10**12)
-    usd: float = Field(default=0.0, ge=0, le=10**9, allow_inf_nan=False)
+class GivenExtend(Amounts, Given):
+    pass
+
+
+class ChoiceRow(NamedTuple):
+    """What every screen says about an answer, and what goes with it."""
+
+    given: type[Given]
+    """What is sent; its fields with an Option are what a person may say."""
+    button: str
+    """Its name on the page."""
+    says: str
+    """What follows the answer, as a clause; the same at the terminal, on the page and in the web UI."""
+    needs_option: bool = False
+    """Whether the answer says nothing without one of its options."""
+    ends_task: bool = False
 
     @property
-    def amounts(self) -> dict[str, int | float]:
-        """By the name of a limit, how much is added to it."""
-        given = {name: getattr(self, name) for name in ("tool_calls", "replans", "tokens", "usd")}
-        return {name: amount for name, amount in given.items() if amount}
+    def options(self) -> tuple[Option, ...]:
+        fields = self.given.model_fields.items()
+        return tuple(
+            one._replace(name=name) for name, field in fields for one in field.metadata if isinstance(one, Option)
+        )
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether the answer repeats the code of the call that was shown."""
+        return issubclass(self.given, GivenWithCode)
+
+    @property
+    def argument(self) -> str:
+        """An example of the Update's argument; empty if it needs none."""
+        fields = ['"call": CODE'] if self.needs_code else []
+        fields += [f'"{one.name}": {one.example}' for one in self.options]
+        return f"{{{', '.join(fields)}}}" if fields else ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{capitalised(self.says)}."
+
+    @property
+    def description(self) -> str:
+        """What Temporal's web UI says about the Update."""
+        code = " The details show CODE." if self.needs_code else ""
+        return self.sentence + (f" Argument: {self.argument}.{code}" if self.argument else "")
 
 
-GIVEN: dict[Choice, type[Given]] = {
-    Choice.APPROVE: GivenApprove,
-    Choice.REJECT: GivenReject,
-    Choice.EDIT: GivenEdit,
-    Choice.RETRY: GivenRetry,
-    Choice.REPLAN: GivenReplan,
-    Choice.PROVIDE: GivenProvide,
-    Choice.SKIP: GivenSkip,
-    Choice.ABORT: GivenAbort,
-    Choice.REPLY: GivenReply,
-    Choice.EXTEND: GivenExtend,
+CHOICES: Mapping[Choice, ChoiceRow] = {
+    Choice.APPROVE: ChoiceRow(GivenApprove, "Approve", "make this call"),
+    Choice.REJECT: ChoiceRow(
+        GivenReject, "Reject", "do not make this call; the planner is told the reason and makes a new plan"
+    ),
+    Choice.EDIT: ChoiceRow(
+        GivenEdit, "Edit", "make this call with changed arguments; the others stay", needs_option=True
+    ),
+    Choice.RETRY: ChoiceRow(GivenRetry, "Retry", "the cause is repaired: make the same call again"),
+    Choice.REPLAN: ChoiceRow(GivenReplan, "New plan", "make a new plan; the hint tells the planner what to do"),
+    Choice.PROVIDE: ChoiceRow(
+        GivenProvide,
+        "Provide the result",
+        "the step was done by hand: take its result, as its tool would return it",
+        needs_option=True,
+    ),
+    Choice.SKIP: ChoiceRow(GivenSkip, "Skip", "go on without the step; only if no other step needs it"),
+    Choice.ABORT: ChoiceRow(
+        GivenAbort, "End the task", "end the task; with undo, what it has done is undone", ends_task=True
+    ),
+    Choice.REPLY: ChoiceRow(GivenReply, "Reply", "answer the question of the planner", needs_option=True),
+    Choice.EXTEND: ChoiceRow(GivenExtend, "Give more", "raise the limit, and go on", needs_option=True),
 }
-DESCRIPTIONS: dict[Choice, str] = {
-    Choice.APPROVE: 'Make this call: {"call": CODE}, with the code that the details show beside it.',
-    Choice.REJECT: 'Do not make this call; the planner makes a new plan and is told the "reason".',
-    Choice.EDIT: 'Make this call with other arguments: {"call": CODE, "args": {the changed ones}}.',
-    Choice.RETRY: "The cause is repaired: make the same call again.",
-    Choice.REPLAN: 'Make a new plan; a "hint" tells the planner what to do.',
-    Choice.PROVIDE: 'Somebody did the step: its "result", as the tool would return it.',
-    Choice.SKIP: "Go on without the step; only if no other step needs it.",
-    Choice.ABORT: 'End the task; {"undo": true} undoes its effects, "reason" says why.',
-    Choice.REPLY: 'Answer the question of the planner with "text".',
-    Choice.EXTEND: 'Give the task more, e.g. {"tool_calls": 10, "replans": 1, "tokens": 10000, "usd": 1.5}.',
-}
-"""What the web UI says about each Update."""
+
+
+def options_for(choice: Choice, about: str) -> tuple[Option, ...]:
+    """The options of an answer to a request with the code `about`: of all limits, only the one that is reached."""
+    return tuple(one for one in CHOICES[choice].options if choice is not Choice.EXTEND or one.name == about)
+
+
+def answer_command(
+    task_id: str, choice: Choice, about: str, request: str = "", text: str = "", *, is_whole: bool = False
+) -> str:
+    """The command of the console that gives an answer.
+
+    `about` is the code of the request, `request` its id, empty if it is the only open one. `text` stands for the words
+    of a reply. The command has what the answer needs; if `is_whole`, also what it may have.
+    """
+    which = ("--request", request) if request else ()
+    words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
+    typed = [STARTER, shlex.join([*words, *which])]
+    for one in options_for(choice, about):
+        if CHOICES[choice].needs_option and one.type != "switch":
+            typed.append(f"--text {shlex.quote(text)}" if choice is Choice.REPLY and text else one.typed)
+        elif is_whole:
+            typed.append(f"[{one.typed}]")
+    return " ".join(typed)
 
 
 class Change(BaseModel, frozen=True):
@@ -317,24 +381,35 @@ def _which(requests: Sequence[HumanRequest]) -> str:
     return f"; open are {', '.join(named)}" if named else "; none is open"
 
 
-def check_given(request: HumanRequest, choice: Choice, given: Given) -> None:
-    """Check what depends on the request alone.
+def check_given(choice: Choice, given: Given) -> None:
+    """Check what depends on the answer alone.
 
     Raises:
-        NotAccepted: something is missing, or is none of the options.
+        NotAccepted: what it needs is missing.
     """
-    if isinstance(given, GivenReply):
-        text = given.text.strip()
-        if not text:
-            raise NotAccepted('A reply needs words: {"text": "..."}.')
-        if request.options and not request.free_text and request.option(text) is None:
-            raise NotAccepted(
-                f"The question takes one of {', '.join(map(repr, request.options))}, and not {text[:80]!r}."
-            )
-    if isinstance(given, GivenEdit) and not given.args:
-        raise NotAccepted('Say what is changed: {"call": CODE, "args": {"amount": 400}}.')
-    if isinstance(given, GivenProvide) and "result" not in given.model_fields_set:
-        raise NotAccepted('The result is missing: {"result": ...}.')
+    row = CHOICES[choice]
+    if row.needs_option and not any(_has(given, one) for one in row.options):
+        raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
+
+
+def _has(given: Given, option: Option) -> bool:
+    value = getattr(given, option.name)
+    if option.type == "value":  # null is a result, too
+        return option.name in given.model_fields_set
+    return bool(value.strip() if isinstance(value, str) else value)
+
+
+def check_fits(request: HumanRequest, given: Given) -> None:
+    """Check a reply against the options of its question.
+
+    Raises:
+        NotAccepted: it is none of the options, and the question takes nothing else.
+    """
+    if not isinstance(given, GivenReply) or not request.options or request.free_text:
+        return
+    if request.option(given.text) is None:
+        options = ", ".join(map(repr, request.options))
+        raise NotAccepted(f"The question takes one of {options}, and not {given.text.strip()[:80]!r}.")
 
 
 def check_code(request: HumanRequest, given: Given) -> None:
@@ -345,7 +420,7 @@ def check_code(request: HumanRequest, given: Given) -> None:
     Raises:
         NotAccepted: the code is missing, or stands for another call or run.
     """
-    if not isinstance(given, GivenApprove | GivenEdit) or request.call is None or given.call == request.call.code:
+    if not isinstance(given, GivenWithCode) or request.call is None or given.call == request.call.code:
         return
     now = f'{{"call": "{request.call.code}"}} stands for {request.call.kind} with the arguments that are shown now'
     if not given.call:
@@ -379,7 +454,7 @@ def changes(before: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> 
 
 def answer_of(choice: Choice, given: Given, at: Any) -> HumanAnswer:
     """The answer as the task keeps it, without a result, which the step has."""
-    text = str(getattr(given, "hint", "") or getattr(given, "reason", "") or getattr(given, "text", "")).strip()
+    words = [getattr(given, one.name).strip() for one in CHOICES[choice].options if one.type == "text"]
     undo = isinstance(given, GivenAbort) and given.undo
     extended = given.amounts if isinstance(given, GivenExtend) else {}
-    return HumanAnswer(choice=choice, by=given.by, at=at, text=text, undo=undo, extended=extended)
+    return HumanAnswer(choice=choice, by=given.by, at=at, text="".join(words), undo=undo, extended=extended)

@@ -7,13 +7,14 @@ left. A lost reply counts as all that was reserved for it, because the provider 
 
 import math
 from bisect import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from workflows.budget import Budget, Limits
+from workflows.budget import LIMITS, Budget, Limits
 from workflows.catalogue import Catalogue, Price, ToolSpec
+from workflows.commands import option_of
 from workflows.faults import Code, Fault
 from workflows.plan import Proposed, StepReturn, canonical
 from workflows.progress import Progress
@@ -53,7 +54,8 @@ MAX_LOST_REPLIES = "may_lose"
 """The JSON key of `Situation.max_lost_replies`."""
 FailedExecution = tuple[Fault, Sequence[Fault]]
 """The fault of the last attempt of an activity execution, and the faults of the attempts before, as far as known."""
-Limit = Literal["tool_calls", "replans", "tokens", "usd", "deadline"]
+Limit = str
+"""The name of a limit, as in LIMITS."""
 
 
 class Cost(NamedTuple):
@@ -244,14 +246,7 @@ def sufficient_limit(
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0) -> str:
     """The message that this limit ended the task. It recommends twice the limit, but at least `at_least`."""
     value = getattr(limits, limit)
-    words: Mapping[Limit, str] = {
-        "tool_calls": f"All {value} tool calls are used up" if value != 1 else "The one tool call is used up",
-        "replans": f"All {value} replans are used up" if value != 1 else "The one replan is used up",
-        "tokens": f"What is left of the {value} tokens is too little for the next request to a model",
-        "usd": f"What is left of the {value} US dollars is too little for the next request to a model",
-        "deadline": f"The deadline of {value or 0:g} s passed before the task was done",
-    }
-    return f"{words[limit]}: give more, e.g. --{limit.replace('_', '-')} {max(2 * value or 1, at_least):.12g}."
+    return f"{LIMITS[limit].reached(value)}: give more, e.g. {option_of(limit)} {max(2 * value or 1, at_least):.12g}."
 
 
 def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:

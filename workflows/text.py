@@ -27,6 +27,11 @@ _SPELLING = rf"(?<=[{_JOINING}])[\u200c\u200d\ufe0e\ufe0f]{{1,2}}|(?<=[0-9#*])\u
 _UNUSUAL_OR_SPELLING = re.compile(f"(?P<spelling>{_SPELLING})|{_UNUSUAL.pattern}")
 
 
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning; all others stay."""
+    return text[:1].upper() + text[1:]
+
+
 def visible(text: str, kept: str = "") -> str:
     """The text with an escape as in JSON for each invisible character that is not among those `kept`.
 

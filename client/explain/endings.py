@@ -8,7 +8,7 @@ from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
 from client.wording import count, expiry_words, pause_words
-from workflows.budget import Limits
+from workflows.budget import LIMITS, Limits
 from workflows.plan import GiveUp, Question
 from workflows.record import Pause
 
@@ -69,13 +69,8 @@ def _what(story: Story, end: End) -> Sentence:
 def _why(story: Story, end: End) -> Sentence | None:
     code = end.outcome.code if end.outcome else None
     limits = story.history.task.limits if story.history.task else Limits()
-    if code == "deadline":
-        return Sentence(text="A task ends at its deadline, whatever is running; finished steps stay.")
-    if code in ("tokens", "usd"):
-        return Sentence(text="The budget of a call is reserved before it, and too little was left for the next one.")
-    if code == "tool_calls":
-        limit = count(limits.tool_calls, "tool call")
-        return Sentence(text=f"The limit is {limit}, and the next step needed another one.")
+    if code and code in LIMITS and (why := LIMITS[code].why):
+        return Sentence(text=why.format(count=count(getattr(limits, code) or 0, LIMITS[code].unit)))
     if end.status == "cancelled" and story.history.undo_asked:
         return Sentence(text="Unknown outcomes are found out first; then all effects are undone, the newest first.")
     if end.status == "cancelled":

@@ -10,7 +10,8 @@ from client.history.story import Story
 from client.text import starter
 from client.wording import withheld_calls
 from workflows import ids
-from workflows.commands import STARTER
+from workflows.budget import LIMITS
+from workflows.commands import STARTER, option_of
 from workflows.faults import Applied, Code
 from workflows.outcome import Outcome
 from workflows.task import TaskStatus
@@ -60,11 +61,7 @@ OF_ENDING: Mapping[str, str] = {
     " here or at the worker), or the kinds of `--allow` as the worker calls them.",
     "proposals_rejected": "Write the plan by hand (`--plan FILE`), or ask for less.",
     "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
-    "tool_calls": "Give more with `--tool-calls`.",
-    "replans": "Give more with `--replans`.",
-    "tokens": "Give more with `--tokens`.",
-    "usd": "Give more with `--usd`.",
-    "deadline": "Give more time with `--deadline`.",
+    **{name: limit.remedy.format(option=option_of(name)) for name, limit in LIMITS.items()},
     "aborted": "Start it again if it is still needed.",
     "unanswered": "Start it again, or `reset` it, when somebody can answer; give more time with `--answer-within`.",
     "cancelled": "Start it again if it is still needed.",

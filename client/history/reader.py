@@ -50,7 +50,7 @@ from workflows.faults import (
     parse_faults,
 )
 from workflows.outcome import Outcome
-from workflows.people import GIVEN, Choice, Resolution
+from workflows.people import CHOICES, Choice, Resolution
 from workflows.plan import NewSteps, Proposed, StepReturn
 from workflows.situation import Situation
 from workflows.task import Task
@@ -274,7 +274,7 @@ class Reading:
             return
         choice, given = Choice(sent.name), None
         if any(payload.data not in (b"", b"null") for payload in sent.args.payloads):
-            given = await self._payloads.model(event.event_id, "answer", sent.args.payloads, GIVEN[choice])
+            given = await self._payloads.model(event.event_id, "answer", sent.args.payloads, CHOICES[choice].given)
         self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, given))
 
     def _relate(self, *runs: str) -> None:

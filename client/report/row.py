@@ -15,7 +15,7 @@ from workflows.budget import Budget
 from workflows.faults import Code
 from workflows.measures import Sample
 from workflows.outcome import Outcome
-from workflows.people import REPEATED, Choice
+from workflows.people import CHOICES, REPEATED
 from workflows.record import FaultRecord, StepStatus
 from workflows.task import TaskStatus
 
@@ -135,7 +135,7 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
         answer = asked[-1].answer
         if asked[-1].closed == REPEATED:
             return Recovery.RETRY
-        return undecided if answer is None else Recovery.NONE if answer.choice is Choice.ABORT else Recovery.PERSON
+        return undecided if answer is None else Recovery.NONE if CHOICES[answer.choice].ends_task else Recovery.PERSON
     if fault.decision == "replan":
         went_on = account.status is TaskStatus.COMPLETED or any(
             one.number > fault.revision for one in account.revisions

@@ -9,17 +9,18 @@ from client import people, tasks
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable, starter
-from console.answers import check_given, given_of
+from console.answers import check_given, either, given_of, options_of
 from console.commands import show
 from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import document, requests
-from workflows.people import Choice
+from workflows.people import CHOICES, Choice
 from workflows.plan import nearest
 
 ANSWERS = tuple(choice.value for choice in Choice if choice is not Choice.EXTEND)
 """The values of CHOICE; `extend` is a command of its own."""
+OPTIONS = options_of(*map(Choice, ANSWERS))
 
 Request = Annotated[
     str | None, typer.Option("--request", metavar="REQUEST", help="Which request, if several are open, e.g. r2.")
@@ -32,26 +33,16 @@ async def answer_command(
     id: TaskId = None,
     choice: Annotated[
         str | None,
-        typer.Argument(metavar="CHOICE", help="approve, reject, edit, retry, replan, provide, skip, abort or reply."),
+        typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}."),
     ] = None,
     request: Request = None,
-    hint: Annotated[str | None, typer.Option(metavar="TEXT", help="With replan: what the planner is told.")] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With reject, skip or abort: why.")] = None,
-    args: Annotated[
-        str | None, typer.Option(metavar="JSON", help="With edit: the arguments that change as JSON, or @FILE.")
-    ] = None,
-    result: Annotated[
-        str | None, typer.Option(metavar="JSON", help="With provide: the result of the step as JSON, or @FILE.")
-    ] = None,
-    text: Annotated[str | None, typer.Option(metavar="TEXT", help="With reply: the answer to the question.")] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="With abort: undo what the task has done.")] = False,
     by: By = None,
     yes: Yes = False,
     common: Common,
+    **given: Any,
 ) -> int:
     if choice is None and id in ANSWERS:  # `answer retry`, for the newest task
         id, choice = None, id
-    given = {"hint": hint, "reason": reason, "args": args, "result": result, "text": text, "undo": undo or None}
     options = {name: value for name, value in given.items() if value is not None}
     if choice is None:
         if options:
@@ -63,10 +54,10 @@ async def answer_command(
     check_given(chosen, sent | _who(request, by))  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
-    if chosen in (Choice.APPROVE, Choice.EDIT):
+    if CHOICES[chosen].needs_code:
         shown = await people.request_to_approve(handle, request)
         sent |= people.reference_to(shown, chosen)
-        if chosen is Choice.APPROVE and not common.json:
+        if not common.json:
             for line in requests.call_lines(shown):
                 show.say(line)
     return await send(handle, common, chosen, **_who(request, by) | sent)

@@ -1,6 +1,5 @@
 """Shows the requests of a task to people as lines, with the commands that answer them."""
 
-import shlex
 from collections.abc import Mapping
 from datetime import UTC
 
@@ -12,25 +11,10 @@ from client.wording import MAX_REASON, suggested
 from console.render.terminal import Line, signed
 from console.render.tree import duration
 from workflows.outcome import Outcome
-from workflows.people import Change, Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.people import CHOICES, Change, Choice, HumanAnswer, HumanRequest, RequestKind, answer_command
 from workflows.plan import canonical
 from workflows.text import visible
 
-GIVES: Mapping[Choice, tuple[str, str]] = {
-    Choice.APPROVE: ("", "make this call"),
-    Choice.REJECT: ("--reason TEXT", "do not make it; the planner is told the reason and makes a new plan"),
-    Choice.EDIT: ("--args JSON", "make it with other arguments: those in the JSON change, the others stay"),
-    Choice.RETRY: ("", "the cause is repaired: make the same call again"),
-    Choice.REPLAN: ("--hint TEXT", "make a new plan; the hint tells the planner what to do"),
-    Choice.PROVIDE: ("--result JSON", "the result of the step, as its tool would return it"),
-    Choice.SKIP: ("", "go on without the step; only if no other step needs it"),
-    Choice.ABORT: ("", "end the task; --undo undoes what it has done"),
-    Choice.REPLY: ("--text TEXT", "answer the question"),
-    Choice.EXTEND: ("", "give it more, and go on"),
-}
-"""By answer, the options that it takes, and what follows it."""
-MORE: Mapping[str, str] = {"tool_calls": "10", "replans": "1", "tokens": "20000", "usd": "1.50"}
-"""By limit, an example of how much to add."""
 SIGN = "?"
 
 
@@ -42,7 +26,7 @@ def lines(outcome: Outcome) -> list[str]:
 
 def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
     others = ", ".join(choice.value for choice in request.choices[1:])
-    first = printable(command(task_id, request, request.choices[0], is_alone=is_alone))
+    first = command(task_id, request, request.choices[0], is_alone=is_alone)
     answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
     return [asked_line(request), *call_lines(request), answers, *incident_lines(request)]
 
@@ -94,23 +78,18 @@ def about(request: HumanRequest) -> str:
     return one_line(request.step or ("budget" if request.kind is RequestKind.BUDGET else "the task"))
 
 
-def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool) -> str:
+def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool, is_whole: bool = False) -> str:
     """The command that gives an answer; `is_alone` says that no other request of the task is open."""
-    which = () if is_alone else ("--request", request.id)
-    if choice is Choice.EXTEND:
-        option = f"--{request.code.replace('_', '-')}"
-        return starter("extend", task_id, option, f"+{MORE.get(request.code, '1')}", *which)
-    given = GIVES[choice][0]
-    if choice is Choice.REPLY and request.options:
-        given = f"--text {shlex.quote(one_line(request.options[0]))}"
-    return " ".join(filter(None, [starter("answer", task_id, choice.value, *which), given]))
+    which, text = "" if is_alone else request.id, one_line(request.options[0]) if request.options else ""
+    return printable(answer_command(task_id, choice, request.code, which, text, is_whole=is_whole))
 
 
 def choices(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
     """A request with every command that answers it, and what follows each answer."""
     said: list[str] = [asked_line(request), *call_lines(request)]
     for choice in request.choices:
-        said += [f"    {command(task_id, request, choice, is_alone=is_alone)}", f"        {GIVES[choice][1]}"]
+        typed = command(task_id, request, choice, is_alone=is_alone, is_whole=True)
+        said += [f"    {typed}", f"        {CHOICES[choice].says}"]
     return said + incident_lines(request)
 
 

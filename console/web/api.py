@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Requ
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 from temporalio.client import Client as TemporalClient
 
 from client import incidents, people, tasks
@@ -33,7 +33,7 @@ from runtime.validation import expected
 from workflows import routing
 from workflows.budget import Limits
 from workflows.outcome import Outcome
-from workflows.people import GIVEN, MAX_NAME, MAX_WORDS, Choice, GivenExtend
+from workflows.people import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
 from workflows.plan import Step
 from workflows.resolving import Fate, Resolved
 from workflows.task import MAX_TEXT, Task
@@ -102,7 +102,10 @@ class NewTask(BaseModel):
     result_schema: dict[str, JsonValue] | None = None
 
 
-class NewAnswer(BaseModel):
+GIVEN = tuple(dict.fromkeys(row.given for choice, row in CHOICES.items() if choice is not Choice.EXTEND))
+
+
+class NewAnswer(create_model("Given", __base__=GIVEN)):  # type: ignore[misc]  # its fields are those of the table
     """An answer to a request; which fields go with which choice is in docs/people.md."""
 
     model_config = ConfigDict(
@@ -117,15 +120,6 @@ class NewAnswer(BaseModel):
     )
 
     choice: Choice
-    request: str = Field(default="", max_length=MAX_NAME)
-    by: str = Field(default="", max_length=MAX_NAME)
-    call: str = Field(default="", max_length=MAX_NAME)
-    reason: str = Field(default="", max_length=MAX_WORDS)
-    hint: str = Field(default="", max_length=MAX_WORDS)
-    text: str = Field(default="", max_length=MAX_WORDS)
-    args: dict[str, JsonValue] = Field(default_factory=dict)
-    result: JsonValue = None
-    undo: bool = False
 
 
 class Extension(GivenExtend):
@@ -289,7 +283,7 @@ async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     task = await task_of(request, id)
     given = new.model_dump(exclude_unset=True, exclude={"choice", "by"})
     by = visitor_of(request).answers_as(new.by)
-    if wrong := [name for name in given if name not in GIVEN[new.choice].model_fields]:
+    if wrong := [name for name in given if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
     words = await people.answer(task, new.choice, **given, by=by)
     return said({"task_id": task.id, "answer": new.choice.value, "by": by, "said": words, "checked": words is not None})

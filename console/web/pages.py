@@ -42,14 +42,15 @@ from console.web.api import resolve_incident, rollback_fields, task_of, within
 from console.web.problems import REMEDIES, status_of
 from runtime.process import version
 from runtime.validation import expected
+from workflows.budget import LIMITS
 from workflows.details import SIGNS
 from workflows.faults import Quadrant
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import CUT, Choice, HumanRequest, RequestKind
+from workflows.people import CHOICES, CUT, Choice, HumanRequest, RequestKind, options_for
 from workflows.plan import canonical
 from workflows.resolving import Fate
 from workflows.task import MAX_TEXT, Task, TaskStatus
-from workflows.text import visible
+from workflows.text import capitalised, visible
 
 router = APIRouter(include_in_schema=False)
 
@@ -62,23 +63,10 @@ MAX_FORM = 64 * 1024
 MAX_FIELDS = 300
 QUADRANTS: Mapping[Quadrant, str] = {quadrant: quadrant.value.replace("_", " ") for quadrant in Quadrant}
 FIELDS: Mapping[str, str] = {
-    **{"tool_calls": "Tool calls", "replans": "New plans", "tokens": "Tokens", "usd": "US dollars"},
-    **{"reason": "The reason", "hint": "The hint", "text": "The answer"},
+    **{one.name: capitalised(one.label) for row in CHOICES.values() for one in row.options},
+    **{name: limit.title for name, limit in LIMITS.items()},
 }
 """What the page calls the fields that it sends."""
-LABELS: Mapping[Choice, tuple[str, str]] = {
-    Choice.APPROVE: ("Approve", "Make this call."),
-    Choice.REJECT: ("Reject", "Do not make it; the planner is told why, and makes a new plan."),
-    Choice.EDIT: ("Edit", "Make it with other arguments."),
-    Choice.RETRY: ("Retry", "The cause is repaired: make the same call again."),
-    Choice.REPLAN: ("New plan", "The hint tells the planner what to do."),
-    Choice.PROVIDE: ("Provide the result", "Somebody did the step: its result, as the tool would return it."),
-    Choice.SKIP: ("Skip", "Go on without the step; only if no other step needs it."),
-    Choice.ABORT: ("End the task", "With undo, what it did is undone."),
-    Choice.REPLY: ("Reply", "Answer the question of the planner."),
-    Choice.EXTEND: ("Give more", "Raise the limit, and go on."),
-}
-"""By answer, the name of its button and what follows."""
 
 
 @cache
@@ -97,8 +85,8 @@ def _environment() -> Environment:
     made.filters["visible"] = visible
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
     made.globals["version"] = version()
-    made.globals["labels"] = LABELS
-    made.globals["more"] = requests.MORE
+    made.filters["capitalised"] = capitalised
+    made.globals |= {"choices": CHOICES, "limits": LIMITS, "options_for": options_for}
     made.globals["fresh_key"] = secrets.token_hex
     return made
 
@@ -355,8 +343,8 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
             return await _confirm(request, task, number, given, form.get("call", ""))
         given |= {"request": number, "by": _by(request)}
-        if call := form.get("call"):
-            given["call"] = call
+        if CHOICES[choice].needs_code:
+            given["call"] = form.get("call", "")
         await people.answer(task, choice, **given)
     except Problem as problem:
         return await _refused(request, task, problem)
@@ -374,21 +362,24 @@ def _by(request: Request) -> str:
 
 def _given(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
     """What a form gives with an answer."""
-    words = {name: form[name] for name in ("reason", "hint", "text") if form.get(name, "").strip()}
-    match choice:
-        case Choice.EDIT:
-            typed = {name.removeprefix("arg."): value for name, value in form.items() if name.startswith("arg.")}
-            texts = {name.removeprefix("text."): value for name, value in form.items() if name.startswith("text.")}
-            return {"args": {**texts, **{name: _json(name, value) for name, value in typed.items()}}}
-        case Choice.PROVIDE:
-            return {"result": _json("The result", form.get("result", ""))}
-        case Choice.REPLY:
-            return {"text": form.get("option") or form.get("text", "")}
-        case Choice.ABORT:
-            return {**words, "undo": True} if form.get("undo") else words
-        case Choice.EXTEND:
-            return {name: form[name] for name in requests.MORE if form.get(name, "").strip()}
-    return words
+    given = dict[str, Any]()
+    for option in CHOICES[choice].options:
+        text = form.get(option.name, "")
+        if option.type == "object":
+            given[option.name] = _arguments(form)
+        elif option.type == "value":
+            given[option.name] = _json(FIELDS[option.name], text)
+        elif option.type == "switch":
+            given |= {option.name: True} if text else {}
+        elif form.get("option") or text.strip():
+            given[option.name] = form.get("option") or text
+    return given
+
+
+def _arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
+    typed = {name.removeprefix("arg."): value for name, value in form.items() if name.startswith("arg.")}
+    texts = {name.removeprefix("text."): value for name, value in form.items() if name.startswith("text.")}
+    return {**texts, **{name: _json(name, value) for name, value in typed.items()}}
 
 
 def _json(name: str, text: str) -> JsonValue:
@@ -434,7 +425,7 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "cancel":
                 await TaskHandle(client, task.id).cancel(undo=bool(form.get("undo")))
             case "extend":
-                given = {name: form[name] for name in requests.MORE if form.get(name, "").strip()}
+                given = _given(Choice.EXTEND, form)
                 if not given:
                     raise Problem("usage", "No limit was given", "write how much more, e.g. 10 tool calls")
                 await people.answer(task, Choice.EXTEND, form.get("key") or None, **given, by=_by(request))

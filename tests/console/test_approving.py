@@ -135,7 +135,7 @@ async def approve(handle: Handle) -> None:
 WRONG = {
     "edit without arguments": (("edit",), 2, "edit needs --args"),
     "no object": (("edit", "--args", "[1]"), 2, "--args"),
-    "a reason for an approval": (("approve", "--reason", "x"), 2, "--reason goes with reject or skip or abort"),
+    "a reason for an approval": (("approve", "--reason", "x"), 2, "--reason goes with reject, skip or abort"),
     "no such request": (("approve", "--request", "r7"), 1, "No such call waits for an approval"),
     "another answer": (("retry",), 1, "takes approve, reject, edit, abort, and not retry"),
 }

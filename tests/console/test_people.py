@@ -96,7 +96,13 @@ async def test_what_a_task_asks_is_shown_with_the_commands_that_answer(
 
     assert said.returncode == 0
     assert "  ? r1 signed: The key is missing. (until " in said.stdout
-    for given in ("retry", "replan --hint TEXT", "provide --result JSON", "skip", "abort"):
+    for given in (
+        "retry",
+        "replan [--hint TEXT]",
+        "provide --result JSON",
+        "skip [--reason TEXT]",
+        "abort [--reason TEXT] [--undo]",
+    ):
         assert f"    python starter.py answer {handle.id} {given}\n" in said.stdout
     assert [(one["id"], one["step"], one["kind"]) for one in document["requests"]] == [("r1", "signed", "fault")]
 
@@ -136,7 +142,7 @@ WRONG = {
     "an option without an answer": (("answer", "x", "--hint", "y"), "--hint goes with an answer"),
     "no text": (("answer", "x", "reply"), "reply needs --text"),
     "no result": (("answer", "x", "provide"), "provide needs --result"),
-    "no JSON": (("answer", "x", "provide", "--result", "{"), "The result is not JSON ("),
+    "no JSON": (("answer", "x", "provide", "--result", "{"), "--result is not JSON ("),
     "too long": (("answer", "x", "replan", "--hint", "y" * 5000), "--hint "),
     "nothing more": (("extend", "x"), "extend needs to know what to give"),
     "no time": (("start", "--task", "x", "--answer-within", "soon"), "--answer-within 'soon' is no duration"),

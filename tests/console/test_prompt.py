@@ -124,7 +124,7 @@ async def test_keys_typed_ahead_are_no_answer(asking: Asking, follow: Follow) ->
             terminal.press("ry\n")
             await prompts(terminal, CHOICES)
             terminal.press("abort\n")
-            await prompts(terminal, "Abort: type why, then Enter")
+            await prompts(terminal, "Abort: type the reason, then Enter")
             terminal.press("\n")
             code = await terminal.ended()
         given = await answers(handle)
@@ -221,8 +221,8 @@ MORE = {
         {"text": "Pay by 請求書."},
     ),
     "no hint": ("replan\n", "only Enter for none.", "\n", {}),
-    "reason": ("skip\n", "Skip: type why", "Not now.\n", {"text": "Not now."}),
-    "undo": ("abort --undo\n", "Abort: type why", "\n", {"undo": True}),
+    "reason": ("skip\n", "Skip: type the reason", "Not now.\n", {"text": "Not now."}),
+    "undo": ("abort --undo\n", "Abort: type the reason", "\n", {"undo": True}),
     "result": ("provide\n", "Provide: type the result of the step as JSON, or @FILE", '{"word": "b"}\n', {}),
 }
 
@@ -253,7 +253,7 @@ async def test_a_result_that_cannot_be_used_is_typed_again(asking: Asking, follo
             terminal.press("provide\n")
             await prompts(terminal, "only Enter to go back.")
             terminal.press("{\n")
-            await prompts(terminal, "The result is not JSON (", "only Enter to go back.")
+            await prompts(terminal, "--result is not JSON (", "only Enter to go back.")
             terminal.press("\n")
             await prompts(terminal, "Nothing was sent, since provide needs words.", CHOICES)
             terminal.press("provide\n")
@@ -292,7 +292,7 @@ async def test_a_question_takes_an_option_or_words(
             for line in lines:
                 terminal.press(line)
                 if line == "reply\n":
-                    await prompts(terminal, "Reply: type your words")
+                    await prompts(terminal, "Reply: type your answer")
             code = await terminal.ended()
         (given,) = await answers(handle)
 

@@ -342,7 +342,7 @@ async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, li
         ended = await outcome(handle)
 
     assert (request.kind, request.code, len(ended.requests)) == ("budget", limit, 1)
-    assert nothing.startswith("Say how much more")
+    assert nothing.startswith("Something is missing: extend takes ")
     assert (ended.status, [one.extended for one in ended.extensions]) == (TaskStatus.COMPLETED, [{limit: 2}])
 
 
@@ -375,7 +375,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "no object": ("retry", (7,), "The answer cannot be read: its argument is no JSON object."),
     "another field": ("retry", ({"requset": "r1"},), "The answer cannot be read: 'requset': Extra inputs are not"),
     "two arguments": ("retry", ({}, {}), "The answer cannot be read: it has 2 arguments, and takes one."),
-    "no result": ("provide", ({},), 'The result is missing: {"result": ...}.'),
+    "no result": ("provide", ({},), 'Something is missing: provide takes {"result": {"id": 7}}.'),
     "no limit": ("extend", ({"usd": 1},), "The task has no limit of usd: nothing to extend."),
     "negative": ("extend", ({"tool_calls": -1},), "The answer cannot be read: 'tool_calls'"),
 }

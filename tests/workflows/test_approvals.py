@@ -238,7 +238,7 @@ async def test_an_edited_call_is_made_as_it_was_edited(stage: Stage) -> None:
     await answer(handle, "edit", call=again.call.code, args={"amount": 700}, by="ann")
     ended = await outcome(handle)
 
-    assert nothing.startswith("Say what is changed")
+    assert nothing.startswith("Something is missing: edit takes ")
     assert wrong.startswith("The arguments were not accepted: The arguments do not fit buy: 'amount'")
     assert again.call.args == {"item": "desk", "amount": 900}
     assert "The edited arguments are not accepted" in again.reason

@@ -194,6 +194,15 @@ def test_the_command_that_answers_names_the_task_and_nothing_else(id: str) -> No
     assert shlex.split(rest.removesuffix(marks))[-3:] == ["answer", visible(id), "approve"]
 
 
+def test_the_command_for_a_limit_is_one_that_the_console_has() -> None:
+    """`extend` is a command of its own, and no value of `answer`."""
+    words = {"kind": RequestKind.BUDGET, "code": "tool_calls", "reason": "All 2 tool calls are used up."}
+    request = HumanRequest(id="r1", since=NOW, until=NOW, choices=(Choice.EXTEND, Choice.ABORT), **words)
+    shown = details(progress(requests=[request]).model_copy(update={"task_id": "t"}))
+
+    assert "`python starter.py extend t --tool-calls +10`" in shown
+
+
 def test_the_plan_is_a_list_with_the_signs_of_the_terminal() -> None:
     """One line a step: its sign, id, kind, what it does, and what became of it."""
     lines = details(

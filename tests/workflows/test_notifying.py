@@ -156,7 +156,7 @@ async def test_a_budget_that_is_extended_closes_its_request(client: Client, tmp_
         await mailbox.has(2)
 
     opened, closed = mailbox.posted
-    assert opened["data"]["commands"]["extend"] == f"python starter.py extend {handle.id} --request r1 --tool-calls +N"
+    assert opened["data"]["commands"]["extend"] == f"python starter.py extend {handle.id} --request r1 --tool-calls +10"
     assert (opened["data"]["kind"], closed["data"]["answer"]) == ("budget", "extend")
 
 

@@ -383,9 +383,7 @@ def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself
         ({"deadline": 90}, "deadline", "The deadline of 90 s passed before the task was done: give more, e.g."),
     ],
 )
-def test_the_end_names_the_limit_and_the_option_that_raises_it(
-    limits: dict[str, Any], limit: spending.Limit, said: str
-) -> None:
+def test_the_end_names_the_limit_and_the_option_that_raises_it(limits: dict[str, Any], limit: str, said: str) -> None:
     """Whoever reads it knows what to type."""
     words = spending.limit_message(Limits(**limits), limit)
 
