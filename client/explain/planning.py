@@ -5,15 +5,16 @@ from itertools import groupby
 
 from client.effects import next_call
 from client.explain import faults, people, words
-from client.explain.words import Cost, Decision, Item, Sentence
+from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
+from workflows.decision import Action
 from workflows.faults import QUADRANT, Code
 from workflows.plan import GiveUp, NewSteps, PassedOver, Question
 
-OF_END: Mapping[str, Decision] = {"over_budget": "end"}
+OF_END: Mapping[str, Action] = {"over_budget": "end"}
 """By status of the ended task, what Replan decided when a request to the planner failed for good; else `escalate`."""
 
 
@@ -103,7 +104,7 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
         yield from items
 
 
-def _decision(story: Story, call: Call) -> Decision:
+def _decision(story: Story, call: Call) -> Action:
     if next_call(story, call) or faults.timer_of(story, call):
         return "wait"
     end = story.history.end

@@ -75,7 +75,7 @@ class TaskRow(BaseModel):
     """Metric, labels and value, of those in `measures.DISTRIBUTIONS`."""
     helped: tuple[tuple[Labels, int], ...]
     """By tool and code, how many retries helped."""
-    recoveries: tuple[tuple[str, str, Recovery, int], ...]
+    recoveries: tuple[tuple[str, str, str, int], ...]
     """By quadrant and code, what followed faults of steps and of the planner."""
     waiting: tuple[OpenRequest, ...] = ()
     unreadable: tuple[str, ...] = ()
