@@ -70,12 +70,12 @@ class Broken(NamedTuple):
 
 
 BROKEN = {
-    "conflict:1": Broken(1, 1, ["conflict"], "replan", "the same call would fail again: no retry"),
+    "conflict:1": Broken(1, 1, ["conflict"], "replan", "the same call would fail again -> no retry"),
     "429:1": Broken(0, 2, ["rate_limited"], "retry", "rate_limited once, waited "),
     "503:2": Broken(0, 3, ["server_error"] * 2, "retry", "server_error twice, waited "),
     "timeout:1": Broken(0, 2, ["timeout"], "retry", "timeout once, waited "),
     "lost:1": Broken(0, 2, ["unreachable"], "retry", "unreachable once, waited "),
-    "401": Broken(3, 1, ["unauthorized"], "escalate", "neither a retry nor a new plan can help -> a person"),
+    "401": Broken(3, 1, ["unauthorized"], "escalate", "neither a retry nor a new plan can help -> a person has to act"),
 }
 """By FAULT; N is per worker, so that each test has a kind of its own."""
 

@@ -1,8 +1,9 @@
-"""What follows a fault: wait and repeat, a fallback, a new plan, reconciliation, or a person."""
+"""What follows a fault: wait and repeat, a fallback, a new plan, reconciliation, or a person; and the words for it."""
 
-from typing import Literal, assert_never
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, NamedTuple, assert_never
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from workflows import routing
 from workflows.catalogue import SAFE, Effect, ToolSpec
@@ -74,8 +75,111 @@ class Ask(BaseModel, frozen=True):
 
 
 Decision = Wait | UseFallback | Replan | Reconcile | Escalate
-Action = Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask"]
-"""What may follow a fault; `retry` is decided by Temporal, within an activity execution."""
+Action = Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")]
+"""The name of a decision in DECISIONS.
+
+Other names are read, too: the console may be older than the worker, and shows the task all the same.
+"""
+
+
+class DecisionWords(NamedTuple):
+    """How all screens put a decision into words; docs/architecture.md says what else a new one touches."""
+
+    counted: tuple[str, ...] = ()
+    """What an explanation counts: singular and plural, or only the former if an `s` follows; empty to count nothing."""
+    follows: Mapping[str, tuple[str, str]] = {"": ("", "")}
+    """By what is known of the fault (see `_facts`), why this was decided, and what follows; else, by an empty string.
+
+    `{plan}` stands for a new plan, or for the next turn of the model. An empty clause is left out.
+    """
+    column: str = ""
+    """The heading in a report, if it is not the name."""
+    is_recorded: bool = True
+    """Whether a FaultRecord may have this decision; else only an explanation has it."""
+
+
+_AGAIN, _USED_UP = "waiting, then the same step again", "the retries are used up"
+_WHY_A_PERSON = {
+    "applied": "it was applied, so it is not repeated",
+    "unknown": "nobody knows whether it was applied",
+    "lost": f"more than {routing.MAX_LOSSES} workers died or froze during the call",
+    "needs_approval": "the call needs an approval",
+    "missing_tool": "no worker knew the kind in time",
+    "transient": _USED_UP,
+    "": "neither a retry nor a new plan can help",
+}
+_WAIT = {"not_applied": ("", "the same step again"), "unknown": ("a repetition does no harm", _AGAIN), "": ("", _AGAIN)}
+_RECONCILE = {
+    "applied": ("", "its result was found, nothing was repeated"),
+    "": ("unknown outcome", "finding out whether it was applied"),
+}
+_REPLAN = {
+    "by_id": ("only its id is used up", "the same call may be made under another id"),
+    "transient": (_USED_UP, "{plan}"),
+    "": ("the same call would fail again", "{plan}, no retry"),
+}
+_ESCALATE = {fact: (why, "a person has to act") for fact, why in _WHY_A_PERSON.items()}
+_ASK = {fact: (why, "a person is asked") for fact, why in _WHY_A_PERSON.items()}
+_UNUSABLE = ("planner that could not be used", "planners that could not be used")
+_UNDECIDED = ("fault not decided yet", "faults not decided yet")
+DECISIONS: Mapping[str, DecisionWords] = {
+    "retry": DecisionWords(("retried call",), {"": ("", "the same call again")}),  # decided by Temporal
+    "wait": DecisionWords(("wait",), _WAIT),
+    "fallback": DecisionWords(("fallback",), {"": (_USED_UP, "its fallback takes over")}),
+    "reconcile": DecisionWords(("unknown outcome",), _RECONCILE, column="found"),
+    "replan": DecisionWords(("fault that led to {plan}", "faults that led to {plan}"), _REPLAN),
+    "send_back": DecisionWords(("rejected proposal",), is_recorded=False),
+    "failover": DecisionWords(_UNUSABLE, is_recorded=False),
+    "escalate": DecisionWords(("escalation",), _ESCALATE),
+    "ask": DecisionWords(("request to a person", "requests to people"), _ASK),
+    "end": DecisionWords(follows={"": ("", "the task ends")}, is_recorded=False),
+    "undecided": DecisionWords(_UNDECIDED, {"": ("", "what follows is not decided yet")}, is_recorded=False),
+}
+"""Every decision, by its name in logs, JSON documents and histories, in the order in which explanations count them."""
+_FOUND = {
+    "applied": "it was applied",
+    "not_applied": "it was not applied",
+    "cannot_tell": "nobody knows whether it was applied",
+}
+"""By what reconciliation found out."""
+
+
+def words_of(decision: str) -> DecisionWords:
+    """The words for a decision; for one that only a newer version of Replan knows, its name."""
+    unknown = DecisionWords((decision, decision), {"": ("a newer version of Replan decided", decision)})
+    return DECISIONS.get(decision, unknown)
+
+
+def plan_words(text: str, *, in_turns: bool) -> str:
+    """The text with a new plan or, `in_turns`, the model's next turn in the place of `{plan}`."""
+    return text.format(plan="the model's next turn" if in_turns else "a new plan")
+
+
+def what_follows(
+    decision: str, fault: Fault, reconciled: str | None = None, *, in_turns: bool = False, is_over: bool = False
+) -> tuple[str, str]:
+    """Why a decision was made, and what follows it, as two clauses; either may be empty.
+
+    `reconciled` is what was found out about the effect of the call. `in_turns`: the task works turn by turn. `is_over`:
+    the task ended without another plan.
+    """
+    texts = words_of(decision).follows
+    because, then = next((texts[fact] for fact in _facts(fault, reconciled) if fact in texts), texts[""])
+    reasons = dict.fromkeys(filter(None, (_FOUND.get(reconciled or ""), because)))
+    then = then.format(plan="").lstrip(", ") if is_over else plan_words(then, in_turns=in_turns)
+    return ", and ".join(reasons), then
+
+
+def _facts(fault: Fault, reconciled: str | None) -> Iterator[str]:
+    """What is known of a fault; a fact stands before those that say less about why something follows."""
+    if fault.by_id:
+        yield "by_id"
+    yield "unknown" if reconciled == "cannot_tell" else reconciled or fault.applied.value
+    if fault.uncounted:
+        yield "lost"
+    yield fault.code.value
+    if fault.quadrant.is_transient:
+        yield "transient"
 
 
 def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:

@@ -15,6 +15,7 @@ from itertools import chain
 from pydantic import JsonValue
 
 from workflows.commands import STARTER
+from workflows.decision import what_follows
 from workflows.people import answer_command
 from workflows.plan import canonical
 from workflows.progress import Progress
@@ -41,8 +42,6 @@ SIGNS = {
 }
 """The sign of each step status, the same in the web UI and in the terminal."""
 
-NEXT_TURN = "the same call would fail again, so the model's next turn and no retry"
-"""What the details say after a rejected call, if the task's strategy is `react`."""
 MAX_REJECTIONS = 3
 """The details show at most this many rejected proposals: the newest."""
 MANY = 30
@@ -204,22 +203,10 @@ def _notes(progress: Progress, record: StepRecord) -> str:
 
 
 def _fault_line(progress: Progress, fault: FaultRecord) -> str:
-    new_plan = NEXT_TURN if _is_turns(progress) else "the call cannot succeed as it is, so a new plan and no retry"
-    follows = {
-        "replan": "only its id is used up: the same call may be made under another id" if fault.by_id else new_plan,
-        "wait": "waiting, then again",
-        "fallback": "a fallback kind takes over",
-        "reconcile": {
-            None: "finding out whether it was applied",
-            "applied": "it was applied: result found, not called again",
-            "not_applied": "it was not applied",
-            "cannot_tell": "it cannot be found out whether it was applied",
-        }[fault.reconciled],
-        "escalate": "a person has to act",
-        "ask": "a person was asked",
-        "retry": "retried",
-    }[fault.decision]
-    where = "" if _is_turns(progress) else f"Plan {fault.revision}, "
+    in_turns, is_over = _is_turns(progress), progress.ending is not None and fault.revision == progress.revision
+    clauses = what_follows(fault.decision, fault, fault.reconciled, in_turns=in_turns, is_over=is_over)
+    where = "" if in_turns else f"Plan {fault.revision}, "
+    follows = escape(": ".join(filter(None, clauses)))
     return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(fault.reason, 200)} → {follows}"
 
 

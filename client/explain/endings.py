@@ -92,7 +92,8 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
     text = f"{words.listed(call.id for call in cut)} {'was' if len(cut) == 1 else 'were'} stopped while running{doubt}."
     told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
-    return (told, *(sentence for one in found if one for sentence in faults.reconciliation_sentences(one, "end")))
+    reconciled = [faults.reconciliation_sentences(one, words.follows("end", None, one.verdict)) for one in found if one]
+    return (told, *(sentence for sentences in reconciled for sentence in sentences))
 
 
 def _last_turn(story: Story) -> Iterator[Sentence]:

@@ -1,5 +1,6 @@
 """A task explained, as data: summary, plans, each deviation with its cost, what was kept and what changed."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,23 +13,9 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
 from client.wording import count, spent_on_models
+from workflows.decision import DECISIONS, plan_words, words_of
 from workflows.task import TaskStatus
 
-COUNTED = {
-    "retry": ("retried call", "retried calls"),
-    "wait": ("wait", "waits"),
-    "fallback": ("fallback", "fallbacks"),
-    "reconcile": ("unknown outcome", "unknown outcomes"),
-    "replan": ("fault that led to a new plan", "faults that led to a new plan"),
-    "send_back": ("rejected proposal", "rejected proposals"),
-    "failover": ("planner that could not be used", "planners that could not be used"),
-    "escalate": ("escalation", "escalations"),
-    "ask": ("request to a person", "requests to people"),
-    "undecided": ("fault not decided yet", "faults not decided yet"),
-}
-"""By decision, the words with which the summary counts the items, in singular and plural."""
-ANSWERED_BY_A_TURN = ("fault that led to another turn", "faults that led to another turn")
-"""Replaces the words for `replan` in COUNTED if the strategy of the task is `react`."""
 SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
 
@@ -131,9 +118,12 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
 def _deviations(story: Story, items: Sequence[Item]) -> str:
     if not items:
         return "No faults."
-    named = {**COUNTED, "replan": ANSWERED_BY_A_TURN} if story.in_turns else COUNTED
-    decisions = [item.decision for item in items]
-    counts = [count(decisions.count(decision), *names) for decision, names in named.items() if decision in decisions]
+    found = Counter(item.decision for item in items)
+    counts = [
+        count(found[decision], *(plan_words(one, in_turns=story.in_turns) for one in names))
+        for decision in dict.fromkeys([*DECISIONS, *found])
+        if found[decision] and (names := words_of(decision).counted)
+    ]
     return f"Not as planned: {words.listed(counts)}." if counts else ""
 
 

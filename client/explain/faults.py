@@ -1,17 +1,18 @@
 """Explains the faults of steps: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from client.effects import Reconciliation, next_call, reconciliation_of
 from client.explain import people, words
-from client.explain.words import Cost, Decision, Item, Sentence
+from client.explain.words import Cost, Item, Sentence
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Plan, Story, Turn, diff
 from client.wording import times
 from workflows import ids, routing
+from workflows.decision import Action
 from workflows.faults import UNCOUNTED, Code, Fault
 from workflows.people import Choice
-from workflows.reconciling import Verdict
 from workflows.record import FaultRecord
 
 LOST = AttemptFailure.of(
@@ -49,17 +50,18 @@ def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRe
     then, cost = what_followed(story, call, after, decision, record)
     found = reconciliation_of(story, call)
     failed = failing.fault.taken if failing.fault else call.attempt
-    why = (
-        words.why_doubted(failing, is_over=found.verdict is not None)
-        if found
-        else _why(story, call, failing, decision, is_over=_is_over(story, after))
-    )
+    follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=_is_over(story, after))
+    if found:
+        why = words.why_doubted(failing, is_over=found.verdict is not None)
+        then = (*reconciliation_sentences(found, follows(found.verdict)), *then)
+    else:
+        why = _why(story, call, failing, decision) or follows()
     return Item(
         steps=step_ids(call),
         what=_what_failed(call, failing),
         why=Sentence(text=why + "."),
         decision=decision,
-        then=(*reconciliation_sentences(found, decision), *then) if found else then,
+        then=then,
         cost=cost_of_attempts(call, failed) + cost + (_cost_of(found) if found else Cost()),
     )
 
@@ -81,7 +83,7 @@ def _tried(call: Call) -> str:
     return f"{said}: {after_attempts(call)}."
 
 
-def decision_of(story: Story, record: FaultRecord | None) -> Decision:
+def decision_of(story: Story, record: FaultRecord | None) -> Action:
     """What followed a fault: a person whom the task asked, also if nobody answered and it ended; else what is recorded.
 
     If the planner failed for good, the task may have ended because of its budget.
@@ -99,7 +101,8 @@ def _is_over(story: Story, after: Event) -> bool:
     return story.history.end is not None and replan_after(story, after) is None
 
 
-def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, *, is_over: bool) -> str:
+def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) -> str:
+    """Why this was decided, where more can be told than the words of the decision; else empty."""
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
             return words.WAIT_BECAUSE_LOST
@@ -113,27 +116,10 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Decision, 
             return words.WAIT_FOR_PLANNER
         case "wait":
             return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
-        case "fallback":
-            return f"The attempts of {call.kind} were used up, and its fallback takes over then"
-        case "replan":
-            return words.why_replanned(failing, call.kind, planned=not is_over, in_turns=story.in_turns)
         case "escalate" if call.is_undo:
             return "A rollback is not re-planned: what cannot be undone is left to a person"
-        case "escalate" | "ask":
-            return words.why_escalated(failing, losses=_losses(story, call), is_own=call.is_own)
         case _:
-            return "What follows is not decided yet"
-
-
-def _losses(story: Story, call: Call) -> int:
-    """How many workers died or froze during this call and the same calls before it; 0 if this one ended otherwise."""
-    same = [
-        one
-        for one in story.history.calls
-        if one.id == call.id and one.kind == call.kind and not one.scheduled > call.scheduled
-    ]
-    lost = [bool((fault := story.fault_of(one)) and fault.uncounted) for one in same]
-    return sum(lost) if lost[-1] else 0
+            return ""
 
 
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
@@ -247,7 +233,7 @@ def after_attempts(call: Call) -> str:
 
 
 def what_followed(
-    story: Story, call: Call | None, after: Event, decision: Decision, record: FaultRecord | None
+    story: Story, call: Call | None, after: Event, decision: Action, record: FaultRecord | None
 ) -> tuple[tuple[Sentence, ...], Cost]:
     if decision == "wait" and call is not None:
         return _waited(story, call)
@@ -407,20 +393,12 @@ def replan_after(story: Story, after: Event) -> Turn | None:
     return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
 
 
-SO: dict[Decision, str] = {
-    "wait": ", so the call could be made again",
-    "fallback": ", so another kind could take over",
-    "replan": ", so a new plan could be made",
-}
-"""By decision about a call that was not applied, the clause that says what could follow."""
-
-
 def _cost_of(found: Reconciliation) -> Cost:
     waited = sum(timer.seconds for timer in found.timers if timer.fired)
     return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
 
 
-def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple[Sentence, ...]:
+def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
     """Sentences about a reconciliation, the search whether a call with an unknown outcome was applied.
 
     They tell of its reads and timers in order, and then of its verdict.
@@ -431,22 +409,8 @@ def reconciliation_sentences(found: Reconciliation, decision: Decision) -> tuple
         (timer.started, Sentence(text=_waited_on(timer) + settled, events=words.known(timer.started, timer.ended)))
         for timer in found.timers
     ]
-    return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *_verdict(found, decision))
-
-
-def _verdict(found: Reconciliation, decision: Decision) -> Iterator[Sentence]:
-    match found.verdict:
-        case Verdict.APPLIED:
-            text = "It was applied: its result was found, nothing was repeated."
-        case Verdict.NOT_APPLIED:
-            text = f"It was not applied{SO.get(decision, '')}."
-        case Verdict.CANNOT_TELL if decision == "escalate":
-            text = "Whether it was applied could not be found out: a person has to look."
-        case Verdict.CANNOT_TELL:
-            text = "Whether it was applied could not be found out, and a repetition does no harm."
-        case None:
-            return
-    yield Sentence(text=text, events=found.reads[-1].events if found.reads else ())
+    last = [Sentence(text=f"{verdict}.", events=found.reads[-1].events if found.reads else ())] if found.verdict else []
+    return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *last)
 
 
 def _asked(look: Call) -> Sentence:

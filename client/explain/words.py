@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -12,14 +12,11 @@ from client.history.story import Change
 from client.text import one_line, starter
 from client.wording import times
 from workflows import routing
+from workflows.decision import Action, what_follows
 from workflows.details import shorten
-from workflows.faults import Applied, Code, Quadrant
+from workflows.faults import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.plan import canonical
-
-Decision = Literal[
-    "retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask", "send_back", "failover", "end", "undecided"
-]
 
 
 class _Part(BaseModel):
@@ -60,7 +57,7 @@ class Item(_Part):
     """The ids of the steps that the deviation concerns; empty if it concerns the whole task."""
     what: Sentence
     why: Sentence | None = None
-    decision: Decision
+    decision: Action
     then: tuple[Sentence, ...] = ()
     cost: Cost = Cost()
 
@@ -176,30 +173,6 @@ def observed(failing: AttemptFailure) -> str:
     return "" if seen is None else f" Observed: {stop(value(seen))}"
 
 
-def why_escalated(failing: AttemptFailure, *, losses: int = 0, is_own: bool = False) -> str:
-    """Why a person has to act after this failure.
-
-    `losses` is how many workers died or froze during the call; `is_own` means that an activity of Replan, as planning,
-    failed.
-    """
-    # The first reason that applies: what is known of the effect weighs more than the kind of the fault.
-    if failing.fault and failing.fault.applied is Applied.APPLIED:
-        return "The call was applied, but its result is wrong: a new plan would apply it again"
-    if losses > routing.MAX_LOSSES:
-        return f"More than {routing.MAX_LOSSES} workers died or froze during the call: the call may be the cause"
-    if failing.fault and failing.fault.applied is Applied.UNKNOWN:
-        return "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan"
-    if failing.code is Code.NEEDS_APPROVAL:
-        return "A person must approve this call before it is made"
-    if failing.code is Code.MISSING_TOOL:
-        return "No worker knew the kind within the time that Replan waits for one"
-    if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
-        if is_own:
-            return "Its attempts were used up, and without its answer the task cannot go on"
-        return "Its attempts were used up, it has no fallback, and no new plan was allowed any more"
-    return "Neither a retry nor a new plan can help, so a person must act"
-
-
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
@@ -209,14 +182,21 @@ def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     return f"The outcome of the call was unknown: {that} before anything else"
 
 
-def why_replanned(failing: AttemptFailure, kind: str, *, planned: bool, in_turns: bool = False) -> str:
-    new = "the model's next turn" if in_turns else "a new plan"
-    if failing.quadrant in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC):
-        return f"Its attempts were used up and it has no fallback: {kind} counts as down, and {new} must do without it"
-    if failing.fault is not None and failing.fault.by_id:
-        return "Only the id of the step is used up: the same call may be made under another id"
-    answer = f"no retry, but {new}" if planned else "no retry"
-    return f"The call was rejected, and the same call would be rejected again: {answer}"
+def follows(
+    decision: str,
+    failing: AttemptFailure | None,
+    reconciled: str | None = None,
+    *,
+    in_turns: bool = False,
+    is_over: bool = False,
+) -> str:
+    """Why a decision was made and what follows, as a sentence without its full stop."""
+    fault = failing.fault if failing else None
+    quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
+    known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
+    clauses = what_follows(decision, known, reconciled, in_turns=in_turns, is_over=is_over)
+    text = ": ".join(filter(None, clauses))
+    return text[:1].upper() + text[1:]
 
 
 def rolled_back(task: str, stands: str) -> str:

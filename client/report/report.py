@@ -74,7 +74,8 @@ class FaultCount(_Table):
     quadrant: str
     code: str
     faults: int
-    followed: dict[Recovery, int]
+    followed: dict[str, int]
+    """By Recovery, or the name of another decision."""
 
 
 class RetryCount(_Table):
@@ -195,7 +196,7 @@ class Totals:
     def __init__(self) -> None:
         self.counters = Counter[tuple[str, Labels]]()
         self.values = defaultdict[str, list[tuple[Labels, float]]](list)
-        self.recoveries = Counter[tuple[str, str, Recovery]]()
+        self.recoveries = Counter[tuple[str, str, str]]()
         self.exits = Counter[tuple[str, str]]()
         self.ended = list[tuple[datetime, str]]()
         self.waiting = list[OpenRequest]()
@@ -300,9 +301,8 @@ class Totals:
         for (quadrant, code, _), number in self.recoveries.items():
             codes[quadrant, code] += number
         for (quadrant, code), faults in sorted(codes.items(), key=lambda one: (one[0][0], -one[1], one[0][1])):
-            followed = {
-                recovery: number for recovery in Recovery if (number := self.recoveries[quadrant, code, recovery])
-            }
+            names = dict.fromkeys([*Recovery, *(name for *of, name in self.recoveries if of == [quadrant, code])])
+            followed = {name: number for name in names if (number := self.recoveries[quadrant, code, name])}
             yield FaultCount(quadrant=quadrant, code=code, faults=faults, followed=followed)
 
     def _retries(self) -> Iterator[RetryCount]:

@@ -65,7 +65,7 @@ class TaskRow(BaseModel):
     """Metric, labels and sum, of the metrics in `measures.COUNTED`."""
     values: tuple[tuple[str, Labels, float], ...]
     """Metric, labels and value, of those in `measures.DISTRIBUTIONS`."""
-    recoveries: tuple[tuple[str, str, Recovery, int], ...]
+    recoveries: tuple[tuple[str, str, str, int], ...]
     """By quadrant and code, what followed faults of steps and of the planner."""
     waiting: tuple[OpenRequest, ...] = ()
     unreadable: tuple[str, ...] = ()

@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from client.explain.words import listed, moment, seconds
-from client.report.report import Report, Spread
+from client.report.report import FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable
 from client.wording import count
+from workflows.decision import DECISIONS, words_of
 
 NOTHING = "-"
 
@@ -36,16 +37,10 @@ class Section(NamedTuple):
     note: str = ""
 
 
-RECOVERIES = {
-    Recovery.RETRY: "retry",
-    Recovery.FALLBACK: "fallback",
-    Recovery.RECONCILE: "found",
-    Recovery.REPLAN: "replan",
-    Recovery.PERSON: "person",
-    Recovery.NONE: "none",
-    Recovery.OPEN: "open",
-}
-"""What followed a fault, in words."""
+def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:
+    """By name, what followed these faults, each with its heading."""
+    found = {name for fault in faults for name in fault.followed}
+    return {name: words_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
 
 
 def heading(report: Report) -> list[str]:
@@ -74,13 +69,9 @@ def _all(report: Report) -> Iterator[Section]:
     exits = [(one.status.replace("_", " "), one.code or NOTHING, f"{one.tasks}") for one in report.exits]
     yield Section("exits", "How tasks ended", (Column("status", False), Column("code", False), Column("tasks")), exits)
     yield Section("spreads", "Per task", _columns("", "median", "p99", "least", "most"), list(_spreads(report)))
-    columns = (
-        Column("", False),
-        Column("faults"),
-        *(Column(RECOVERIES[recovery]) for recovery in Recovery),
-        Column("recovered"),
-    )
-    yield _without_empty(Section("faults", "Faults, and what followed", columns, list(_faults(report))))
+    followed = recoveries(report.faults)
+    names = _columns("", "faults", *followed.values(), "recovered")
+    yield Section("faults", "Faults, and what followed", names, list(_faults(report, followed)))
     retries = [(one.tool, one.code, f"{one.retries}", f"{one.helped}", f"{one.wasted}") for one in report.retries]
     columns = (Column("tool", False), Column("after", False), *map(Column, ("retries", "helped", "wasted")))
     yield Section("retries", "Retries", columns, retries)
@@ -131,22 +122,22 @@ def _of(spread: Spread) -> tuple[float, ...]:
     return spread.median, spread.p99, spread.least, spread.most
 
 
-def _faults(report: Report) -> Iterator[tuple[str, ...]]:
+def _faults(report: Report, names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """A row for each quadrant, and below it a row for each of its codes."""
     for quadrant, of in groupby(report.faults, key=lambda one: one.quadrant):
         codes = list(of)
-        followed = Counter[Recovery]()
+        followed = Counter[str]()
         for one in codes:
             followed.update(one.followed)
-        yield quadrant.replace("_", " "), *_recoveries(sum(one.faults for one in codes), followed)
+        yield quadrant.replace("_", " "), *_recoveries(sum(one.faults for one in codes), followed, names)
         for one in codes:
-            yield f"  {one.code}", *_recoveries(one.faults, one.followed)
+            yield f"  {one.code}", *_recoveries(one.faults, one.followed, names)
 
 
-def _recoveries(faults: int, followed: Mapping[Recovery, int]) -> tuple[str, ...]:
+def _recoveries(faults: int, followed: Mapping[str, int], names: Iterable[str]) -> tuple[str, ...]:
     decided = faults - followed.get(Recovery.OPEN, 0)
     recovered = f"{(decided - followed.get(Recovery.NONE, 0)) / decided:.0%}" if decided else NOTHING
-    return f"{faults}", *_numbers(followed, Recovery), recovered
+    return f"{faults}", *(f"{followed[name]}" if followed.get(name) else "" for name in names), recovered
 
 
 def _without_empty(section: Section) -> Section:
@@ -154,10 +145,6 @@ def _without_empty(section: Section) -> Section:
     used = [place for place in range(len(section.columns)) if any(row[place] for row in section.rows)]
     rows = [[row[place] for place in used] for row in section.rows]
     return section._replace(columns=[section.columns[place] for place in used], rows=rows)
-
-
-def _numbers(of: Mapping[Recovery, int], names: Iterable[Recovery]) -> Iterator[str]:
-    return (f"{of[name]}" if of.get(name) else "" for name in names)
 
 
 def _tools(report: Report) -> Section:

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from client.report.report import Report
 from client.report.row import Recovery
 from client.text import printable
-from console.render.report import RECOVERIES, heading, sections
+from console.render.report import heading, recoveries, sections
 
 TEMPLATE = Path(__file__).with_name("report.html")
 GOOD, MIDDLING, BAD, CALM = "var(--good)", "var(--middling)", "var(--bad)", "var(--calm)"
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)", "var(--e)", "var(--f)", "var(--g)", "var(--h)", "var(--i)")
 """Colours are variables of the page, which has values for light and for dark."""
 STATUS_COLOURS = {"completed": GOOD, "escalated": MIDDLING, "over_budget": "var(--d)", "failed": BAD, "cancelled": CALM}
-RECOVERY_COLOURS = {
+RECOVERY_COLOURS: dict[str, str] = {
     Recovery.RETRY: "var(--a)",
     Recovery.FALLBACK: "var(--d)",
     Recovery.RECONCILE: "var(--c)",
@@ -100,9 +100,8 @@ def _charts(report: Report) -> Iterator[Chart]:
     if report.faults:
         shown = sorted(report.faults, key=lambda one: -one.faults)[:MAX_BARS]
         followed = [
-            Series(RECOVERIES[recovery], [one.followed.get(recovery, 0) for one in shown], RECOVERY_COLOURS[recovery])
-            for recovery in Recovery
-            if any(recovery in one.followed for one in shown)
+            Series(label, [one.followed.get(name, 0) for one in shown], RECOVERY_COLOURS.get(name, "var(--e)"))
+            for name, label in recoveries(shown).items()
         ]
         yield _bars("Faults by code, and what followed", [one.code for one in shown], followed)
     if report.replans:

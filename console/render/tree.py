@@ -18,8 +18,8 @@ from client.text import cut, one_line, printable, starter
 from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times, withheld_calls
 from console.render.terminal import Line, pad, signed
 from workflows import ids, measures
+from workflows.decision import what_follows
 from workflows.details import SIGNS
-from workflows.faults import Applied, Code
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import BY_HAND, canonical
 from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
@@ -30,33 +30,6 @@ MANY_TURNS = 12
 
 For any other turn, the ids of its steps show its number, as in `t7.c0`.
 """
-FOLLOWS = {
-    "replan": "the same call would fail again -> a new plan, no retry",
-    "end": "the same call would fail again: no retry",
-    "wait": "waiting, then the same step again",
-    "fallback": "another kind takes over",
-    "reconcile": "unknown outcome -> finding out whether it was applied",
-    "escalate": "neither a retry nor a new plan can help -> a person",
-    "ask": "neither a retry nor a new plan can help -> a person is asked",
-}
-"""By decision, what follows a fault; `end` stands for a new plan that was not made before the task ended."""
-FOLLOWS_ID_USED_UP = "only its id is used up -> the same call may be made under another id"
-"""What follows a fault of which the ledger rejected only the step's id."""
-FOUND = {
-    "replan": "it was not applied -> a new plan",
-    "end": "it was not applied",
-    "wait": "it was not applied -> the same step again",
-    "fallback": "it was not applied -> another kind takes over",
-    "reconcile": "it was applied: its result was found, nothing was repeated",
-    "ask": "it was not applied, but neither a retry nor a new plan can help -> a person is asked",
-    "escalate": "it was not applied, but neither a retry nor a new plan can help -> a person",
-}
-"""Like FOLLOWS, for a call with an unknown outcome, after Replan found out whether it was applied."""
-TO_A_PERSON = {
-    Applied.APPLIED: "it was applied, so it is not repeated",
-    Applied.UNKNOWN: "nobody knows whether it was applied",
-}
-"""By what is known of the effect, why a person has to act."""
 WIDTH = 80
 """Columns of the output if stdout is not a terminal."""
 USUAL_NAMES, MIN_NAMES = 52, 12
@@ -325,36 +298,24 @@ def step_lines(
 
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
-    replanned = any(revision.number > fault.revision for revision in outcome.revisions)
-    if answered := _answered(outcome, fault):
-        return answered
-    if fault.decision in ("escalate", "ask") and fault.applied in TO_A_PERSON:
-        return f"{_why_asked(fault)} -> a person"
-    known = FOUND if fault.reconciled in ("applied", "not_applied") else FOLLOWS
-    if fault.decision == "replan" and outcome.ended_at and not replanned:
-        return known["end"]
-    if fault.by_id and fault.decision == "replan":
-        return FOLLOWS_ID_USED_UP
-    if fault.code is Code.NEEDS_APPROVAL:
-        return f"{_why_asked(fault)} -> a person" + (" is asked" if fault.decision == "ask" else "")
-    said = known[fault.decision]
-    in_turns = outcome.strategy == "react" and fault.decision == "replan"
-    return said.replace("a new plan", "the model's next turn") if in_turns else said
+    is_over = bool(outcome.ended_at) and all(revision.number <= fault.revision for revision in outcome.revisions)
+    answered = _answered(outcome, fault)
+    because, then = what_follows(
+        "ask" if answered else fault.decision,
+        fault,
+        fault.reconciled,
+        in_turns=outcome.strategy == "react",
+        is_over=is_over,
+    )
+    return " -> ".join(filter(None, (because, answered or then)))
 
 
 def _answered(outcome: Outcome, fault: FaultRecord) -> str:
     """What a person answered after a fault; empty if nobody was asked about it, or nobody has answered yet."""
     for one in requests_about(outcome, fault):
         if one.answer and not one.refused:
-            who = one_line(one.answer.by) or "a person"
-            return f"{_why_asked(fault)} -> {who} answered {one.answer.choice.value}"
+            return f"{one_line(one.answer.by) or 'a person'} answered {one.answer.choice.value}"
     return ""
-
-
-def _why_asked(fault: FaultRecord) -> str:
-    if fault.code is Code.NEEDS_APPROVAL:
-        return "not called yet"
-    return TO_A_PERSON.get(fault.applied, "neither a retry nor a new plan can help")
 
 
 def state_of(step: OutcomeStep, attempt: Attempt | None) -> str:

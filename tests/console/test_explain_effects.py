@@ -39,8 +39,13 @@ def said(explained: Explanation) -> str:
 
 FOUND_OUT = {
     "happened": (["lost"], ONE, "It was applied: its result was found, nothing was repeated.", "reconcile"),
-    "did not": (["dead", "paid"], ONE, "It was not applied, so the call could be made again.", "wait"),
-    "refused": (["dead", "refused"], KEYED, "It was not applied, so a new plan could be made.", "replan"),
+    "did not": (["dead", "paid"], ONE, "It was not applied: the same step again.", "wait"),
+    "refused": (
+        ["dead", "refused"],
+        KEYED,
+        "It was not applied, and the same call would fail again: a new plan, no retry.",
+        "replan",
+    ),
 }
 
 
@@ -83,7 +88,7 @@ async def test_nobody_can_tell(client: Client, tmp_path: Path) -> None:
     explained, _ = await told(client, tmp_path, World(["lost"], is_closed=True), ONE)
     text = said(explained)
 
-    assert "Whether it was applied could not be found out: a person has to look." in text
+    assert "Nobody knows whether it was applied: a person has to act." in text
     assert "May have changed the world, nobody knows: one (pay)." in text
     assert "starter.py effects" in text and "goes on from there" not in text
 
@@ -102,7 +107,7 @@ async def test_the_tree_says_what_was_found_out(client: Client, tmp_path: Path) 
     """Below the step's row, in the place of what followed."""
     _, ended = await told(client, tmp_path, World(["lost"]), ONE)
 
-    assert "    it was applied: its result was found, nothing was repeated" in tree.body(ended, None)
+    assert "    it was applied -> its result was found, nothing was repeated" in tree.body(ended, None)
 
 
 def test_asking_the_ledger_is_told_as_that() -> None:

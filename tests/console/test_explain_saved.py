@@ -62,7 +62,7 @@ SAID = {
         "Plan 1: a (pick word=taken), b (say word=kept) and c (say word=later; needs a).  [events 7-9]",
         "  +  b (say) finished at its first attempt and returned: said: kept.  [event 17]",
         " 1.  a (pick) was rejected (conflict): This word is taken. Observed: free: free.  [event 22]",
-        "     The call was rejected, and the same call would be rejected again: no retry, but a new plan.",
+        "     The same call would fail again: a new plan, no retry.",
         "     Observed again with say: said: taken.  [events 26-28]",
         "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 32-34]",
         "Plan 2, instead of plan 1:  [events 32-34]",
@@ -75,8 +75,7 @@ SAID = {
     "pure_timeout": [
         " 1.  a (stalled) failed (timeout): stalled gave no answer within 1 s: a @tool.pure must only compute. If it "
         "waits for something or takes long, declare it as @tool.read.  [event 14]",
-        "     Its attempts were used up and it has no fallback: stalled counts as down, and a new plan must do "
-        "without it.",
+        "     The retries are used up: a new plan.",
         "     The planner was asked for a new plan: plan 2 does without it.  [events 15-17]",
         "Beyond the plan this cost 1 failed attempt and 1 planning call.",
     ],
@@ -89,7 +88,7 @@ SAID = {
     "fallback": [
         " 1.  a (down) failed at all 4 attempts (unreachable): The line is cut. A retry could have succeeded: "
         "attempts 2, 3 and 4 followed after 0.00 s, 0.01 s and 0.01 s.  [event 16]",
-        "     The attempts of down were used up, and its fallback takes over then.",
+        "     The retries are used up: its fallback takes over.",
         "     The fallback say did the step instead and returned: said: x.  [events 20-22]",
     ],
     "rejected": [
@@ -103,7 +102,7 @@ SAID = {
     "escalated": [
         " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: fix the tool. The cause "
         "is in the worker's log, in its line 'bug' with step 'a'.  [event 17]",
-        "     Neither a retry nor a new plan can help, so a person must act.",
+        "     Neither a retry nor a new plan can help: a person has to act.",
         "     The task was not to wait for a person (`--on-escalation`), so it ended as escalated.  [event 24]",
     ],
     "cancelled": [
@@ -132,7 +131,7 @@ SAID = {
         "     The same call was made again, and succeeded.  [events 43-45]",
     ],
     "deployed": [
-        "     No worker knew the kind within the time that Replan waits for one.",
+        "     No worker knew the kind in time: a person is asked.",
         "     A person was asked (r1); the task tried again by itself after 3.03 s, and went on.  [events 30-32]",
     ],
     "plan_refused": [

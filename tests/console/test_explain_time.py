@@ -94,9 +94,7 @@ async def test_a_lost_call_with_an_unknown_outcome_is_not_blamed_for_its_worker(
     [item] = explained.items
 
     assert item.why is not None
-    assert item.why.text == (
-        "The outcome of the call is unknown; such a call is neither repeated nor replaced by a new plan."
-    )
+    assert item.why.text == "Nobody knows whether it was applied: a person has to act."
     assert item.cost.failed_attempts == 0 and item.cost.lost > 0
     assert "Retries of tools: 0; wasted attempts: 0." in lines(explained)
 

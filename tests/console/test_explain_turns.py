@@ -94,7 +94,7 @@ def test_what_happened_among_many_turns_stands_between_them() -> None:
     lines = said(told(*(call for calls in turns for call in calls), faults=faults))
 
     assert lines[0].startswith("Turns 1-15: 15 calls") and lines[1].startswith(" 1.  t15.c0 (read) was rejected")
-    assert lines[2].endswith("no retry, but the model's next turn.")
+    assert lines[2].endswith("the model's next turn, no retry.")
     assert "The model was asked what comes next: turn 16 has t16.c0 in its place (at: 15 -> 16)" in lines[3]
     assert lines[4].startswith("Turns 16-30")
 

@@ -28,7 +28,7 @@ from tests.processes import ROOT
 from workflows import routing, spending
 from workflows.budget import Limits
 from workflows.catalogue import Effect, ToolSpec
-from workflows.decision import Remaining, decide
+from workflows.decision import DECISIONS, Remaining, decide
 from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.outcome import Ending
 from workflows.people import UNANSWERED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
@@ -37,7 +37,6 @@ from workflows.proposing import MAX_REJECTIONS
 from workflows.record import (
     Compaction,
     Failover,
-    FaultRecord,
     Pause,
     PlannerWait,
     Rejection,
@@ -429,7 +428,7 @@ WORDS = [
     ("faults[]", "effect", Applied),
     ("requests[]", "kind", RequestKind),
     ("requests[]", "choices", Choice),
-    ("faults[]", "decision", get_args(FaultRecord.model_fields["decision"].annotation)),
+    ("faults[]", "decision", [name for name, words in DECISIONS.items() if words.is_recorded]),
 ]
 
 

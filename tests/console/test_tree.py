@@ -65,10 +65,10 @@ def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
 @pytest.mark.parametrize(
     ("decision", "follows"),
     [
-        ("replan", "the same call would fail again: no retry"),
+        ("replan", "the same call would fail again -> no retry"),
         ("wait", "waiting, then the same step again"),
-        ("fallback", "another kind takes over"),
-        ("escalate", "neither a retry nor a new plan can help -> a person"),
+        ("fallback", "the retries are used up -> its fallback takes over"),
+        ("escalate", "neither a retry nor a new plan can help -> a person has to act"),
     ],
 )
 def test_what_followed_a_fault_stands_below_it(decision: str, follows: str) -> None:
@@ -86,7 +86,7 @@ def test_what_followed_a_fault_stands_below_it(decision: str, follows: str) -> N
             "the same call would fail again -> a new plan, no retry",
         ),
         ({"ended_at": None}, "the same call would fail again -> a new plan, no retry"),
-        ({"status": TaskStatus.OVER_BUDGET}, "the same call would fail again: no retry"),
+        ({"status": TaskStatus.OVER_BUDGET}, "the same call would fail again -> no retry"),
     ],
     ids=["planned anew", "still running", "no replan allowed"],
 )

@@ -219,7 +219,7 @@ def test_the_plan_is_a_list_with_the_signs_of_the_terminal() -> None:
         "- ✗ **b** book nine → not\\_found",
         "- ○ **c** book ten needs a",
     ]
-    assert lines[6] == "- Plan 1, b: not_found. Taken. → the call cannot succeed as it is, so a new plan and no retry"
+    assert lines[6] == "- Plan 1, b: not_found. Taken. → the same call would fail again: a new plan, no retry"
 
 
 def test_every_status_has_a_sign_of_its_own() -> None:
@@ -288,7 +288,7 @@ def test_a_task_of_turns_says_what_models_used() -> None:
         "Planner: openai:x."
     )
     assert lines[2:4] == ["- ✓ **t1.c0** k → 1", "- ✓ **t2.c0** k → 1"]
-    assert lines[5].endswith("Taken. → the same call would fail again, so the model's next turn and no retry")
+    assert lines[5].endswith("Taken. → the same call would fail again: the model's next turn, no retry")
 
 
 def test_a_planner_that_could_not_be_used_is_told_once() -> None:

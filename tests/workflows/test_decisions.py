@@ -1,0 +1,164 @@
+"""The table of decisions: each has its words once, and all screens take them from there."""
+
+import json
+import re
+import subprocess
+import sys
+from itertools import product
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from tests.console.outcomes import fault
+from tests.processes import ROOT
+from workflows.decision import DECISIONS, Ask, Decision, what_follows
+from workflows.faults import Applied, Code
+
+SCREENS = """
+import json
+import sys
+from datetime import timedelta
+
+from client.explain.explanation import document, explain_task
+from client.history.records import End, Event
+from client.report.report import report_on
+from client.report.row import row_of
+from console.render import page, report_page, tree
+from console.render.report import printed
+from tests.console import made
+from tests.console.outcomes import BEGAN, fault, outcome, step
+from workflows.budget import Budget
+from workflows.decision import DECISIONS, DecisionWords
+from workflows.details import details
+from workflows.faults import Code, Fault
+from workflows.progress import Progress
+from workflows.record import Revision
+from workflows.task import Task
+
+if "new" in sys.argv:
+    texts = {"busy": ("the shop takes stock", "the call is held"), "": ("", "held")}
+    DECISIONS["hold"] = DecisionWords(("held call",), texts, column="on hold")
+
+met = fault(Code.BUSY, "hold", step_id="a")
+ended = outcome(steps=(step("a"),), faults=(met,))
+running = Progress(task_id="t", started_at=BEGAN, task=Task(text="x"), revisions=[Revision(number=1)], faults=[met])
+history = made.story(made.call(1, "a", "read", Fault.of(Code.BUSY, "Later."))).history
+history.end = End("completed", Event(1, 90), BEGAN, outcome=ended)
+explained = explain_task(history)
+row = row_of(history).model_copy(update={"recoveries": (("transient_semantic", "busy", "hold", 2),)})
+report = report_on([row])
+screens = {
+    "web UI": details(running),
+    "tree": "\\n".join(tree.body(ended, None)),
+    "explain": "\\n".join(page.page_lines(explained, None)),
+    "explain --json": document(explained)["items"],
+    "report": printed(report, 120),
+    "report --html": report_page.page(report),
+    "report --json": report.model_dump(mode="json")["faults"],
+}
+print(json.dumps(screens))
+"""
+"""Prints the screens of a task that decided `hold`; with the argument `new` the table has a row for it."""
+
+
+def screens(*words: str) -> dict[str, str]:
+    """What a process that knows the decision, or does not, shows of it."""
+    command = [sys.executable, "-c", SCREENS, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return {name: one if isinstance(one, str) else json.dumps(one) for name, one in json.loads(done.stdout).items()}
+
+
+def test_a_new_row_is_seen_on_every_screen() -> None:
+    """The table is the only place that has the words of a decision."""
+    shown = screens("new")
+
+    assert "14:00 is taken. → the shop takes stock: the call is held" in shown["web UI"]
+    assert "    the shop takes stock -> the call is held\n" in shown["tree"] + "\n"
+    assert "The shop takes stock: the call is held." in shown["explain"]
+    assert "Not as planned: 1 held call." in shown["explain"]
+    assert '"decision": "hold"' in shown["explain --json"] and "The shop takes stock" in shown["explain --json"]
+    assert re.search(r"faults +on hold +recovered", shown["report"])
+    assert "on hold" in shown["report --html"]
+    assert '"followed": {"hold": 2}' in shown["report --json"]
+
+
+def test_an_older_console_shows_a_decision_that_it_does_not_know() -> None:
+    """By its name: a worker may be newer, and the rest of the task can be read as ever."""
+    shown = screens()
+
+    assert "a newer version of Replan decided: hold" in shown["web UI"]
+    assert "a newer version of Replan decided -> hold" in shown["tree"]
+    assert "A newer version of Replan decided: hold." in shown["explain"]
+    assert re.search(r"faults +hold +recovered", shown["report"])
+
+
+@pytest.mark.parametrize("name", ["", "Hold", "a b", "x\x1b[2J", "<b>", "x" * 41])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    """A name is shown as it is, so it is letters and underscores."""
+    with pytest.raises(ValidationError, match="decision"):
+        fault(Code.BUSY, name)
+
+
+def test_every_decision_has_a_row() -> None:
+    """Those of `decide`, the request to a person, and the retry of Temporal."""
+    made = {one.model_fields["action"].default for one in (*get_args(Decision), Ask)}
+
+    assert {name for name, words in DECISIONS.items() if words.is_recorded} == {*made, "retry"}
+
+
+FOLLOW = [name for name in DECISIONS if name not in ("send_back", "failover")]
+CASES = list(product(FOLLOW, Code, Applied, [None, "applied", "not_applied", "cannot_tell"]))
+
+
+def test_whatever_is_known_of_a_fault_has_words() -> None:
+    """Of each decision, in plans and in turns, before and after the end of the task."""
+    empty = [
+        (decision, code, applied, verdict)
+        for decision, code, applied, verdict in CASES
+        for flags in ({}, {"in_turns": True}, {"is_over": True})
+        if not any(what_follows(decision, fault(code, effect=applied), verdict, **flags))
+    ]
+
+    assert empty == []
+
+
+@pytest.mark.parametrize("decision", ["escalate", "ask"])
+@pytest.mark.parametrize(
+    ("code", "more", "why"),
+    [
+        (Code.SERVER_ERROR, {}, "the retries are used up"),
+        (Code.UNAUTHORIZED, {}, "neither a retry nor a new plan can help"),
+        (Code.NEEDS_APPROVAL, {}, "the call needs an approval"),
+        (Code.MISSING_TOOL, {}, "no worker knew the kind in time"),
+        (Code.WORKER_LOST, {"uncounted": True}, "more than 5 workers died or froze during the call"),
+        (Code.WORKER_LOST, {"uncounted": True, "effect": "unknown"}, "nobody knows whether it was applied"),
+        (Code.UNEXPECTED_RESULT, {"effect": "applied"}, "it was applied, so it is not repeated"),
+    ],
+)
+def test_a_person_is_told_why(decision: str, code: Code, more: dict[str, object], why: str) -> None:
+    """The effect of the call first, then what makes retries and plans useless."""
+    assert what_follows(decision, fault(code, decision, **more))[0] == why
+
+
+def test_what_was_found_out_is_told_with_what_it_leads_to() -> None:
+    """Also if the fault, as the history has it, says only that the outcome was unknown."""
+    lost = fault(Code.WORKER_LOST, effect="unknown")
+
+    assert what_follows("ask", lost, "not_applied") == (
+        "it was not applied, and the retries are used up",
+        "a person is asked",
+    )
+    assert what_follows("wait", lost, "not_applied") == ("it was not applied", "the same step again")
+    assert what_follows("escalate", lost, "cannot_tell")[0] == "nobody knows whether it was applied"
+
+
+def test_the_list_of_what_a_new_decision_touches_holds() -> None:
+    """Files that exist, and at most five."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("## To add ...")[2].partition("\n### A decision\n")[2].partition("\n#")[0]
+    files = re.findall(r"^- `([^`]+)`", section, flags=re.MULTILINE)
+
+    assert 2 <= len(files) <= 5
+    assert [file for file in files if not (ROOT / file).is_file()] == []
