@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio.api.common.v1 import Header, Memo, Payload, SearchAttributes
-from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure, TimeoutFailureInfo
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 from temporalio.api.update.v1 import Request
 
@@ -31,12 +31,24 @@ from workflows import attributes
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
 from workflows.asking import RESOLVE
 from workflows.catalogue import Catalogue, Companion, ToolSpec
-from workflows.faults import Fault, Quadrant
+from workflows.faults import Fault, Held, Quadrant, Thinking
 from workflows.guards import LoopGuard, RepeatGuard
 from workflows.header import HEADER, CallHeader, Undoes
 from workflows.outcome import Ending, Outcome, OutcomeStep
 from workflows.people import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
-from workflows.plan import PRUNED, Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn, digest
+from workflows.plan import (
+    PRUNED,
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    PassedOver,
+    Proposed,
+    Question,
+    Step,
+    StepReturn,
+    digest,
+)
 from workflows.progress import Progress
 from workflows.record import (
     Compaction,
@@ -124,6 +136,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     HumanAnswer: frozenset({"resolution"}),
     HumanRequest: frozenset({"id", "step", "code", "closed", "cause", "after"}),
     Observation: frozenset({"step_id", "kind"}),
+    Mistake: frozenset({"step"}),
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
     PassedOver: frozenset({"planner", "code"}),
@@ -275,6 +288,7 @@ SIGNALS: Mapping[str, Shape] = {
 }
 OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, *SIGNALS})
 """The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""
+DETAILED = ApplicationFailureInfo, TimeoutFailureInfo
 OUR_METADATA = frozenset({"encoding", "messageType", INLINE})
 JSON = ("json/plain", "json/protobuf")
 BINARY = ("binary/plain", "binary/protobuf")
@@ -340,6 +354,9 @@ class Redaction:
                 return
             case Failure() if message.HasField("application_failure_info"):
                 self._details(message.application_failure_info)
+            case Failure() if message.HasField("timeout_failure_info"):
+                for payload in message.timeout_failure_info.last_heartbeat_details.payloads:
+                    self._message(payload, (Fault, Held, Thinking))
         for field, value in message.ListFields():
             self._field(message, field, value, shape)
 
@@ -356,7 +373,7 @@ class Redaction:
         elif field.message_type is not None:
             for inner in value if field.is_repeated else [value]:
                 # The details of a failure are redacted by their own models, in `_details`.
-                is_failure = isinstance(message, ApplicationFailureInfo) and field.name == "details"
+                is_failure = field.name in ("details", "last_heartbeat_details") and isinstance(message, DETAILED)
                 # The name of a timer has only ids, kinds, codes and choices (`workflows.ids`).
                 is_name = isinstance(message, HistoryEvent) and message.HasField("timer_started_event_attributes")
                 if not is_failure and not (is_name and field.name == "user_metadata"):

@@ -1,15 +1,34 @@
-"""Compares what a worker counted with what the accounts of its tasks say."""
+"""Compares what a worker counted with the accounts of its tasks, and what all readers of a history say of it."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
+from client.explain import explanation
+from client.explain.explanation import Explanation
 from client.history.fetch import fetch_history
+from client.history.reader import read_history
 from client.history.records import History
-from workflows.measures import COUNTED, TASKS, counted
+from client.redaction import Redaction
+from client.report.row import row_of
+from client.wording import count
+from console.render import tree
+from runtime.payloads import DATA_CONVERTER
+from workflows.measures import (
+    CIRCUIT_OPEN,
+    COUNTED,
+    HELPED_RETRIES,
+    RETRIES,
+    TASKS,
+    WASTED_ATTEMPTS,
+    counted,
+    total,
+)
 
 BUFFERED = 500_000
 """How many updates of metrics may come between two tests."""
@@ -76,3 +95,54 @@ async def check_counts(client: Client, queue: str, tasks: Sequence[str]) -> None
     told = summed(histories)
     differences = {key: (counters[key], told[key]) for key in {*counters, *told} if counters[key] != told[key]}
     assert not differences, f"metrics and histories differ: {differences}"
+    for handle, history in zip(handles, histories, strict=True):
+        check_readers(history)
+        await check_redacted(client, handle)
+
+
+def check_readers(history: History) -> None:
+    """Every reader of a task that has ended says the same counts: document, last line, explanation, receipt, report."""
+    explained, account = explanation.explain_task(history), history.account
+    receipt, row, line = explained.receipt, row_of(history), tree.headline(account)
+    counts = account.counts or {}
+    metrics = RETRIES, HELPED_RETRIES, WASTED_ATTEMPTS, CIRCUIT_OPEN
+    retries, helped, wasted, not_made = (total(counts, metric) for metric in metrics)
+    sums = {name: sum(number for one, _, number in row.counters if one == name) for name, _, _ in row.counters}
+    document = explanation.document(explained)
+
+    assert (receipt.helped.number, receipt.not_helped.number) == (helped, retries - helped)
+    assert (receipt.wasted.number, receipt.not_made.number) == (wasted, not_made)
+    assert f", {count(retries, 'retry', 'retries')}" in line and sums.get(RETRIES.name, 0) == retries
+    assert f", {count(account.spent.tool_calls, 'tool call')}" in line
+    assert document["cost"]["tool_calls"] == account.spent.tool_calls
+    attempts = {step.id: step.attempts for step in account.steps}
+    assert [one for one in document["steps"] if one["attempts"] != attempts.get(one["id"], 0)] == []
+
+
+async def check_redacted(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
+    """The explanation of a redacted history has the same decisions, costs and sentences, but for values."""
+    events = list((await handle.fetch_history()).events)
+    whole, redacted = [await _explained(one) for one in (events, Redaction().events(events))]
+    if whole.story.history.unreadable:
+        return
+    assert [one.decision for one in redacted.items] == [one.decision for one in whole.items]
+    for one, other in zip(whole.items, redacted.items, strict=True):
+        assert (one.steps, one.cost, one.events) == (other.steps, other.cost, other.events)
+        pairs = zip(one.sentences, other.sentences, strict=True)
+        assert [(was.text, now.text) for was, now in pairs if not is_alike(was.text, now.text)] == []
+
+
+def is_alike(text: str, redacted: str) -> bool:
+    """Whether a sentence differs from that of a redacted history only in values, of which long ones are cut."""
+    if "…" in text + redacted:
+        return True
+    parts = re.split(r"<text-\d+[ .]*>[.?!]?|\d+(?:\.\d+)?", redacted.rstrip(".?!"))
+    return re.fullmatch(".*".join(map(re.escape, parts)), text.rstrip(".?!"), re.DOTALL) is not None
+
+
+async def _explained(events: Sequence[HistoryEvent]) -> Explanation:
+    async def one_by_one() -> AsyncIterator[HistoryEvent]:
+        for event in events:
+            yield event
+
+    return explanation.explain_task(await read_history("a-task", one_by_one(), DATA_CONVERTER))

@@ -167,9 +167,14 @@ def _step(story: Story, id: str) -> dict[str, Any]:
         "id": id,
         "kind": last.kind if last else story.steps[id].kind,
         "status": step_state(story, id),
-        "attempts": next((step.attempts for step in story.account.steps if step.id == id), 0),
+        "attempts": attempts_of(story, id),
         "events": [event.id for call in calls for event in call.events],
     }
+
+
+def attempts_of(story: Story, id: str) -> int:
+    """How many attempts a step has made, as the task counts them; 0 for one that a long task dropped."""
+    return next((step.attempts for step in story.account.steps if step.id == id), 0)
 
 
 def step_state(story: Story, id: str) -> str:

@@ -247,7 +247,8 @@ def _heading(one: OneStep) -> Sentence:
     planned_kind = [story.steps[one.id].kind] if one.id in story.steps else []
     kinds = dict.fromkeys([*planned_kind, *(call.kind for call in calls)])
     standing = explanation.step_state(story, one.id)
-    tried = f" after {count(sum(call.attempt for call in calls), 'attempt')}" if calls and calls[-1].closed else ""
+    attempts = explanation.attempts_of(story, one.id)
+    tried = f" after {count(attempts, 'attempt')}" if attempts and calls[-1:] and calls[-1].closed else ""
     done = [call for call in story.done if call.step == one.id]
     got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
     text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
