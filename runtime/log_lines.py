@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field, JsonValue
 
+from workflows.decision import Action
 from workflows.faults import Applied, Quadrant
 from workflows.task import TaskStatus
 
@@ -53,10 +54,11 @@ class Fields(TypedDict, total=False):
     message: Annotated[str, Field(description="The message of the exception; only with `--log-values`.")]
 
     decision: Annotated[
-        Literal["retry", "wait", "fallback", "replan", "reconcile", "escalate", "ask"],
+        Action,
         Field(
-            description="`retry` (by Temporal, noted when the execution has ended), `wait`, `fallback`, `replan`,"
-            " `reconcile`, `ask` (a person), or `escalate` (the task ends, or for its planner asks a person)."
+            description="What follows, as in the [JSON document](console.md#the-json-document). Temporal decides on a"
+            " `retry`, which is noted when the execution has ended; `escalate` ends the task, or for its planner asks a"
+            " person."
         ),
     ]
     seconds: Annotated[float | None, Field(description="Seconds: how long a wait takes, or how long something took.")]

@@ -491,11 +491,13 @@ async def run_internal_activity(
             decision, lost = wait, len(spending.lost_replies(result, earlier))
         lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
-            own.note(result, "escalate")
+            own.note(
+                result, "wait" if result.lost else "escalate"
+            )  # after lost replies, a shorter one may be asked for
             raise InternalActivityFailed(result, earlier)
+        own.note(result, decision.action, seconds=decision.seconds)
         if lost and isinstance(payload, dict):
             payload = after_lost_replies(payload, result, lost, earlier)
-        own.note(result, decision.action, seconds=decision.seconds)
         remaining = remaining.model_copy(
             update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
         )

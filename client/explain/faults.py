@@ -92,9 +92,9 @@ def decision_of(story: Story, record: FaultRecord | None) -> Action:
         return "undecided"
     if story.requests_about(record):
         return "ask"
-    end = story.history.end
-    is_over_budget = end is not None and end.status == "over_budget" and record in story.account.own_faults
-    return "end" if is_over_budget and record.decision == "escalate" else record.decision
+    end, own = story.history.end, story.account.own_faults
+    is_over_budget = end is not None and end.status == "over_budget" and record in own[-1:]
+    return "end" if is_over_budget else record.decision
 
 
 def _is_over(story: Story, after: Event) -> bool:

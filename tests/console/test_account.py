@@ -1,11 +1,35 @@
 """One account of a task: all that read a history say the same of it, also of one that was redacted."""
 
-import pytest
+import asyncio
+from pathlib import Path
 
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from activities.boundary.attempt import FaultRaised
 from client.explain import explanation
+from client.history.fetch import fetch_history, final_outcome
 from client.redaction import Redaction
+from client.report.row import row_of
+from console.render import page, tree
+from replan import Refused, Unreachable, tool
 from tests.console.histories import NAMES, events, history
 from tests.counting import check_readers, is_alike
+from tests.harness import DONE, outcome, plan, staged, step
+from workflows.faults import Code, Fault
+from workflows.record import StepStatus
+from workflows.task import TaskStatus
+
+
+class Nothing(BaseModel):
+    """No arguments."""
+
+
+class Said(BaseModel):
+    """An answer."""
+
+    word: str = "here"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,3 +53,70 @@ async def test_a_sentence_with_another_decision_is_not_alike() -> None:
     """The comparison can fail."""
     assert is_alike("a (pay) failed (busy): Later.", "a (pay) failed (busy): <text-3>.")
     assert not is_alike("a (pay) failed (busy): Later.", "a (pay) was rejected (conflict): <text-3>.")
+
+
+async def test_a_read_that_is_retried_counts_in_every_reader(client: Client, tmp_path: Path) -> None:
+    """The last line, the receipt and the report say 1 retry, although no step was retried."""
+    broken = iter([Unreachable("The line is cut.")])
+
+    @tool.read
+    async def look(args: Nothing) -> Said:
+        """Look, at the second attempt."""
+        for error in broken:
+            raise error
+        return Said()
+
+    @tool.read(observe=look)
+    async def refuse(args: Nothing) -> Said:
+        """Reject the call."""
+        raise Refused("No.")
+
+    async with staged(client, tmp_path, [look, refuse], [plan(step("a", "refuse")), DONE], jitter=lambda: 0.0) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        told = explanation.explain_task(await fetch_history(client, handle))
+
+    assert ", 1 retry (it helped), 0 wasted, 3 tool calls" in tree.headline(ended)
+    assert (told.receipt.helped.number, row_of(told.story.history).status) == (1, ended.status)
+
+
+async def test_an_attempt_that_a_shutdown_cut_off_is_counted_alike(client: Client, tmp_path: Path) -> None:
+    """`explain --step` and `show` say the same number: that attempt is none of the step's."""
+    cut = iter([FaultRaised(Fault.of(Code.WORKER_SHUTDOWN, "The worker stops."))])
+
+    @tool.read
+    async def ask(args: Nothing) -> Said:
+        """Ask, at the second attempt."""
+        for error in cut:
+            raise error
+        return Said()
+
+    async with staged(client, tmp_path, [ask], [plan(step("a", "ask")), DONE]) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        told = explanation.explain_task(await fetch_history(client, handle))
+    heading = "\n".join(page.step_lines(page.explain_step(told, "a"), None))
+
+    assert (ended.steps[0].attempts, len(told.story.history.of_step("a"))) == (1, 2)
+    assert "a (ask)" in heading and "completed after 1 attempt." in heading
+
+
+async def test_a_task_that_was_terminated_is_told_as_far_as_it_came(client: Client, tmp_path: Path) -> None:
+    """It wrote no Outcome; what it had done is in its history."""
+    begun = asyncio.Event()
+
+    @tool.read
+    async def hang(args: Nothing) -> Said:
+        """Answer never."""
+        begun.set()
+        await asyncio.sleep(600)
+        return Said()
+
+    async with staged(client, tmp_path, [hang], [plan(step("a", "hang")), DONE]) as stage:
+        handle = await stage.start()
+        await begun.wait()
+        await handle.terminate("a test")
+        told = await final_outcome(client, handle)
+
+    assert [(one.id, one.kind, one.status) for one in told.steps] == [("a", "hang", StepStatus.CANCELLED)]
+    assert (told.status, told.code, told.planner) == (TaskStatus.FAILED, "closed", "scripted")
