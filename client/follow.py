@@ -158,6 +158,8 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
         history, seen = await fetch_history(client, handle), await handle.describe()
         if history.replayed is not None:
             told = with_values(history.replayed, Story(history))
+            seconds = (datetime.now(UTC) - told.started_at).total_seconds()  # the history ends earlier
+            told = told.model_copy(update={"spent": told.spent.model_copy(update={"seconds": seconds})})
             return told, replace(await _snapshot_of(client, told, seen), is_replayed=True)
         queue = seen.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"

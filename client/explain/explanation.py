@@ -20,6 +20,12 @@ SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
 
 
+UNTOLD = (
+    "What the task decided is not told: its history cannot be replayed here, because another version of Replan ran it "
+    "or because it is encrypted."
+)
+
+
 class Explanation(BaseModel):
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -88,7 +94,8 @@ def unreadable(history: History) -> list[Sentence]:
     for one in history.unreadable:
         run = f"run {one.run}, " if history.runs > 1 else ""
         causes.setdefault(one.why, []).append(f"{run}event {one.event}'s {one.what}")
-    return [Sentence(text=_without(why, places)) for why, places in causes.items()]
+    untold = [Sentence(text=UNTOLD)] if history.is_untold and history.outcome is None else []
+    return [*(Sentence(text=_without(why, places)) for why, places in causes.items()), *untold]
 
 
 def _without(why: str, places: Sequence[str]) -> str:
