@@ -94,10 +94,8 @@ def _follows(story: Story, asked: Asked) -> Sentence | None:
     is_call = choice in (Choice.APPROVE, Choice.EDIT, Choice.RETRY, Choice.PROVIDE)
     if not is_call or asked.answered is None or request.step is None:
         return None
-    calls = [one for one in story.history.of_step(request.step) if one.scheduled > asked.answered]
-    if choice is Choice.EDIT:
-        calls = calls[1:]  # the first only checked the arguments
-    call = calls[0] if calls else None
+    later = (one for one in story.history.of_step(request.step) if one.scheduled > asked.answered)
+    call = next((one for one in later if not story.is_check(one)), None)
     if choice is Choice.PROVIDE:
         text = "Instead of another call, the result that the person gave was taken."
         return Sentence(text=text, events=_events(call))

@@ -109,6 +109,10 @@ class Story:
         until = following.at if following else LATER
         return next((one for one in self._decided if one.step_id == call.id and call.ended_at <= one.at < until), None)
 
+    def is_check(self, call: Call) -> bool:
+        """Whether a call only checked what a person gave, arguments or a result, so that nothing follows from it."""
+        return call.closed is CallEnd.FAILED and self.fault_of(call) is None
+
     def uncalled(self, step: str) -> list[FaultRecord]:
         """The faults of a step for which no call was made."""
         called = [self.fault_of(call) for call in self.history.of_step(step)]

@@ -116,8 +116,8 @@ def values_of(account: Outcome) -> Iterator[Sample]:
     yield from measures.distributions(account, budget)
 
 
-def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, Recovery]]:
-    """Each fault of a step's call, of an undo and of the planner, and what followed."""
+def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:
+    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision."""
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
     own = [one for one in account.own_faults if one.source in measures.PLANNERS]
     for faults in (account.faults, own):
@@ -127,7 +127,7 @@ def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRec
                 yield fault, _recovery(account, fault, later, Recovery.NONE if is_over else Recovery.OPEN)
 
 
-def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord], undecided: Recovery) -> Recovery:
+def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord], undecided: Recovery) -> str:
     """What followed a fault; `later` are the further faults of the same call."""
     if fault.reconciled == "applied":
         return Recovery.RECONCILE
@@ -147,4 +147,5 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
     if step is not None and step.status not in (StepStatus.COMPLETED, StepStatus.UNDONE):
         return undecided
     how = {"retry": Recovery.RETRY, "wait": Recovery.RETRY, "fallback": Recovery.FALLBACK}
-    return how.get(fault.decision, undecided)
+    how |= dict.fromkeys(("escalate", "reconcile", "ask"), undecided)
+    return how.get(fault.decision, fault.decision)
