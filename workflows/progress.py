@@ -350,7 +350,7 @@ def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
 def fold(progress: Progress) -> None:
     """Drop the oldest steps, faults and plans of a long task; the steps of the current plan are kept."""
     folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
-    progress.faults, progress.own_faults = progress.faults[-MAX_FAULTS:], progress.own_faults[-MAX_FAULTS:]
+    progress.faults = progress.faults[-MAX_FAULTS:]
     progress.revisions = progress.revisions[-MAX_REVISIONS:]
     folded.faults += faults - len(progress.faults)
     folded.revisions += revisions - len(progress.revisions)

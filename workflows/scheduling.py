@@ -37,7 +37,7 @@ from workflows.faults import (
 from workflows.header import CallHeader, attached, made_by_reset
 from workflows.outcome import TaskEnded
 from workflows.plan import Proposed, StepReturn
-from workflows.progress import Progress
+from workflows.progress import MAX_FAULTS, Progress
 from workflows.record import FaultRecord, PlannerWait
 from workflows.situation import Situation
 from workflows.task import TaskStatus
@@ -243,8 +243,8 @@ class OwnCall:
     def note(self, fault: Fault, action: Action, *, seconds: float | None = None) -> None:
         """Record and log what follows a fault."""
         note = FaultRecord.of_call(fault, self.id, self.revision, action, at=workflow.now())
-        if self.progress is not None:
-            self.progress.own_faults.append(note)
+        if self.progress is not None:  # cut here, because an outage of the planner may last a day
+            self.progress.own_faults = [*self.progress.own_faults, note][-MAX_FAULTS:]
         log_decision(self.spec.kind, note, seconds=seconds)
 
     def note_retries(self, faults: Sequence[Fault]) -> None:
@@ -491,9 +491,8 @@ async def run_internal_activity(
             decision, lost = wait, len(spending.lost_replies(result, earlier))
         lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
-            own.note(
-                result, "wait" if result.lost else "escalate"
-            )  # after lost replies, a shorter one may be asked for
+            # After lost replies, a shorter one may be asked for.
+            own.note(result, "wait" if result.lost else "escalate")
             raise InternalActivityFailed(result, earlier)
         own.note(result, decision.action, seconds=decision.seconds)
         if lost and isinstance(payload, dict):
