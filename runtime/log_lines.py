@@ -6,7 +6,6 @@ from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field, JsonValue
 
-from workflows.decision import Action
 from workflows.faults import Applied, Quadrant
 from workflows.task import TaskStatus
 
@@ -54,7 +53,7 @@ class Fields(TypedDict, total=False):
     message: Annotated[str, Field(description="The message of the exception; only with `--log-values`.")]
 
     decision: Annotated[
-        Action,
+        str,
         Field(
             description="What follows, as in the [JSON document](console.md#the-json-document). Temporal decides on a"
             " `retry`, which is noted when the execution has ended; `escalate` ends the task, or for its planner asks a"
