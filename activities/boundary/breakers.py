@@ -201,7 +201,9 @@ class Breakers:
         if self._changes_nothing(service, move):
             return self._rows.get(service, BreakerRow()).breaker
         try:
-            async with asyncio.timeout(STORE_SECONDS), self._lock:
+            async with self._lock:  # without a limit: that other calls come first says nothing of the store
+                if time.monotonic() < self._blind_until:  # a call that held the lock has found that out
+                    return None
                 if self._changes_nothing(service, move):  # one of the calls that held the lock has seen to it
                     return self._rows.get(service, BreakerRow()).breaker
                 return (await self._moved(service, move)).after
@@ -288,7 +290,7 @@ class Breakers:
                 return breaker.taking(now, len(called))
             return breaker.admitting(now, routing.TURN_LEASE, *(one.key for one in called))
 
-        async with asyncio.timeout(STORE_SECONDS), self._lock:
+        async with self._lock:
             await self._transacted(service, work)
         return turns
 
@@ -312,7 +314,7 @@ class Breakers:
             tickets.drop(tx, service, key)
             return breaker.given_back(key)
 
-        async with asyncio.timeout(STORE_SECONDS), self._lock:
+        async with self._lock:
             await self._transacted(service, work)
 
     def _queued(
@@ -348,8 +350,9 @@ class Breakers:
     async def _worked(self, service: str, work: Work) -> None:
         """Do the work of a call, unless the store cannot be used; then look whether a turn has come."""
         try:
-            async with asyncio.timeout(STORE_SECONDS), self._lock:
-                await self._transacted(service, work)
+            async with self._lock:  # as in `move`
+                if time.monotonic() >= self._blind_until:
+                    await self._transacted(service, work)
         except UNUSABLE as error:
             self._lose_sight(error)
         self.changed.set()

@@ -316,3 +316,23 @@ async def test_a_limit_counts_once_however_many_calls_were_under_way_or_had_been
     assert all(one.queued for one in late)
     assert (after.limits, after.window, after.until, dict(after.places)) == (1, 2, opened.until, {})
     assert (await workers[0].boundary.breakers.waiting()) == {"ask": 8}
+
+
+SLOW_TICKETS = (
+    "CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$",
+    "CREATE TRIGGER slow BEFORE INSERT ON replan_tickets FOR EACH ROW EXECUTE FUNCTION take_time()",
+)
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+async def test_calls_that_wait_for_each_other_at_a_slow_store_are_not_let_through(workers: list[Bench]) -> None:
+    """The store answers each of them in time, so the breaker is known, however many come first."""
+    await queued(workers[0])
+    async with workers[0].engine.begin() as tx:
+        for statement in SLOW_TICKETS:
+            await tx.exec_driver_sql(statement)
+    faults = await asyncio.gather(*(fault(workers[0], f"k{n}", n) for n in range(12)))
+
+    assert {one.code for one in faults} == {"circuit_open"}
+    assert await workers[0].boundary.breakers.waiting() == {"ask": 12}
