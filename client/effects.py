@@ -77,16 +77,12 @@ def _may_have_been_retried(call: Call, spec: ToolSpec | None) -> bool:
 def reconciliation_of(story: Story, call: Call) -> Reconciliation | None:
     """How the workflow found out whether an ended call was applied; None if it did not try to find out."""
     # Reads and timers after the next call of the step belong to that call.
-    after, following, record = call.ended or call.scheduled, next_call(story, call), story.fault_of(call)
+    after, following, record = call.ended or call.scheduled, story.history.next_call(call), story.fault_of(call)
     until = following.scheduled if following else Event(story.history.runs + 1, 0)
     reads = tuple(read for read in story.history.reconciles(call.owner) if after < read.scheduled < until)
     timers = (timer for timer in story.history.timers if timer.reconciles(call) and after < timer.started < until)
     verdict = Verdict(record.reconciled) if record and record.reconciled else None
     return Reconciliation(reads, tuple(timers), verdict) if reads or verdict else None
-
-
-def next_call(story: Story, call: Call) -> Call | None:
-    return next((one for one in story.history.calls if one.id == call.id and one.scheduled > call.scheduled), None)
 
 
 def _not_applied(story: Story) -> list[str]:

@@ -14,6 +14,7 @@ from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
 from client.wording import count, spent_on_models
 from workflows.decision import DECISIONS, plan_words, words_of
+from workflows.progress import MAX_FAULTS
 from workflows.task import TaskStatus
 
 SHORTEST_GAP = 2.0
@@ -73,7 +74,7 @@ def explain_task(history: History) -> Explanation:
         compactions=tuple(planning.compactions(story)),
         extensions=tuple(people.extensions(story)),
         todo=tuple(remedies(story)),
-        notes=tuple(unreadable(history)),
+        notes=(*unreadable(history), *_dropped(story)),
         cost=sum((item.cost for item in items), Cost(held=held, unattended=seconds_without_worker(history))),
         receipt=waste.receipt_of(story),
     )
@@ -96,6 +97,19 @@ def unreadable(history: History) -> list[Sentence]:
         causes.setdefault(one.why, []).append(f"{run}event {one.event}'s {one.what}")
     untold = [Sentence(text=UNTOLD)] if history.is_untold and history.outcome is None else []
     return [*(Sentence(text=_without(why, places)) for why, places in causes.items()), *untold]
+
+
+def _dropped(story: Story) -> list[Sentence]:
+    """A sentence about the oldest faults, if the task is so long that it keeps only the newest."""
+    kept = story.account.faults
+    if len(kept) < MAX_FAULTS:
+        return []
+    failed = [call for call in story.history.calls if call.is_step and call.failing and call.ended_at]
+    old = [call for call in failed if call.ended_at and call.ended_at < kept[0].at and not story.fault_of(call)]
+    text = (
+        f"What followed the oldest failed calls ({len(old)}) is left out: a task keeps its newest {MAX_FAULTS} faults."
+    )
+    return [Sentence(text=text)] if old else []
 
 
 def _without(why: str, places: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from client.effects import Reconciliation, next_call, reconciliation_of
+from client.effects import Reconciliation, reconciliation_of
 from client.explain import people, words
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
@@ -41,7 +41,7 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
 
 def _is_undecided(story: Story, call: Call) -> bool:
     """Whether the task has not heard of the failure of a call, or nothing here tells what it decided."""
-    return story.history.is_untold or (next_call(story, call) is None and story.history.end is None)
+    return story.history.is_untold or (story.history.next_call(call) is None and story.history.end is None)
 
 
 def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRecord | None) -> Item:
@@ -238,7 +238,7 @@ def what_followed(
     if decision == "wait" and call is not None:
         return _waited(story, call)
     if decision == "fallback" and call is not None:
-        return (_fallen_back(next_call(story, call)),), Cost()
+        return (_fallen_back(story.history.next_call(call)),), Cost()
     if decision == "ask" and record is not None:
         requests = story.requests_about(record)
         told = tuple(sentence for one in requests for sentence in people.answer_sentences(story, one))
@@ -257,7 +257,7 @@ def what_followed(
 
 
 def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
-    timer, following = timer_of(story, call), next_call(story, call)
+    timer, following = timer_of(story, call), story.history.next_call(call)
     is_shorter = call.failing is not None and call.failing.fault is not None and call.failing.fault.lost > 0
     next_event = (following.scheduled,) if following else ()
     again = "the same call was made again" if following else "the same call is to be made again"
@@ -384,7 +384,7 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
 
 def timer_of(story: Story, call: Call) -> Timer | None:
     """The timer after which `call` is made again; None if there is no such timer."""
-    following, after = next_call(story, call), call.ended or call.scheduled
+    following, after = story.history.next_call(call), call.ended or call.scheduled
     timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
     return next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
 

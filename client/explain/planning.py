@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from client.effects import next_call
 from client.explain import faults, people, words
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, CallEnd
@@ -133,7 +132,8 @@ def _next(story: Story, turn: Turn) -> Turn | None:
     """The next request for a proposal, without requests that were made again and requests too long for the model."""
     later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
     return next(
-        (one for one in later if one.verdict is not ProposalVerdict.TOO_LONG and not next_call(story, one.call)), None
+        (one for one in later if one.verdict is not ProposalVerdict.TOO_LONG and not story.history.next_call(one.call)),
+        None,
     )
 
 

@@ -280,7 +280,8 @@ class History:
     """The account of the task after the last event, as a replay tells it; None if the task wrote it itself, or if it
     cannot be replayed here."""
     is_untold: bool = False
-    """Whether nothing here tells the account of the task: no version of this code, or no codec, can replay it."""
+    """Whether nothing here tells the account of the task: this version cannot replay its history, or a codec is
+    missing."""
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets replaced, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)
@@ -320,6 +321,10 @@ class History:
     @property
     def compactions(self) -> list[Call]:
         return [call for call in self.calls if call.kind == routing.COMPACT.kind]
+
+    def next_call(self, call: Call) -> Call | None:
+        """The next execution of the same activity, as after a wait; None if there is none."""
+        return next((one for one in self.calls if one.id == call.id and one.scheduled > call.scheduled), None)
 
     def of_step(self, id: str) -> list[Call]:
         """The calls of one step, or of one undo (`undo:STEP`), in order; a step that waited has several."""

@@ -104,8 +104,7 @@ class Story:
         """
         if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
             return None
-        later = (one for one in self.history.calls if one.id == call.id and one.scheduled > call.scheduled)
-        following = next(later, None)
+        following = self.history.next_call(call)
         until = following.at if following else LATER
         return next((one for one in self._decided if one.step_id == call.id and call.ended_at <= one.at < until), None)
 

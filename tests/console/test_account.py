@@ -14,10 +14,12 @@ from client.redaction import Redaction
 from client.report.row import row_of
 from console.render import page, tree
 from replan import Refused, Unreachable, tool
+from tests.console import made
 from tests.console.histories import NAMES, events, history
 from tests.counting import check_readers, is_alike
 from tests.harness import DONE, outcome, plan, staged, step
 from workflows.faults import Code, Fault
+from workflows.progress import MAX_FAULTS
 from workflows.record import StepStatus
 from workflows.task import TaskStatus
 
@@ -120,3 +122,17 @@ async def test_a_task_that_was_terminated_is_told_as_far_as_it_came(client: Clie
 
     assert [(one.id, one.kind, one.status) for one in told.steps] == [("a", "hang", StepStatus.CANCELLED)]
     assert (told.status, told.code, told.planner) == (TaskStatus.FAILED, "closed", "scripted")
+
+
+async def test_it_says_that_the_oldest_faults_of_a_long_task_are_left_out() -> None:
+    """Of 202 failed calls, the task keeps 200 faults; the other two calls are not passed over in silence."""
+    calls = [made.call(number, f"s{number}", "read", made.refused()) for number in range(1, MAX_FAULTS + 3)]
+    told = made.story(*calls)
+    notes = {}
+    for kept in (calls, calls[2:]):
+        faults = tuple(made.decided(call, "replan") for call in kept)
+        told.history.replayed = told.history.account.model_copy(update={"faults": faults})
+        notes[len(kept)] = [note.text for note in explanation.explain_task(told.history).notes]
+
+    assert notes[MAX_FAULTS + 2] == []
+    assert "the oldest failed calls (2)" in " ".join(notes[MAX_FAULTS])
