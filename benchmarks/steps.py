@@ -91,7 +91,7 @@ GOALS = (
     ),
     Goal("20 parallel steps, at most 1.25 times bare", 1.25, _ratio("parallel_ms", BARE)),
     Goal("events of a step, no more than bare", 1.0, _ratio("events", BARE)),
-    Goal("bytes of a step, at most 1.5 times bare", 1.5, _ratio("bytes", BARE)),
+    Goal("bytes of a step, at most 1.4 times bare", 1.4, _ratio("bytes", BARE)),
     Goal("peak memory of the worker, at most 1.5 times bare", 1.5, _ratio("worker_peak_mb", BARE)),
     Goal("CPU of the circuit breaker of a tool that never fails, at most 0.01 of a step", 0.01, _breaker),
     Goal("20 pure steps in sequence, at most 0.40 times 20 bare steps", 0.40, _pure),

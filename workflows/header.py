@@ -49,7 +49,8 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
 
     key: str
     """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
-    revision: int = 0
+    revision: int = 1
+    """The number of the plan; 0 for a call before the first plan."""
     digest: str = ""
     """The digest of the tool's spec that the workflow has in its catalogue."""
     documents: str | None = None

@@ -18,7 +18,7 @@ from pydantic import (
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
-    field_serializer,
+    WrapSerializer,
     model_serializer,
     model_validator,
 )
@@ -78,6 +78,14 @@ class Step(_Frozen):
         return self.title or ", ".join(_brief(value) for value in self.args.values())[:80]
 
 
+def _sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return without_defaults(step, write(step))
+
+
+SparseStep = Annotated[Step, WrapSerializer(_sparsely)]
+"""A step of a plan that is kept in history, without default values."""
+
+
 class _Recorded(_Frozen, Sparse):
     pass
 
@@ -86,12 +94,8 @@ class NewSteps(_Recorded):
     """A proposal to run these new steps; the results of completed steps stay available."""
 
     type: Literal["steps"] = "steps"
-    steps: tuple[Step, ...]
+    steps: tuple[SparseStep, ...]
     because: str = ""
-
-    @field_serializer("steps", mode="wrap")
-    def _sparsely(self, steps: tuple[Step, ...], write: SerializerFunctionWrapHandler) -> list[dict[str, Any]]:
-        return [without_defaults(step, written) for step, written in zip(steps, write(steps), strict=True)]
 
 
 class Answer(_Recorded):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validato
 
 from workflows import routing
 from workflows.budget import Limits
-from workflows.plan import Answer, NewSteps, Proposal, Step
+from workflows.plan import Answer, NewSteps, Proposal, SparseStep, Step
 from workflows.record import FaultRecord, StepRecord
 
 MAX_TEXT = 16_000
@@ -57,7 +57,7 @@ class Task(BaseModel, frozen=True):
     """What a user asks for: the input of AgentWorkflow."""
 
     text: str = Field(min_length=1, max_length=MAX_TEXT)
-    plan: tuple[Step, ...] | None = None
+    plan: tuple[SparseStep, ...] | None = None
     """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
     revisions: tuple[Proposal, ...] = Field(default=(), exclude_if=not_)
     """What the user wrote for later turns. After a rejection the next entry that is no Answer is taken, and after a
