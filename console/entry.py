@@ -15,10 +15,10 @@ from typing import Any, TextIO
 import typer
 from typer.completion import get_completion_inspect_parameters
 
+from client import document
 from client.problem import Problem, ProblemKind
 from client.text import starter
 from console.exits import OF_PROBLEM, Exit
-from console.render import document
 from runtime import tracing
 from runtime.validation import EXPECTED, expected
 from workflows.commands import STARTER

@@ -11,6 +11,7 @@ from temporalio.service import RPCError
 
 from client import people
 from client.follow import Snapshot
+from client.lines import wrap
 from client.problem import Problem
 from client.text import cut, one_line, printable, starter
 from client.wording import count
@@ -18,7 +19,6 @@ from console import answers
 from console.options import Common
 from console.render import requests
 from console.render.live import LiveView
-from console.render.terminal import wrap
 from workflows.outcome import Outcome
 from workflows.people import CHOICES, Choice, HumanRequest
 from workflows.plan import nearest

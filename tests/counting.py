@@ -9,6 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
+from client import tree
 from client.explain import explanation
 from client.explain.explanation import Explanation
 from client.history.fetch import fetch_history
@@ -17,7 +18,6 @@ from client.history.records import History
 from client.redaction import Redaction
 from client.report.row import row_of
 from client.wording import count
-from console.render import tree
 from runtime.payloads import DATA_CONVERTER
 from workflows.measures import (
     CIRCUIT_OPEN,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from client import people, tasks
+from client import document, people, tasks
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable, starter
@@ -14,7 +14,7 @@ from console.commands import show
 from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document, requests
+from console.render import requests
 from workflows.people import CHOICES, Choice
 from workflows.plan import nearest
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from client import document, tree
 from client.start import new_id, task_of_call
 from client.tasks import CALL_MEMO
 from client.text import one_line
@@ -12,7 +13,6 @@ from console.arguments import read_arguments
 from console.commands import show
 from console.exits import exit_code
 from console.options import Common
-from console.render import document, tree
 from console.render.live import CallView
 from console.render.views import StderrView
 from workflows.agent import AgentWorkflow

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
+from client import document
 from client import undo as undoing
 from client.pauses import pauses
 from client.tasks import Handle
@@ -12,7 +13,6 @@ from client.text import printable, starter
 from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
 
 
 async def cancel_command(

@@ -14,7 +14,9 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import document
 from client.connection import ui_base
+from client.lines import wrap
 from client.problem import Problem
 from client.tasks import TASK_TYPE
 from client.text import one_line, starter, worker
@@ -22,8 +24,7 @@ from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.terminal import terminal_size, wrap
+from console.render.terminal import terminal_size
 from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version

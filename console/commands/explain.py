@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import tasks
-from client.explain import explanation
+from client import document, tasks
+from client.explain import explanation, page
 from client.history import fetch
 from client.tasks import Handle
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document, page
 
 
 async def explain_command(

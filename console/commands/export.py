@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from temporalio.client import Client, WorkflowHistory
 
+from client import document, tasks
 from client import export as exporting
-from client import tasks
 from client.explain import explanation
 from client.export import Export
 from client.problem import Problem
@@ -17,7 +17,6 @@ from client.tasks import Handle
 from client.text import printable
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
 
 STDOUT = "-"
 

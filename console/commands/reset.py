@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
+from client import document
 from client import reset as resetting
 from client.problem import Problem
 from client.reset import Fate, ResetResult, named
@@ -16,7 +17,6 @@ from console.commands.undo import RollbackView
 from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
 
 
 async def reset_command(

@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription
 
-from client import people, tasks
+from client import document, people, tasks, tree
 from client.connection import ui_url
 from client.explain import words, world
 from client.explain.waste import Receipt, receipt_of
@@ -26,15 +26,16 @@ from client.problem import Problem, ProblemKind
 from client.reset import reference_of
 from client.tasks import Handle
 from client.text import printable, starter, worker
+from client.tree import WIDTH
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
 from console.options import Common, Jsonl, TaskId
 from console.prompt import PromptView
-from console.render import document, requests, tree
+from console.render import requests
+from console.render.closing import closing_lines
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
-from console.render.tree import WIDTH
 from console.render.views import EventsView, LinesView, StderrView
 from workflows.agent import AgentWorkflow
 from workflows.catalogue import Effect
@@ -160,7 +161,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
-    lines += tree.closing(outcome)
+    lines += closing_lines(outcome)
     if snapshot and snapshot.is_replayed:
         queue = (await handle.describe()).task_queue
         lines.append(f"No worker answers, so this is what its history tells: `{worker(queue)}` goes on with it.")

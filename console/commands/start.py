@@ -17,11 +17,11 @@ from client.problem import Problem
 from client.start import TaskOptions
 from client.tasks import CLOSED
 from client.text import cut, one_line, starter
+from client.tree import is_undo
 from console.arguments import read_duration
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
-from console.render.tree import is_undo
 from runtime.settings_file import BadSettings, Profile, SettingsFile
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import Step, canonical

@@ -8,11 +8,11 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.boundary.attempt import FaultRaised
-from client.explain import explanation
+from client import tree
+from client.explain import explanation, page
 from client.history.fetch import fetch_history, final_outcome
 from client.redaction import Redaction
 from client.report.row import row_of
-from console.render import page, tree
 from replan import Refused, Unreachable, tool
 from tests.console import made
 from tests.console.histories import NAMES, events, history

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from client import document
 from client.problem import Problem
 from console.exits import Exit, exit_code
-from console.render import document
 from tests.console.outcomes import RECEIPT as NOTHING
 from tests.console.outcomes import fault, outcome, step
 from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord

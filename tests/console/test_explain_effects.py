@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from client.explain import explanation, world
+from client import tree
+from client.explain import explanation, page, world
 from client.explain.explanation import Explanation
 from client.history.fetch import fetch_history
-from console.render import page, tree
 from tests.console.deeds import World, bank
 from tests.console.made import call, lost, story
 from tests.gate import sampled

@@ -2,11 +2,10 @@
 
 import pytest
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.words import Item
 from client.problem import Problem
 from console.exits import OF_PROBLEM
-from console.render import page
 from tests.console import histories
 from tests.console.histories import NAMES, explained, text
 from tests.gate import sampled

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
-from console.render import page
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.catalogue import Catalogue

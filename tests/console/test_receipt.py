@@ -2,9 +2,9 @@
 
 import pytest
 
+from client import tree
 from client.explain import explanation
 from client.wording import count
-from console.render import tree
 from tests.console.histories import NAMES, explained, text
 from workflows import measures
 

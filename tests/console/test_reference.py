@@ -14,6 +14,7 @@ import typer
 from typer.main import get_command
 
 import worker
+from client import document
 from client.explain import remedies
 from client.follow import Silent
 from client.problem import ProblemKind
@@ -21,7 +22,6 @@ from console import app as application
 from console.app import app
 from console.entry import BROKEN_PIPE
 from console.exits import OF_PROBLEM, Exit, exit_code
-from console.render import document
 from tests.console.outcomes import RECEIPT, fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT

@@ -24,7 +24,9 @@ from client.explain.explanation import document, explain_task
 from client.history.records import End, Event
 from client.report.report import report_on
 from client.report.row import row_of
-from console.render import page, report_page, tree
+from client.explain import page
+from client import tree
+from console.render import report_page
 from console.render.report import printed
 from tests.console import made
 from tests.console.outcomes import BEGAN, fault, outcome, step

@@ -9,12 +9,11 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.events import Events, TaskEvent
+from client.events import Events, TaskEvent, event_fields
 from client.follow import POLL_SECONDS, Follower
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from console.render.views import event_fields
-from console.web.problems import fields_of, problem_of
+from server.problems import fields_of, problem_of
 
 LINGER_SECONDS = 60.0
 """How long a task is followed after its last listener left: one that comes back until then misses nothing."""

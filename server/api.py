@@ -12,10 +12,10 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 from temporalio.client import Client as TemporalClient
 
-from client import incidents, people, tasks
+from client import document, incidents, people, tasks
 from client.client import Client, TaskHandle
 from client.connection import ui_url
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.waste import receipt_of
 from client.follow import View, fetch_standing
 from client.history import fetch
@@ -25,11 +25,10 @@ from client.problem import Problem
 from client.tasks import Handle
 from client.undo import Rollback, undo, with_code
 from client.workers import list_effects
-from console.render import document, page
-from console.web.access import Visitor
-from console.web.problems import MEDIA_TYPE, PROBLEM_SCHEMA
-from console.web.streams import END, Streams
 from runtime.validation import expected
+from server.access import Visitor
+from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
+from server.streams import END, Streams
 from workflows import routing
 from workflows.budget import Limits
 from workflows.outcome import Outcome

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from tests.web.serving import approval_of, asked, path_of, paying, standing, started
+from tests.server.serving import approval_of, asked, path_of, paying, standing, started
 from workflows.task import MAX_TEXT
 
 NOBODY = "/tasks/nobody"

@@ -20,13 +20,13 @@ from temporalio.service import RPCError
 
 from client.client import Client
 from client.problem import Problem
-from console.web import api, pages
-from console.web.access import Access, Denied
-from console.web.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
-from console.web.streams import Streams
 from runtime.client import namespace_id
 from runtime.process import version
 from runtime.validation import expected
+from server import api, pages
+from server.access import Access, Denied
+from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
+from server.streams import Streams
 
 MAX_BODY = 1024 * 1024
 """Bytes of a request; a task and an answer are smaller."""

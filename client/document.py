@@ -1,4 +1,4 @@
-"""Makes the one JSON document that a command prints with `--json`: of a task, a problem, or other fields."""
+"""The JSON documents of Replan: of a task, of a problem, or of other fields."""
 
 import json
 from typing import TYPE_CHECKING, Any

@@ -19,11 +19,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
 from pydantic import JsonValue, ValidationError
 
-from client import people, tasks
+from client import document, people, tasks, tree
 from client.client import Client, TaskHandle
 from client.connection import ui_url
 from client.effects import TaskEffect
 from client.explain import explanation, waste
+from client.explain import page as explained_page
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch
@@ -33,15 +34,13 @@ from client.problem import Problem, ProblemKind, WrongValue
 from client.tasks import Handle, query_progress
 from client.text import one_line, printable
 from client.undo import undo, with_code
-from client.wording import spent_on_models
+from client.wording import answer_words, breaker_state, closing_words, spent_on_models, subject_of
 from client.workers import list_breakers, list_effects
-from console.render import breakers, document, requests, tree
-from console.render import page as explained_page
-from console.web.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
-from console.web.api import resolve_incident, rollback_fields, task_of, within
-from console.web.problems import REMEDIES, status_of
 from runtime.process import version
 from runtime.validation import expected
+from server.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
+from server.api import resolve_incident, rollback_fields, task_of, within
+from server.problems import REMEDIES, status_of
 from workflows.budget import LIMITS
 from workflows.details import SIGNS
 from workflows.faults import Quadrant
@@ -191,9 +190,10 @@ def card_of(task_id: str, task: str, request: HumanRequest) -> Card:
         (name, _shown(value), _is_text(value), isinstance(value, str) and value.endswith(CUT))
         for name, value in ((call.args if call else None) or {}).items()
     ]
-    answered = requests.given(request.answer) if request.answer else requests.closed(request) if request.closed else ""
+    answered = closing_words(request) if request.closed else ""
+    answered = answer_words(request.answer) if request.answer else answered
     is_seen = call is not None or request.kind is not RequestKind.APPROVAL
-    return Card(task_id, task, request, requests.about(request), args, is_seen, answered)
+    return Card(task_id, task, request, subject_of(request), args, is_seen, answered)
 
 
 def _is_text(value: JsonValue) -> bool:
@@ -497,7 +497,7 @@ async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
             cards = (await list_breakers(client.temporal, client.queue)).breakers or ()
     except (Problem, TimeoutError):
         return None
-    return [(card.kind, breakers.state(card)) for card in cards if card.state != "closed" or card.waiting]
+    return [(card.kind, breaker_state(card)) for card in cards if card.state != "closed" or card.waiting]
 
 
 @router.post("/ui/incidents/{cause:path}/resolve")

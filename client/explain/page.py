@@ -13,11 +13,11 @@ from client.explain.explanation import Explanation
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
+from client.lines import wrap
 from client.problem import Problem
 from client.text import one_line
+from client.tree import MANY_TURNS
 from client.wording import count
-from console.render.terminal import wrap
-from console.render.tree import MANY_TURNS
 from workflows.plan import nearest
 
 MAX_ROUTINE = 3

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import document
 from client.problem import Problem, ProblemKind
-from console.render import document
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEM_SCHEMA = "#/components/schemas/ProblemDocument"
