@@ -1,7 +1,7 @@
 """The API for programs: JSON in and out, on top of `client`, with the documents that `--json` prints."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
@@ -10,18 +10,16 @@ from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
-from temporalio.client import Client as TemporalClient
 
 from client import document, incidents, people, tasks
 from client.client import Client, TaskHandle
 from client.connection import ui_url
-from client.explain import explanation, page
-from client.explain.waste import receipt_of
+from client.explain import explanation
 from client.follow import View, fetch_standing
 from client.history import fetch
-from client.history.story import Story
 from client.listing import list_tasks, status_named
 from client.problem import Problem
+from client.task_document import task_document
 from client.tasks import Handle
 from client.undo import Rollback, undo, with_code
 from client.workers import list_effects
@@ -31,7 +29,6 @@ from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.streams import END, Streams
 from workflows import routing
 from workflows.budget import Limits
-from workflows.outcome import Outcome
 from workflows.people import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
 from workflows.plan import Step
 from workflows.resolving import Fate, Resolved
@@ -150,20 +147,6 @@ class Repair(BaseModel):
     """The task queue; None for that of the server."""
 
 
-Documents = Callable[[Handle, Outcome], Awaitable[dict[str, Any]]]
-
-
-def documents(client: TemporalClient) -> Documents:
-    """What makes the document of a task from its Outcome."""
-
-    async def of(handle: Handle, outcome: Outcome) -> dict[str, Any]:
-        receipt = receipt_of(Story(await fetch.fetch_history(client, handle)))
-        place = ui_url(client.service_client.config.target_host, client.namespace, handle.id)
-        return document.task_fields(outcome, receipt, (await handle.describe()).run_id, place)
-
-    return of
-
-
 def said(fields: dict[str, Any], status: int = 200, **headers: str) -> Response:
     """A response with a JSON document, safe on a terminal."""
     return Response(document.of_anything(fields), status, headers, "application/json")
@@ -230,7 +213,7 @@ async def get_task(request: Request, id: Reference) -> Response:
     """Plans, steps, faults, requests, result and cost: the document that `starter.py show --json` prints."""
     task, temporal = await task_of(request, id), client_of(request).temporal
     outcome, _ = await fetch_standing(temporal, task)
-    return said(await documents(temporal)(task, outcome))
+    return said(await task_document(temporal, task, outcome))
 
 
 @router.get("/tasks/{id}/explain", summary="Why a task did what it did")
@@ -238,7 +221,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
     """From its history alone; no worker is asked."""
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    return said(page.step_document(page.explain_step(explained, step)) if step else explanation.document(explained))
+    return said(explained.step(step).document() if step else explained.document())
 
 
 @router.get("/tasks/{id}/effects", summary="What a task changed in the world, with keys")

@@ -46,7 +46,7 @@ HEADERS: Mapping[str, str] = {
 
 def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open."""
-    streams = Streams(client.temporal, client.queue, api.documents(client.temporal), max_streams)
+    streams = Streams(client.temporal, client.queue, max_streams)
 
     @asynccontextmanager
     async def living(_: FastAPI) -> AsyncIterator[None]:

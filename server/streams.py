@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from client.events import Events, TaskEvent, event_fields
 from client.follow import POLL_SECONDS, Follower
 from client.problem import Problem, ProblemKind
+from client.task_document import task_document
 from client.tasks import Handle
 from server.problems import fields_of, problem_of
 
@@ -76,9 +77,9 @@ class Feed:
 class Streams:
     """The feeds of all tasks that somebody listens to."""
 
-    def __init__(self, client: Client, queue: str, document: Callable[[Handle, Any], Any], most: int) -> None:
-        """`document` makes the document of the last event, from a task and its Outcome; `most` may listen at once."""
-        self._client, self._queue, self._document, self._most = client, queue, document, most
+    def __init__(self, client: Client, queue: str, most: int) -> None:
+        """`queue` is the queue of the workers; `most` may listen at once."""
+        self._client, self._queue, self._most = client, queue, most
         self._feeds = dict[str, Feed]()
         self._following = dict[str, asyncio.Task[None]]()
         self._listeners = 0
@@ -143,7 +144,7 @@ class Streams:
         follower = Follower(self._client, handle, Events(tell), least_pause=least_pause)
         try:
             outcome = await follower.to_the_end()
-            feed.tell(END, {"document": await self._document(handle, outcome)})
+            feed.tell(END, {"document": await task_document(self._client, handle, outcome)})
         except (Problem, RPCError) as error:
             feed.tell("error", fields_of(problem_of(error)))
         finally:

@@ -108,7 +108,7 @@ def check_readers(history: History) -> None:
     metrics = RETRIES, HELPED_RETRIES, WASTED_ATTEMPTS, CIRCUIT_OPEN
     retries, helped, wasted, not_made = (total(counts, metric) for metric in metrics)
     sums = {name: sum(number for one, _, number in row.counters if one == name) for name, _, _ in row.counters}
-    document = explanation.document(explained)
+    document = explained.document()
 
     assert (receipt.helped.number, receipt.not_helped.number) == (helped, retries - helped)
     assert (receipt.wasted.number, receipt.not_made.number) == (wasted, not_made)

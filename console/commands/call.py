@@ -7,6 +7,7 @@ import typer
 
 from client import document, tree
 from client.start import new_id, task_of_call
+from client.task_document import task_document
 from client.tasks import CALL_MEMO
 from client.text import one_line
 from console.arguments import read_arguments
@@ -45,7 +46,7 @@ async def call_command(
     view = CallView(common, handle.id, None, sys.stdout) if is_drawn else StderrView(common)
     outcome = await show.to_the_end(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
-        print(document.of_task(outcome, await show.receipt(client, handle), handle.result_run_id, None))
+        print(document.of_anything(await task_document(client, handle, outcome)))
         return exit_code(outcome)
     told = sys.stdout if sys.stdout.isatty() else sys.stderr
     for step in outcome.steps:

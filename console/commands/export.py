@@ -53,7 +53,7 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     """Write the history of a task's newest run, redacted if wanted, to a file or to standard output."""
     done = await exporting.export(client, handle, redact=redact)
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
-    fields["explain"] = explanation.document(explanation.explain_task(done.history))
+    fields["explain"] = explanation.explain_task(done.history).document()
     fields |= WorkflowHistory(done.task_id, done.events).to_json_dict()
     if file == STDOUT:
         print(document.of_anything(fields))

@@ -17,13 +17,13 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from client import document, people, tasks, tree
 from client.connection import ui_url
 from client.explain import words, world
-from client.explain.waste import Receipt, receipt_of
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.reset import reference_of
+from client.task_document import task_document
 from client.tasks import Handle
 from client.text import printable, starter, worker
 from client.tree import WIDTH
@@ -215,13 +215,7 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
-    place = (await handle.describe()).run_id, ui_place(client, handle.id)
-    return document.of_task(outcome, await receipt(client, handle), *place)
-
-
-async def receipt(client: Client, handle: Handle) -> Receipt:
-    """The waste receipt of a task, for its document."""
-    return receipt_of(Story(await fetch.fetch_history(client, handle)))
+    return document.of_anything(await task_document(client, handle, outcome))
 
 
 def ui_place(client: Client, id: str) -> str | None:

@@ -97,7 +97,7 @@ async def test_an_attempt_that_a_shutdown_cut_off_is_counted_alike(client: Clien
         handle = await stage.start()
         ended = await outcome(handle)
         told = explanation.explain_task(await fetch_history(client, handle))
-    heading = "\n".join(page.step_lines(page.explain_step(told, "a"), None))
+    heading = "\n".join(page.step_lines(told.step("a"), None))
 
     assert (ended.steps[0].attempts, len(told.story.history.of_step("a"))) == (1, 2)
     assert "a (ask)" in heading and "completed after 1 attempt." in heading

@@ -7,6 +7,7 @@ import pytest
 
 from client import document
 from client.problem import Problem
+from client.task_document import task_fields
 from console.exits import Exit, exit_code
 from tests.console.outcomes import RECEIPT as NOTHING
 from tests.console.outcomes import fault, outcome, step
@@ -74,7 +75,9 @@ def told() -> dict[str, Any]:
     more: dict[str, Any] = {"revisions": (Revision(number=1),), "compactions": (compaction,), "failovers": (failover,)}
     more |= {"rejections": (Rejection(turn=2, reasons=("No.",)),)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), undo=(undo,), **more)
-    read: dict[str, Any] = json.loads(document.of_task(whole, NOTHING, "a-run", "http://localhost:8233/x"))
+    read: dict[str, Any] = json.loads(
+        document.of_anything(task_fields(whole, NOTHING, "a-run", "http://localhost:8233/x"))
+    )
     return read
 
 
@@ -142,7 +145,7 @@ def test_what_draws_is_escaped(char: str) -> None:
 
 def test_foreign_letters_stay_readable() -> None:
     """No escapes where none are needed, and line breaks inside a string never break the document."""
-    text = document.of_task(outcome(result="Größe 😀\n\x1b[31m"), NOTHING, None, None)
+    text = document.of_anything(task_fields(outcome(result="Größe 😀\n\x1b[31m"), NOTHING, None, None))
 
     assert "Größe 😀" in text and "\x1b" not in text
 

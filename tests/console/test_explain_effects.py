@@ -76,7 +76,7 @@ async def test_a_step_that_was_found_is_completed_and_changed_the_world(client: 
     explained, _ = await told(client, tmp_path, World(["lost"]), ONE)
     text, step_text = (
         said(explained),
-        "\n".join(row.text for _, row in page.step_rows(page.explain_step(explained, "one"))),
+        "\n".join(row.text for _, row in page.step_rows(explained.step("one"))),
     )
 
     assert "1 of 1 step finished" in text and "Changed in the world: one (pay)." in text
