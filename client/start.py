@@ -214,6 +214,8 @@ async def start(
             or the environment asks for traces, and they cannot be exported; or `answer_within` is too long.
     """
     _check_answer_within(task.answer_within)
+    if key and again:
+        raise Problem("usage", "With a key a task is started once, and `again` starts another", "give one of them")
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json"))

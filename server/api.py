@@ -30,7 +30,7 @@ from server.streams import END, Streams
 from workflows import routing
 from workflows.budget import Limits
 from workflows.people import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
-from workflows.plan import Step
+from workflows.plan import Proposal, Step
 from workflows.resolving import Fate, Resolved
 from workflows.task import MAX_TEXT, Task
 
@@ -72,7 +72,7 @@ class NewLimits(Limits, frozen=True, extra="forbid"):
 
 
 class NewTask(BaseModel):
-    """A task to start; what is left out is as for `starter.py --task`."""
+    """A task to start, with what `Client.start` takes; what is left out is as for `starter.py --task`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -86,7 +86,13 @@ class NewTask(BaseModel):
 
     text: str = Field(min_length=1, max_length=MAX_TEXT)
     id: str | None = None
+    again: bool = False
+    """Whether the id may be that of a task that has ended."""
+    continues: str | None = None
+    """The id of an ended task whose conversation this one continues."""
     plan: tuple[Step, ...] | None = None
+    revisions: tuple[Proposal, ...] = ()
+    plan_only: bool = False
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
     documents: str | None = None
@@ -180,7 +186,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
     """Start a task. With an `Idempotency-Key`, a repetition returns the same task, also after its end."""
     if not new.text.strip():
         raise Problem("no_task", "There is nothing to do", "write it into `text`")
-    given = new.model_dump(exclude_unset=True, exclude={"id"})
+    given = new.model_dump(exclude_unset=True, exclude={"id", "again", "continues"})
     try:
         # An option that is null is left out; a limit that is null is taken away.
         task = Task.model_validate({name: value for name, value in given.items() if value is not None})
@@ -189,7 +195,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
         field = ".".join(map(str, first["loc"]))
         raise Problem("usage", f"{field} {expected(first)}", "see /openapi.json") from error
     client = client_of(request)
-    started = await client.start(task, id=new.id, key=key)
+    started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
     place = ui_url(client.temporal.service_client.config.target_host, client.temporal.namespace, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
     return said({"task_id": started.id, "ui_url": place}, 201, location=str(path))

@@ -25,6 +25,7 @@ OF_CODE: Mapping[str, int] = {
     "no_tasks": 404,
     "closed": 409,
     "other_task": 409,
+    "still_running": 409,
     "too_large": 413,
     "misconfigured": 500,
 }
