@@ -298,7 +298,8 @@ class Client:
         given: dict[str, Any] = {"plan": plan, "limits": limits, "on_escalation": on_escalation, **options}
         chosen = {name: value for name, value in given.items() if value is not None}
         wanted = Task.model_validate({**dict(wanted), **chosen})
-        start.check(id, detach=True, dry_run=False)
+        if id is not None:
+            start.check_id(id)
         if continues is not None:
             wanted = await continued(self.temporal, wanted, continues)
         handle = await start.start(self.temporal, wanted, id=id, queue=self.queue, again=again, key=key)

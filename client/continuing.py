@@ -5,8 +5,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from client import tasks
 from client.history.fetch import final_outcome
 from client.problem import Problem
+from client.remedy import Remedy, Text
 from client.tasks import CLOSED
-from client.text import starter
 from client.tree import is_undo
 from workflows.outcome import Outcome, OutcomeStep
 from workflows.plan import Step, canonical
@@ -36,7 +36,9 @@ async def continued(client: Client, task: Task, id: str) -> Task:
     seen = await earlier.describe()
     if seen.status is WorkflowExecutionStatus.RUNNING:
         reason = f"Task {seen.id!r} is running: its conversation is not over"
-        raise Problem("still_running", reason, f"wait for its end with `{starter('show', seen.id, '--follow')}`")
+        raise Problem(
+            "still_running", reason, Text("wait for its end with ", Remedy("show", seen.id, {"follow": True}))
+        )
     run = await tasks.first_run(earlier)
     return task.model_copy(update={"continues": run, "remains": remains(await final_outcome(client, earlier))})
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from client.problem import Problem
+from client.remedy import Door
 from workflows.text import visible
 
 SCHEMA = 1
@@ -22,5 +23,5 @@ def of_anything(fields: dict[str, Any]) -> str:
     return written({"schema": SCHEMA, **fields})
 
 
-def of_problem(problem: Problem) -> str:
-    return of_anything({"error": {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}})
+def of_problem(problem: Problem, door: Door) -> str:
+    return of_anything({"error": problem.fields(door)})

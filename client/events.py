@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.follow import Silent, Snapshot, View
+from client.remedy import Door
 from client.workflow_task import FailingTask
 from workflows.inspect import Capacity
 from workflows.outcome import Outcome, OutcomeStep
@@ -208,8 +209,11 @@ class Events(View):
             self._tell(event)
 
 
-def event_fields(event: TaskEvent, queue: str) -> tuple[str, dict[str, Any]] | None:
-    """The name of an event, as docs/console.md lists it, and its fields; None for the end of the task."""
+def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
+    """The name of an event, as docs/console.md lists it, and its fields; None for the end of the task.
+
+    `queue` is that of the workers; `door` says remedies.
+    """
     match event:
         case Began(outcome):
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}
@@ -238,7 +242,7 @@ def event_fields(event: TaskEvent, queue: str) -> tuple[str, dict[str, Any]] | N
         case Silence(who, answers):
             return who.value, {"answers": answers, "queue": queue}
         case WorkflowTaskFails(task):
-            return "workflow_task", {"fails": task is not None, **(task.document() if task else {})}
+            return "workflow_task", {"fails": task is not None, **(task.document(door) if task else {})}
         case Paused(pause):
             return "pause", pause.model_dump(mode="json")
         case WorkerBusy(capacity):

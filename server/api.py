@@ -26,6 +26,7 @@ from client.workers import list_effects
 from runtime.validation import expected
 from server.access import Visitor
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
+from server.remedies import as_request
 from server.streams import END, Streams
 from workflows import routing
 from workflows.budget import Limits
@@ -227,7 +228,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
     """From its history alone; no worker is asked."""
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    return said(explained.step(step).document() if step else explained.document())
+    return said(explained.step(step).document() if step else explained.document(as_request))
 
 
 @router.get("/tasks/{id}/effects", summary="What a task changed in the world, with keys")

@@ -14,7 +14,8 @@ from client.follow import POLL_SECONDS, Follower
 from client.problem import Problem, ProblemKind
 from client.task_document import task_document
 from client.tasks import Handle
-from server.problems import fields_of, problem_of
+from server.problems import problem_of
+from server.remedies import as_request
 
 LINGER_SECONDS = 60.0
 """How long a task is followed after its last listener left: one that comes back until then misses nothing."""
@@ -135,7 +136,7 @@ class Streams:
 
     async def _follow(self, handle: Handle, feed: Feed) -> None:
         def tell(event: TaskEvent) -> None:
-            if told := event_fields(event, self._queue):
+            if told := event_fields(event, self._queue, as_request):
                 feed.tell(*told)
 
         def least_pause() -> float:
@@ -146,6 +147,6 @@ class Streams:
             outcome = await follower.to_the_end()
             feed.tell(END, {"document": await task_document(self._client, handle, outcome)})
         except (Problem, RPCError) as error:
-            feed.tell("error", fields_of(problem_of(error)))
+            feed.tell("error", problem_of(error).fields(as_request))
         finally:
             feed.cut()

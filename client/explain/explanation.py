@@ -14,6 +14,7 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
 from client.problem import Problem
+from client.remedy import Door, in_python, render
 from client.wording import count, spent_on_models
 from workflows.decision import DECISIONS, plan_words, words_of
 from workflows.plan import nearest
@@ -57,8 +58,8 @@ class Explanation(BaseModel):
         told = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
         return self.status == "completed" and not told and not self.cost.held
 
-    def document(self) -> dict[str, Any]:
-        """It as the JSON that `explain --json` prints."""
+    def document(self, door: Door = in_python) -> dict[str, Any]:
+        """It as the JSON that `explain --json` prints, with remedies in the words of a door."""
         story = self.story
         outcome, end = story.history.outcome, story.history.end
         notes = (*self.resets, *self.compactions, *self.extensions, *self.notes)
@@ -75,9 +76,9 @@ class Explanation(BaseModel):
             "cost": {**self.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
             "steps": [_step(story, id) for id in story.step_ids],
             "never_started": world.never_started(story),
-            "now": [one.text for one in self.now],
+            "now": [render(one.text, door) for one in self.now],
             "paused": [one.model_dump(mode="json") for one in story.history.paused],
-            "todo": [one.text for one in self.todo],
+            "todo": [render(one.text, door) for one in self.todo],
             "notes": [one.text for one in notes],
             "result": outcome.result if outcome else None,
             "receipt": self.receipt.document(),

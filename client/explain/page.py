@@ -13,6 +13,7 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.lines import wrap
+from client.remedy import Door, as_command, render
 from client.text import one_line
 from client.tree import MANY_TURNS
 from client.wording import count
@@ -45,9 +46,9 @@ class RowGroup:
         return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
 
 
-def page_lines(explained: Explanation, width: int | None) -> list[str]:
+def page_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
     """All lines about a task, wrapped to `width` columns; with None, every sentence is one line."""
-    return list(lay_out_rows(page_rows(explained), explained.story, width))
+    return list(lay_out_rows(page_rows(explained), explained.story, width, door))
 
 
 def page_rows(explained: Explanation) -> Iterator[Row]:
@@ -214,11 +215,11 @@ def step_rows(one: StepExplanation) -> Iterator[Row]:
         yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
 
 
-def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
-    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line."""
+def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` says remedies."""
     many = story.history.runs > 1
     for lead, one in rows:
-        yield from lay_out_sentence(lead, one_line(one.text), citation(one.events, many=many), width)
+        yield from lay_out_sentence(lead, one_line(render(one.text, door)), citation(one.events, many=many), width)
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:

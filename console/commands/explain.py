@@ -10,6 +10,7 @@ from temporalio.client import Client
 from client import document, tasks
 from client.explain import explanation, page
 from client.history import fetch
+from client.remedy import as_command
 from client.tasks import Handle
 from console.exits import Exit
 from console.options import Common, TaskId
@@ -31,7 +32,7 @@ async def explain(client: Client, handle: Handle, common: Common, step: str | No
     chosen = explained.step(step) if step is not None else None
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if common.json:
-        print(document.of_anything(chosen.document() if chosen else explained.document()))
+        print(document.of_anything(chosen.document() if chosen else explained.document(as_command)))
     else:
         lines = page.step_lines(chosen, width) if chosen else page.page_lines(explained, width)
         print("\n".join(lines))

@@ -13,11 +13,12 @@ from temporalio.client import Client
 from client import document
 from client.explain.words import moment
 from client.listing import Listed, list_tasks, status_named
-from client.text import cut, one_line, starter
+from client.text import cut, one_line
 from client.tree import age
 from client.wording import pause_words, subject_of, suggested
 from console.exits import Exit
 from console.options import Common
+from console.render.command import starter
 from workflows.commands import STARTER
 from workflows.details import SIGNS
 from workflows.record import StepStatus

@@ -22,10 +22,11 @@ from client.history import fetch
 from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
+from client.remedy import as_command, render
 from client.reset import reference_of
 from client.task_document import task_document
 from client.tasks import Handle
-from client.text import printable, starter, worker
+from client.text import printable, worker
 from client.tree import WIDTH
 from client.workers import ask
 from client.workflow_task import UNREADABLE
@@ -34,6 +35,7 @@ from console.options import Common, Jsonl, TaskId
 from console.prompt import PromptView
 from console.render import requests
 from console.render.closing import closing_lines
+from console.render.command import starter
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
 from console.render.views import EventsView, LinesView, StderrView
@@ -165,7 +167,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     if snapshot and snapshot.is_replayed:
         queue = (await handle.describe()).task_queue
         lines.append(f"No worker answers, so this is what its history tells: `{worker(queue)}` goes on with it.")
-    lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
+    lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, seen, outcome, rolled_back))
     return exit_code(outcome)
 
@@ -186,8 +188,8 @@ async def _effects(
         return []
     story = Story(await fetch.fetch_history(client, handle))
     told = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
-    said = [printable(one.text) for one in told]
-    return [*said, f"See what stands: {starter('effects', handle.id)}"] if said else []
+    lines = [printable(render(one.text, as_command)) for one in told]
+    return [*lines, f"See what stands: {starter('effects', handle.id)}"] if lines else []
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:

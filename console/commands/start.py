@@ -110,7 +110,10 @@ async def start_command(
     common: Common,
 ) -> int:
     show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
-    starting.check(id, detach=detach, dry_run=dry_run)
+    if detach and dry_run:
+        raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
+    if id is not None:
+        starting.check_id(id)
     until = read_duration("--deadline", deadline)
     given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
     profile = profile_name(common, detach=detach, jsonl=jsonl)

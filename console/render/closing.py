@@ -1,9 +1,11 @@
 """The last lines about a task, with the commands that tell more."""
 
 from client.lines import Line
-from client.text import cut, one_line, printable, starter
+from client.tasks import CLOSED, UNTOLD
+from client.text import cut, one_line, printable
 from client.tree import headline, rejections
 from client.wording import withheld_calls
+from console.render.command import starter
 from workflows.outcome import Outcome
 from workflows.plan import canonical
 from workflows.task import TaskStatus
@@ -24,7 +26,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
     if outcome.result is not None:
         said += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
         said += _result(outcome)
-    if outcome.faults or rejections(outcome) or outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
+    is_unclear = outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) or outcome.code in (CLOSED, UNTOLD)
+    if outcome.faults or rejections(outcome) or is_unclear:
         said.append(f"Why: {starter('explain', outcome.task_id)}")
     return said
 

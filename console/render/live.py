@@ -15,13 +15,14 @@ from client import tree
 from client.follow import Silent, Snapshot, View
 from client.lines import cut_line, wrap
 from client.tasks import UNTOLD
-from client.text import printable, starter
+from client.text import printable
 from client.tree import LineGroup, LiveState, RowLayout
 from client.wording import count, tokens_used
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import requests
 from console.render.closing import closing_lines
+from console.render.command import starter
 from console.render.terminal import Keyboard, Screen, terminal_size
 from console.render.views import busy_state, no_answer, workflow_task_state
 from workflows.inspect import Capacity

@@ -9,6 +9,7 @@ from client import document, tree
 from client.events import Events, TaskEvent, event_fields
 from client.follow import Silent, Snapshot, View
 from client.problem import Problem
+from client.remedy import as_command
 from client.text import one_line, printable, worker
 from client.tree import WIDTH, RowLayout
 from client.wording import pause_words
@@ -131,7 +132,7 @@ def line(event: str, **fields: Any) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
+    return line("error", error=problem.fields(as_command))
 
 
 class EventsView(Events):
@@ -148,7 +149,7 @@ class EventsView(Events):
         self._write_line("end", document=whole)
 
     def _write(self, event: TaskEvent) -> None:
-        if told := event_fields(event, self._common.queue):
+        if told := event_fields(event, self._common.queue, as_command):
             name, fields = told
             self._write_line(name, **fields, **(self._place if name == "task" else {}))
 
@@ -170,4 +171,4 @@ def busy_state(capacity: Capacity | None) -> str:
 
 
 def workflow_task_state(task: FailingTask | None) -> str:
-    return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"
+    return printable(f"{task.problem().sentence(as_command)} (still waiting)") if task else "the task goes on again"

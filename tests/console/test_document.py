@@ -7,6 +7,7 @@ import pytest
 
 from client import document
 from client.problem import Problem
+from client.remedy import as_command
 from client.task_document import task_fields
 from console.exits import Exit, exit_code
 from tests.console.outcomes import RECEIPT as NOTHING
@@ -113,7 +114,7 @@ def test_the_document_of_a_problem_says_what_and_what_to_do() -> None:
     """The same shape for every command that cannot do what was asked."""
     problem = Problem("unknown_id", "There is no task 'x' here", "check the id and the namespace")
 
-    assert json.loads(document.of_problem(problem)) == {
+    assert json.loads(document.of_problem(problem, as_command)) == {
         "schema": 1,
         "error": {
             "code": "unknown_id",
