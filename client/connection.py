@@ -32,6 +32,11 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
         raise Problem(code, error.reason, Text(f"{error.remedy}, or see ", Remedy("doctor")), kind) from error
 
 
+def ui_url_of(client: Client, id: str) -> str | None:
+    """The URL of a workflow in the web UI; None if no web UI is known for the server."""
+    return ui_url(client.service_client.config.target_host, client.namespace, id)
+
+
 def ui_url(host: str, namespace: str, task_id: str) -> str | None:
     """The URL of a task's page in the web UI; None if `ui_base` knows no web UI for the server `host` (HOST:PORT)."""
     base = ui_base(host)

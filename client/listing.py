@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client import people
 from client import tasks as finding
-from client.connection import ui_url
+from client.connection import ui_url_of
 from client.filters import bad_query, within
 from client.pauses import pauses
 from client.problem import Problem
@@ -239,7 +239,7 @@ async def _listed(
         last_fault=known.get(attributes.LAST_FAULT.name) or (why.fault if why else None),
         planner=known.get(attributes.PLANNER.name),
         strategy=known.get(attributes.STRATEGY.name),
-        ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
+        ui_url=ui_url_of(client, row.id),
         failing=fails,
         paused=paused,
         request=request,

@@ -1,27 +1,14 @@
 """What to do about a problem, as data: each door, such as the console or the HTTP API, says it in its own words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from client.text import printable, worker
 from workflows.commands import STARTER, command, option_of
 
-Action = Literal[
-    "answer",
-    "breakers",
-    "cancel",
-    "doctor",
-    "effects",
-    "explain",
-    "incidents",
-    "list",
-    "reset",
-    "show",
-    "start",
-    "undo",
-    "worker",
-]
+ActionOnTask = Literal["answer", "cancel", "effects", "explain", "reset", "show", "undo"]
+Action = ActionOnTask | Literal["breakers", "doctor", "incidents", "list", "start", "worker"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +66,7 @@ def render(text: str, door: Door) -> str:
     return _joined(text.parts, door) if isinstance(text, Text) else text
 
 
-def _joined(parts: "list[Part] | tuple[Part, ...]", door: Door) -> str:
+def _joined(parts: Iterable[Part], door: Door) -> str:
     return "".join(part if isinstance(part, str) else door(part) for part in parts)
 
 
@@ -104,19 +91,15 @@ def _option(name: str, value: str | bool) -> list[str]:
 def in_python(part: Remedy | Argument) -> str:
     """As a program says it: the method of the client in backticks, or the command of what only an operator can do."""
     if isinstance(part, Argument):
-        return part.name if part.value is None else f"{part.name}={part.value!r}"
-    method = "TaskHandle.follow" if part.arguments.get("follow") else _METHODS.get(part.action)
-    if method is None:
+        return part.name if part.value is None else f"{part.name}={part.value}"
+    if part.action in ("breakers", "doctor", "worker"):
         return as_command(part)
-    given = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
-    return f"`{method}({given})`" + (f" of {part.task!r}" if part.task else "")
+    if not part.task:
+        return f"`Client.{part.action}()`"
+    method = "follow" if part.arguments.get("follow") else _METHODS.get(part.action, part.action)
+    options = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
+    return f"`TaskHandle.{method}({options})` of {part.task!r}"
 
 
-_METHODS: Mapping[Action, str] = {
-    "answer": "TaskHandle.requests",
-    "incidents": "Client.incidents",
-    "list": "Client.list",
-    "show": "TaskHandle.outcome",
-    "start": "Client.start",
-    **{action: f"TaskHandle.{action}" for action in ("cancel", "effects", "explain", "reset", "undo")},
-}
+_METHODS: Mapping[Action, str] = {"answer": "requests", "show": "outcome"}
+"""The methods of a TaskHandle that have another name than the command."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from client.connection import ui_url
+from client.connection import ui_url_of
 from client.explain.waste import Receipt, receipt_of
 from client.history.fetch import fetch_history
 from client.history.story import Story
@@ -15,7 +15,7 @@ from workflows.outcome import Outcome
 async def task_document(client: Client, handle: Handle, outcome: Outcome) -> dict[str, Any]:
     """What `show --json` prints of a task, as JSON values; docs/console.md lists the fields."""
     receipt = receipt_of(Story(await fetch_history(client, handle)))
-    place = ui_url(client.service_client.config.target_host, client.namespace, handle.id)
+    place = ui_url_of(client, handle.id)
     return task_fields(outcome, receipt, (await handle.describe()).run_id, place)
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, c
 
 from client import document, incidents, people, tasks
 from client.client import Client, TaskHandle
-from client.connection import ui_url
+from client.connection import ui_url_of
 from client.explain import explanation
 from client.follow import View, fetch_standing
 from client.history import fetch
@@ -197,7 +197,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
         raise Problem("usage", f"{field} {expected(first)}", "see /openapi.json") from error
     client = client_of(request)
     started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
-    place = ui_url(client.temporal.service_client.config.target_host, client.temporal.namespace, started.id)
+    place = ui_url_of(client.temporal, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
     return said({"task_id": started.id, "ui_url": place}, 201, location=str(path))
 

@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 
 from client import document, people, tasks, tree
 from client.client import Client, TaskHandle
-from client.connection import ui_url
+from client.connection import ui_url_of
 from client.effects import TaskEffect
 from client.explain import explanation, waste
 from client.explain import page as explained_page
@@ -267,7 +267,7 @@ async def task_page(request: Request, id: str) -> Response:
 async def _task(request: Request, task: Handle, wrong: str = "", status: int = 200) -> Response:
     """The page of a task; `wrong` says why what was asked of it was not done."""
     client = _client(request).temporal
-    place = ui_url(client.service_client.config.target_host, client.namespace, task.id)
+    place = ui_url_of(client, task.id)
     values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "tab": "task"}
     try:
         outcome, snapshot = await fetch_standing(client, task)

@@ -4,33 +4,23 @@ import json
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from client.remedy import Action, Argument, Remedy, as_command
+from client.remedy import Action, Argument, Remedy, as_command, in_python
 from workflows.budget import LIMITS
 from workflows.people import CHOICES
 from workflows.text import capitalised
 
-REQUESTS: Mapping[Action, str] = {
-    "answer": "GET /tasks/{id}",
-    "cancel": "POST /tasks/{id}/cancel",
-    "effects": "GET /tasks/{id}/effects",
-    "explain": "GET /tasks/{id}/explain",
-    "incidents": "GET /incidents",
-    "list": "GET /tasks",
-    "show": "GET /tasks/{id}",
-    "start": "POST /tasks",
-    "undo": "POST /tasks/{id}/undo",
+PLACES: Mapping[Action, tuple[str, str]] = {
+    "answer": ("GET /tasks/{id}", "the page of the task"),
+    "cancel": ("POST /tasks/{id}/cancel", "the form below"),
+    "effects": ("GET /tasks/{id}/effects", "the page of its effects"),
+    "explain": ("GET /tasks/{id}/explain", "the page that explains it"),
+    "incidents": ("GET /incidents", "the list of incidents"),
+    "list": ("GET /tasks", "the list of tasks"),
+    "show": ("GET /tasks/{id}", "the page of the task"),
+    "start": ("POST /tasks", "the form for a new task"),
+    "undo": ("POST /tasks/{id}/undo", "the form below"),
 }
-PLACES: Mapping[Action, str] = {
-    "answer": "the page of the task",
-    "cancel": "Cancel",
-    "effects": "the page of its effects",
-    "explain": "the page Explain",
-    "incidents": "the list of incidents",
-    "list": "the list of tasks",
-    "show": "the page of the task",
-    "start": "the form for a new task",
-    "undo": "Undo",
-}
+"""By remedy, the request of the API, and the place on the page; all others are for an operator."""
 FIELDS: Mapping[str, str] = {
     **{one.name: capitalised(one.label) for row in CHOICES.values() for one in row.options},
     **{name: limit.title for name, limit in LIMITS.items()},
@@ -41,20 +31,16 @@ FIELDS: Mapping[str, str] = {
 def as_request(part: Remedy | Argument) -> str:
     """`GET /tasks/order-1` in backticks, or the command of what only an operator can do; the name of a field."""
     if isinstance(part, Argument):
-        return part.name if part.value is None else f'"{part.name}": {json.dumps(part.value)}'
-    request = REQUESTS.get(part.action)
-    if request is None:
-        return _of_operator(part)
-    body = f" with {json.dumps(dict(part.arguments))}" if request.startswith("POST") and part.arguments else ""
-    return f"`{request.format(id=quote(part.task, safe=''))}{body}`"
+        return in_python(part)
+    if part.action not in PLACES:
+        return f"an operator's {as_command(part)}"
+    request = PLACES[part.action][0].format(id=quote(part.task, safe=""))
+    body = f" {json.dumps(part.arguments)}" if part.arguments and request.startswith("POST") else ""
+    return f"`{request}{body}`"
 
 
 def on_page(part: Remedy | Argument) -> str:
     """The place where a person finds it, or the command of what only an operator can do; the label of a field."""
     if isinstance(part, Argument):
         return FIELDS.get(part.name, part.name)
-    return PLACES.get(part.action) or _of_operator(part)
-
-
-def _of_operator(part: Remedy) -> str:
-    return f"an operator's {as_command(part)}"
+    return PLACES[part.action][1] if part.action in PLACES else f"an operator's {as_command(part)}"

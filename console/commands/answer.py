@@ -6,6 +6,7 @@ import typer
 from temporalio.client import Client
 
 from client import document, people, tasks
+from client.connection import ui_url_of
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable
@@ -92,7 +93,7 @@ async def print_requests(client: Client, handle: Handle, common: Common) -> int:
     """Print the open requests of a task, and the commands that answer them."""
     opened = await people.open_requests(handle)
     if common.json:
-        place = show.ui_place(client, handle.id)
+        place = ui_url_of(client, handle.id)
         told = [one.model_dump(mode="json") for one in opened]
         print(document.of_anything({"task_id": handle.id, "requests": told, "ui_url": place}))
         return Exit.COMPLETED

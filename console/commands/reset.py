@@ -8,6 +8,7 @@ from temporalio.client import Client
 
 from client import document
 from client import reset as resetting
+from client.connection import ui_url_of
 from client.problem import Problem
 from client.reset import Fate, ResetResult, named
 from client.tasks import Handle
@@ -57,7 +58,7 @@ async def reset(
 def _print(client: Client, id: str, done: ResetResult, common: Common) -> None:
     kept, undone, point = [one.step for one in done.kept], [one.step for one in done.undone], done.point
     if common.json:
-        place = show.ui_place(client, id)
+        place = ui_url_of(client, id)
         fields = {"task_id": id, "run_id": done.run_id, "to": point.id, "event": point.task, "ui_url": place}
         more = {"kept": kept, "undone": undone, "deleted_runs": list(done.deleted_runs)}
         print(document.of_anything({**fields, **more}))

@@ -15,7 +15,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription
 
 from client import document, people, tasks, tree
-from client.connection import ui_url
+from client.connection import ui_url_of
 from client.explain import words, world
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
@@ -160,7 +160,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         return exit_code(outcome)
     seen, rolled_back = await asyncio.gather(handle.describe(), _rollback(client, handle, outcome))
     live = tree.LiveState.of(snapshot) if snapshot else None
-    lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
+    lines = tree.body(outcome, ui_url_of(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
     lines += closing_lines(outcome)
@@ -193,7 +193,7 @@ async def _effects(
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
-    place = ui_place(client, handle.id)
+    place = ui_url_of(client, handle.id)
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))
     else:
@@ -203,7 +203,7 @@ async def detached(client: Client, handle: Handle, common: Common) -> int:
 
 
 async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
-    place = ui_place(client, handle.id)
+    place = ui_url_of(client, handle.id)
     if jsonl:
         return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
     if common.json:
@@ -218,11 +218,6 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
     return document.of_anything(await task_document(client, handle, outcome))
-
-
-def ui_place(client: Client, id: str) -> str | None:
-    """The URL of a workflow in the web UI; None if the address of the web UI is not known."""
-    return ui_url(client.service_client.config.target_host, client.namespace, id)
 
 
 def _width() -> int:

@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from client import document
 from client import undo as undoing
+from client.connection import ui_url_of
 from client.explain.words import moment
 from client.follow import Snapshot
 from client.tasks import Handle
@@ -82,7 +83,7 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
         told = [one.model_dump(mode="json") for one in rollback.outcome.undo]
         fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": told}
         fields |= rollback.held_fields
-        place = show.ui_place(client, rollback.handle.id)
+        place = ui_url_of(client, rollback.handle.id)
         print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
     else:
         for line in _closing(handle.id, rollback):

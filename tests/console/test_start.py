@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from client.connection import ui_url
 from client.problem import Problem
+from client.remedy import as_command
 from client.start import MAX_PLAN, TaskOptions, build_task, kinds, new_id, read_plan, start
 from console.exits import OF_PROBLEM
 from tests.harness import step
@@ -74,7 +75,7 @@ def test_a_plan_that_cannot_be_used_is_a_sentence(tmp_path: Path, content: bytes
 @pytest.mark.parametrize("name", ["nowhere.json", "."])
 def test_a_plan_that_is_not_there_is_a_sentence(tmp_path: Path, name: str) -> None:
     """A missing file, a folder."""
-    with pytest.raises(Problem, match=r"cannot be read \(.+\): check --plan"):
+    with pytest.raises(Problem, match=r"cannot be read \(.+\): check plan"):
         read_plan(tmp_path / name)
 
 
@@ -155,7 +156,7 @@ def test_what_makes_no_task_is_a_sentence(text: str | None, limits: dict[str, An
     with pytest.raises(Problem) as wrong:
         given(text, **limits)
 
-    assert words in str(wrong.value)
+    assert words in wrong.value.sentence(as_command)
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ async def test_the_same_task_under_the_same_id_is_joined(client: Client, running
 @pytest.mark.parametrize("again", [False, True])
 async def test_another_task_under_a_running_id_is_refused(client: Client, running: str, again: bool) -> None:
     """Nothing that runs is replaced."""
-    with pytest.raises(Problem, match="is running and was asked something else: choose another --id"):
+    with pytest.raises(Problem, match="is running and was asked something else: choose another id"):
         await start(client, given("something else"), id=running, queue="nobody-serves-this", again=again)
 
 
@@ -185,7 +186,7 @@ async def test_a_closed_id_is_refused_unless_wanted_again(client: Client, runnin
     """An id is used twice only on purpose."""
     await client.get_workflow_handle(running).terminate()
 
-    with pytest.raises(Problem, match="has ended already: add --again to run it anew"):
+    with pytest.raises(Problem, match="has ended already: add again=True to run it anew"):
         await start(client, given("waits"), id=running, queue="nobody-serves-this", again=False)
     assert (await start(client, given("waits"), id=running, queue="nobody-serves-this", again=True)).id == running
 

@@ -26,6 +26,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from client.follow import Follower, Silent, View
 from client.problem import Problem
+from client.remedy import as_command, render
 from client.tasks import Handle
 from client.workflow_task import Cause, FailingTask, failing, is_failure, of_streak
 from console.commands import cancel, explain, list_tasks, show
@@ -144,8 +145,8 @@ async def test_show_names_it_and_the_way_out(deploys: Deploys, broken: Handle) -
 
     assert (said.value.code, OF_PROBLEM[said.value.kind]) == ("workflow_task_fails", Exit.NEEDS_PERSON)
     assert "no worker" not in str(said.value) and "its workflow task fails (attempt 2, since 20" in said.value.reason
-    assert "run workers with the earlier code, or with code that is fixed" in said.value.remedy
-    assert f"`{TERMINATE} {broken.id}` ends it" in said.value.remedy
+    assert "run workers with the earlier code, or with code that is fixed" in render(said.value.remedy, as_command)
+    assert f"`{TERMINATE} {broken.id}` ends it" in render(said.value.remedy, as_command)
 
 
 async def test_what_the_worker_said_is_escaped_and_cut(deploys: Deploys, broken: Handle) -> None:
@@ -271,7 +272,7 @@ async def test_without_a_worker_the_failure_is_told_and_a_worker_asked_for(deplo
     await handle.terminate()
 
     assert said.value.code == "workflow_task_fails"
-    assert f"no worker has it now: `python worker.py --queue {deploys.queue}`" in said.value.remedy
+    assert f"no worker has it now: `python worker.py --queue {deploys.queue}`" in render(said.value.remedy, as_command)
 
 
 async def test_code_that_decides_otherwise_is_told_from_an_exception(deploys: Deploys) -> None:
@@ -292,7 +293,7 @@ async def test_code_that_decides_otherwise_is_told_from_an_exception(deploys: De
         result = await outcome(deploys.client.get_workflow_handle_for(AgentWorkflow.run, handle.id))
 
     assert found.cause is Cause.NONDETERMINISM
-    assert f"`python starter.py reset {handle.id} --to second`" in said.value.remedy
+    assert f"`python starter.py reset {handle.id} --to second`" in render(said.value.remedy, as_command)
     assert result.status is TaskStatus.COMPLETED
 
 
