@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         WorkflowTaskFails,
     )
     from client.problem import Problem
+    from client.remedy import Remedy
     from replan.plugin import Replan
     from workflows.budget import Limits
     from workflows.outcome import Outcome
@@ -89,6 +90,7 @@ __all__ = [
     "Problem",
     "ProposalRejected",
     "Refused",
+    "Remedy",
     "Replan",
     "Request",
     "Services",
@@ -149,6 +151,7 @@ _MODULES = {
     "Problem": "client.problem",
     "ProposalRejected": "client.events",
     "Refused": "activities.errors",
+    "Remedy": "client.remedy",
     "Replan": "replan.plugin",
     "Request": "activities.providers.messages",
     "Services": "activities.toolbox.injection",

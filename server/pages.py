@@ -39,7 +39,7 @@ from client.workers import list_breakers, list_effects
 from runtime.process import version
 from runtime.validation import expected
 from server.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
-from server.api import resolve_incident, rollback_fields, task_of, within
+from server.api import client_of, resolve_incident, rollback_fields, task_of, within
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
 from workflows.budget import LIMITS
@@ -96,11 +96,6 @@ def _page(request: Request, template: str, status: int = 200, /, **values: Any) 
 def problem_page(request: Request, status: int, code: str, reason: str, remedy: str) -> Response:
     """A page that says what cannot be done, and what to do."""
     return _page(request, "problem.html", status, reason=reason, remedy=remedy, code=code)
-
-
-def _client(request: Request) -> Client:
-    found: Client = request.app.state.client
-    return found
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -203,7 +198,7 @@ def _shown(value: JsonValue) -> str:
 
 @router.get("/ui/inbox")
 async def inbox(request: Request, page: Annotated[int, Query(ge=1)] = 1, answered: str = "") -> Response:
-    client = _client(request)
+    client = client_of(request)
     waiting = await list_waiting(client.temporal)
     # The server's list is a moment behind what was answered just now.
     waiting = [one for one in waiting if f"{one.task_id} {one.request.id}" != answered]
@@ -266,7 +261,7 @@ async def task_page(request: Request, id: str) -> Response:
 
 async def _task(request: Request, task: Handle, wrong: str = "", status: int = 200) -> Response:
     """The page of a task; `wrong` says why what was asked of it was not done."""
-    client = _client(request).temporal
+    client = client_of(request).temporal
     place = ui_url_of(client, task.id)
     values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "tab": "task"}
     try:
@@ -309,7 +304,7 @@ def _result(outcome: Outcome) -> str:
 @router.get("/ui/tasks/{id}/explain")
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
-    explained = explanation.explain_task(await fetch.fetch_history(_client(request).temporal, task))
+    explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
     lines = explained_page.page_lines(explained, None, on_page)
     return _page(request, "explain.html", id=task.id, lines=lines, tab="explain")
 
@@ -317,7 +312,7 @@ async def explain_page(request: Request, id: str) -> Response:
 @router.get("/ui/tasks/{id}/effects")
 async def effects_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
-    found = await list_effects(_client(request).temporal, task)
+    found = await list_effects(client_of(request).temporal, task)
     shown = [(one, _effect_result(one)) for one in found.effects]
     unread = [f"The ledger {one.where} cannot be read ({one.problem})." for one in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
@@ -412,7 +407,7 @@ async def _refused(request: Request, task: Handle, problem: Problem) -> Response
 @router.post("/ui/tasks/{id}/{what}")
 async def act(request: Request, id: str, what: str) -> Response:
     task, form = await task_of(request, id), await _form(request)
-    client = _client(request).temporal
+    client = client_of(request).temporal
     try:
         match what:
             case "cancel":
@@ -445,7 +440,7 @@ async def tasks_page(request: Request, status: str = "", query: str = "") -> Res
     wrong, note, listed = "", "", list[Listed]()
     try:
         wanted = status_named(status or None)
-        listed, note = await list_tasks(_client(request).temporal, status=wanted, query=query or None, limit=LISTED)
+        listed, note = await list_tasks(client_of(request).temporal, status=wanted, query=query or None, limit=LISTED)
     except Problem as problem:
         wrong = problem.sentence(on_page)
     values = {"listed": listed, "note": note, "status": status, "query": query, "wrong": wrong}
@@ -466,7 +461,7 @@ async def new(request: Request) -> Response:
             raise Problem("usage", "There is nothing to do", f"write a text of at most {MAX_TEXT:,} characters")
         wanted = Task.model_validate({"text": text, "on_escalation": "wait", "approve": approve})
         # The key of the page: a form that is sent twice starts one task.
-        started = await _client(request).start(wanted, key=form.get("key") or None)
+        started = await client_of(request).start(wanted, key=form.get("key") or None)
     except (Problem, ValidationError) as error:
         wrong = error.sentence(on_page) if isinstance(error, Problem) else f"The text {expected(error.errors()[0])}."
         return _page(request, "new.html", 422, wrong=wrong, form=form)
@@ -479,7 +474,7 @@ async def incidents_page(request: Request) -> Response:
 
 
 async def _incidents(request: Request, said: str = "", status: int = 200) -> Response:
-    incidents, services = await asyncio.gather(_client(request).incidents(), _services(_client(request)))
+    incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
     return _page(request, "incidents.html", status, incidents=incidents, services=services, said=said)
 
 
@@ -498,7 +493,7 @@ async def resolve(request: Request, cause: str) -> Response:
     form, named = await _form(request), unquote(cause)
     try:
         note, queue = form.get("note", "")[:4000], form.get("queue") or None
-        done, is_ended = await resolve_incident(_client(request), named, by=_by(request), note=note, queue=queue)
+        done, is_ended = await resolve_incident(client_of(request), named, by=_by(request), note=note, queue=queue)
     except Problem as problem:
         return await _incidents(request, problem.sentence(on_page), 409)
     if done.fate is Fate.FAILED_AGAIN:
