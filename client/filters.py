@@ -5,6 +5,7 @@ import re
 from temporalio.service import RPCError
 
 from client.problem import Problem
+from client.remedy import Argument, Text
 from client.text import one_line
 
 _TOKEN = re.compile(
@@ -25,14 +26,14 @@ def within(own: str, query: str | None) -> str:
     if not query:
         return own
     if mistake := _mistake(query):
-        raise Problem("bad_query", f"This --query cannot be used: it {mistake}", _EXAMPLE)
+        raise Problem("bad_query", Text("This ", Argument("query"), f" cannot be used: it {mistake}"), _EXAMPLE)
     return f"({own}) AND ({query})"
 
 
 def bad_query(error: RPCError) -> Problem:
     """What to say when the server rejects a list filter."""
     said = one_line(error.message.removeprefix("invalid query: "))
-    return Problem("bad_query", f"The server rejects this --query ({said})", _EXAMPLE)
+    return Problem("bad_query", Text("The server rejects this ", Argument("query"), f" ({said})"), _EXAMPLE)
 
 
 def _mistake(query: str) -> str:

@@ -76,7 +76,7 @@ def test_what_the_doors_name_exists() -> None:
     """Each command, each method of the client, and each path of the API."""
     methods = {f"{kind.__name__}.{name}" for kind in (Client, TaskHandle) for name, _ in inspect.getmembers(kind)}
     routes = [one for one in api.router.routes if isinstance(one, APIRoute)]
-    paths = {(method, route.path) for route in routes for method in route.methods}
+    paths = {(method, route.path) for route in routes for method in route.methods or ()}
     python = {found[1] for one in EVERY if (found := re.match(r"`((?:Client|TaskHandle)\.\w+)\(", in_python(one)))}
     http = {found.groups() for one in EVERY if (found := re.match(r"`(GET|POST) (\S+?)`", as_request(one)))}
 

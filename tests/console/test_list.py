@@ -222,7 +222,7 @@ BAD = ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR (",
 @pytest.mark.parametrize("query", BAD, ids=ascii)
 async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
     """With the reason, of the server or ours."""
-    with pytest.raises(Problem, match=r"(?i)this --query .+: write it as in ") as wrong:
+    with pytest.raises(Problem, match=r"(?i)this query .+: write it as in ") as wrong:
         await tasks(client, Common(), status=None, query=query, limit=1)
 
     assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2)
