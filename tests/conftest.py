@@ -42,18 +42,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def search_attributes() -> Mapping[str, str]:
+def server_attributes() -> Mapping[str, str]:
     """The search attributes that the shared server knows, name to type."""
     return attributes.TYPES
 
 
 @pytest.fixture(scope="session")
 async def server(
-    tmp_path_factory: pytest.TempPathFactory, search_attributes: Mapping[str, str]
+    tmp_path_factory: pytest.TempPathFactory, server_attributes: Mapping[str, str]
 ) -> AsyncIterator[DevServer]:
     """A development server on ports of its own, with an empty database."""
     folder = tmp_path_factory.mktemp("server")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=server_attributes)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

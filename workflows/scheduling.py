@@ -179,15 +179,15 @@ class ToolCall:
         settled = spending.cancelled_fault(self.spec) if result is None else result
         taken = spending.settle_step(*self._account, granted, settled, earlier, self.used)
         samples = list(measures.of_call(self.spec.kind, result, earlier, self.repeated))
-        retries = Counter(sample.labels[1] for sample in samples if sample.metric is measures.RETRIES)
-        for code, number in retries.items():
+        repeated = Counter(sample.labels[1] for sample in samples if sample.metric is measures.RETRIES)
+        for code, number in repeated.items():
             self.retried[code] = self.retried.get(code, 0) + number
         count(samples)
         count(measures.of_payment(measures.STEPS, result, before, spent))
         if isinstance(result, StepReturn):
             count(measures.of_completion(self.spec.kind, self.retried))
             self.retried.clear()
-        return taken, retries[measures.UNREPORTED]
+        return taken, repeated[measures.UNREPORTED]
 
     async def _execute(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header

@@ -350,9 +350,9 @@ class Totals:
             yield PaidCount(purpose=purpose, tokens=tokens, usd=cost[purpose] / measures.MICRO)
 
     def _sums(self) -> Iterator[MetricSum]:
-        metrics = {one.name: one for one in measures.COUNTED}
+        metric_of = {metric.name: metric for metric in measures.COUNTED}
         for (name, labels), number in sorted(self.counters.items()):
-            yield MetricSum(name=name, labels=dict(zip(metrics[name].labels, labels, strict=True)), value=number)
+            yield MetricSum(name=name, labels=dict(zip(metric_of[name].labels, labels, strict=True)), value=number)
 
 
 def _most_first(of: Mapping[K, int]) -> list[tuple[K, int]]:

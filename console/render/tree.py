@@ -398,8 +398,8 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
     A retry helped if its tool completed the call. It was wasted if it followed a persistent fault: that cannot help.
     """
-    metrics = measures.RETRIES, measures.HELPED_RETRIES, measures.WASTED_ATTEMPTS
-    retries, helped, wasted = (measures.total(outcome.counts or {}, metric) for metric in metrics)
+    summed = measures.RETRIES, measures.HELPED_RETRIES, measures.WASTED_ATTEMPTS
+    retries, helped, wasted = (measures.total(outcome.counts or {}, metric) for metric in summed)
     counted = count(retries, "retry", "retries")
     return [f"{counted} ({_helped(helped, retries)})", f"{wasted} wasted"] if retries else [counted]
 

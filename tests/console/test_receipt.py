@@ -35,8 +35,8 @@ async def test_the_receipt_agrees_with_the_counts_of_the_metrics() -> None:
         whole = await explained(name)
         sums, receipt = whole.story.account.counts or {}, whole.receipt
         paid = {purpose: tokens for (purpose,), tokens in measures.counted(sums, measures.TOKENS).items()}
-        metrics = measures.RETRIES, measures.WASTED_ATTEMPTS, measures.REPLAYED_RESULTS, measures.CIRCUIT_OPEN
-        counted = [measures.total(sums, metric) for metric in metrics]
+        summed = measures.RETRIES, measures.WASTED_ATTEMPTS, measures.REPLAYED_RESULTS, measures.CIRCUIT_OPEN
+        counted = [measures.total(sums, metric) for metric in summed]
         lines = receipt.helped.number + receipt.not_helped.number, receipt.wasted.number
         prevented = receipt.replayed.number + receipt.reconciled.number
         told = [*lines, prevented, receipt.not_made.number]

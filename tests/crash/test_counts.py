@@ -143,7 +143,7 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
             found = scrape(f"127.0.0.1:{port}")
     histories = [await fetch_history(client, client.get_workflow_handle(handle.id)) for handle in handles]
     outcomes = [history.outcome for history in histories if history.outcome]
-    metrics, summed = by_label(found), Counter[tuple[str, tuple[str, ...]]]()
+    exported, summed = by_label(found), Counter[tuple[str, tuple[str, ...]]]()
     for history in histories:
         for metric in measures.COUNTED:
             for labels, value in measures.counted(history.account.counts or {}, metric).items():
@@ -158,25 +158,25 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
     receipts = [receipt_of(Story(history)) for history in histories]
 
     assert len(outcomes) == TASKS and api.violations == []
-    assert metrics == summed == reported
+    assert exported == summed == reported
     assert totals(receipts) == {
-        "retries": total(metrics, measures.RETRIES),
+        "retries": total(exported, measures.RETRIES),
         "wasted": 0,
-        "replayed": total(metrics, measures.REPLAYED_RESULTS),
-        "not made": total(metrics, measures.CIRCUIT_OPEN),
-        "tokens": total(metrics, measures.TOKENS),
+        "replayed": total(exported, measures.REPLAYED_RESULTS),
+        "not made": total(exported, measures.CIRCUIT_OPEN),
+        "tokens": total(exported, measures.TOKENS),
     }
     # On a slow machine no call may meet the open breaker, since those that wait are told of their turn.
     moved = {metric.name for metric in measures.COUNTED} - {"replan_wasted_attempts", "replan_circuit_open"}
-    assert moved <= {name for name, _ in metrics}
+    assert moved <= {name for name, _ in exported}
     assert found["replan_wasted_attempts_total", ()] == 0
-    assert total(metrics, measures.TOOL_CALLS) == sum(one.spent.tool_calls for one in outcomes)
-    assert total(metrics, measures.REPLANS) == sum(one.replans for one in outcomes)
-    assert total(metrics, measures.TOKENS) == sum(one.spent.tokens for one in outcomes)
-    assert total(metrics, measures.RETRIES) == sum(retries(one) for one in outcomes)
+    assert total(exported, measures.TOOL_CALLS) == sum(one.spent.tool_calls for one in outcomes)
+    assert total(exported, measures.REPLANS) == sum(one.replans for one in outcomes)
+    assert total(exported, measures.TOKENS) == sum(one.spent.tokens for one in outcomes)
+    assert total(exported, measures.RETRIES) == sum(retries(one) for one in outcomes)
     assert quadrants(outcomes) == set(Quadrant)
     billed = sum(value for (name, labels), value in found.items() if name == "replan_model_tokens_total")
-    assert api.billed == billed == total(metrics, measures.TOKENS)
+    assert api.billed == billed == total(exported, measures.TOKENS)
 
 
 def total(counted: Counter[tuple[str, tuple[str, ...]]], metric: measures.Metric) -> int:

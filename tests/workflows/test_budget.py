@@ -164,7 +164,7 @@ class Account(RuleBasedStateMachine):
         """Spent is what was taken, reserved what is held, nothing below zero, nothing beyond the limit."""
         assert (self.budget.reserved, self.budget.spent.tool_calls) == (self.held, self.taken)
         assert self.budget.free == self.budget.limits.tool_calls - self.held - self.taken >= 0
-        assert all(retries >= 0 for retries in [*self.budget.retries.values(), *self.budget.promised.values()])
+        assert all(number >= 0 for number in [*self.budget.retries.values(), *self.budget.promised.values()])
         assert self.held or not any(self.budget.promised.values())
 
 
