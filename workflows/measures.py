@@ -336,8 +336,8 @@ def distributions(outcome: Outcome, budget: Budget) -> Iterator[Sample]:
     yield Sample(TASK_TOOL_CALLS, (), spent.tool_calls)
     yield Sample(TASK_STEPS, (), outcome.omitted + sum(step.started is not None for step in outcome.steps))
     yield Sample(TASK_DURATION, (outcome.status,), outcome.spent.seconds)
-    for kind, used in budget.retries.items():
-        yield Sample(RETRY_BUDGET_USED, (kind,), used)
+    for kind, number in budget.retries.items():
+        yield Sample(RETRY_BUDGET_USED, (kind,), number)
     parts = {
         "tool_calls": (spent.tool_calls, limits.tool_calls),
         "replans": (outcome.replans, limits.replans),
