@@ -131,9 +131,8 @@ async def _sample(
 
 async def _waiting(client: Client, queue: str) -> list[Sample]:
     """The samples of the tasks of a queue that wait for a person."""
-    query = (
-        f'TaskQueue = "{queue}" AND ExecutionStatus = "Running" AND {attributes.STATUS.name} = "{TaskStatus.WAITING}"'
-    )
+    is_waiting = f'{attributes.STATUS.name} = "{TaskStatus.WAITING}"'
+    query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running" AND {is_waiting}'
     now = oldest = datetime.now(UTC)
     tasks, causes = 0, set[str]()
     async for row in client.list_workflows(query, page_size=MAX_WAITING, limit=MAX_WAITING):
