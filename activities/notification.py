@@ -25,7 +25,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.boundary.attempt import scrubbed
+from activities.log_redaction import scrubbed
 from workflows import routing
 from workflows.asking import RESOLVE
 from workflows.commands import STARTER

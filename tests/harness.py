@@ -14,11 +14,11 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from activities import deadline
-from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
 from activities.boundary.breakers import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.boundary.turns import telling
 from activities.notification import Notifier, receiver_of
 from activities.planning.activities import Planning

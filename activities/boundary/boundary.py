@@ -22,7 +22,7 @@ from temporalio.common import RawValue
 
 from activities import deadline, sends
 from activities.borders import validation
-from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption, shape
+from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption
 from activities.boundary.breakers import BreakerGuard, Breakers
 from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
@@ -30,6 +30,7 @@ from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
 from activities.boundary.tool_loop import ToolBlocks, ToolLoop, contained
 from activities.extent import fault_of_extent
+from activities.log_redaction import shape
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.kind import Kind

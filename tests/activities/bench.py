@@ -19,8 +19,8 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities import deadline
-from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.boundary.tool_loop import ToolLoop
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel

@@ -15,8 +15,8 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from activities.boundary.attempt import MAX_VALUES
 from activities.errors import RESERVED_CODES
+from activities.log_redaction import MAX_VALUES
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
 from runtime.log_lines import EVENTS, IDS
 from tests.activities.bench import Bench

@@ -11,7 +11,7 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.interceptor import HeaderInterceptor
 from runtime import serve
 from runtime.dev_server import DevServer, free_port
 from runtime.process import version

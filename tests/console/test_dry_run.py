@@ -15,7 +15,7 @@ import pytest
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.toolbox import builtin

@@ -22,6 +22,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "storage",
         "providers",
         "toolbox",
+        "log_redaction",
         "boundary",
         "offline",
         "planning",
