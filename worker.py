@@ -15,8 +15,8 @@ from typing import Any
 import typer
 from temporalio.service import RPCError
 
+from activities.boundary.breakers.turns import telling
 from activities.boundary.interceptor import HeaderInterceptor
-from activities.boundary.turns import telling
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected

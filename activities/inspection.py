@@ -28,8 +28,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import attempt_of
-from activities.boundary.breaker import Breaker, BreakerState
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.ledger import effects_of
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript

@@ -12,7 +12,7 @@ from temporalio.converter import StorageDriver
 from activities import deadline, tracing
 from activities.borders.described import UnknownClass, describe
 from activities.boundary.boundary import Boundary
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import BadBreak, FaultInjection
 from activities.boundary.step_spans import ContextOf, StepSpans

@@ -15,11 +15,11 @@ from temporalio.exceptions import ApplicationError
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
+from activities.boundary.breakers.turns import telling
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
 from activities.boundary.interceptor import HeaderInterceptor
-from activities.boundary.turns import telling
 from activities.notification import Notifier, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner

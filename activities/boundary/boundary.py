@@ -23,7 +23,8 @@ from temporalio.common import RawValue
 from activities import deadline, sends
 from activities.borders import validation
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption
-from activities.boundary.breakers import BreakerGuard, Breakers
+from activities.boundary.breakers.guard import BreakerGuard
+from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from activities.boundary.breaker import Breaker, BreakerState, Instant
+from activities.boundary.breakers.states import Breaker, BreakerState, Instant
 from workflows import routing
 from workflows.faults import Code
 from workflows.routing import STANDARD_BREAKER, TRIAL_LEASE, CircuitBreaker
@@ -228,7 +228,7 @@ class Call:
 class Workers(RuleBasedStateMachine):
     """Workers with stale caches that make calls, are late, and die; one row, written by compare-and-set.
 
-    A worker does what `activities.boundary.breakers` does: it decides by its cache, and writes by the row.
+    A worker does what `activities.boundary.breakers.rows` does: it decides by its cache, and writes by the row.
     """
 
     NAMES = ("one", "two", "three")

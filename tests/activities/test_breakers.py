@@ -19,8 +19,8 @@ from temporalio.testing import ActivityEnvironment
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breaker import Breaker, BreakerState
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.failpoints import FaultInjection
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop

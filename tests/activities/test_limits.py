@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breaker import Breaker, BreakerState
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.errors import Unreachable
 from activities.storage.store import open_store
 from activities.toolbox.declare.tool import Tool

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breaker import Breaker, BreakerState
-from activities.boundary.tickets import TICKETS
+from activities.boundary.breakers.states import Breaker, BreakerState
+from activities.boundary.breakers.tickets import TICKETS
 from activities.storage.store import open_store
 from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, Unreachable, tool

@@ -20,7 +20,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
 from activities.boundary import ledger
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.boundary.ledger import LedgerEntry
 from activities.errors import DatabaseUnavailable
 from activities.planning.planner import RecordedTurn

@@ -13,7 +13,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.runtime import LoggingConfig, Runtime
 from temporalio.worker import Replayer
 
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.planning.model_planner import ModelPlanner
 from activities.storage.store import open_store, sqlite_url
 from client.replay import replayer

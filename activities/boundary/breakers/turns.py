@@ -9,8 +9,8 @@ from temporalio.client import Client
 from temporalio.common import MetricMeter
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.boundary.breakers import BLIND_SECONDS, UNUSABLE, Breakers
-from activities.boundary.tickets import Called
+from activities.boundary.breakers.rows import BLIND_SECONDS, UNUSABLE, Breakers
+from activities.boundary.breakers.tickets import Called
 from workflows import routing
 from workflows.turns import TURN, Turn
 
