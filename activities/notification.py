@@ -28,7 +28,7 @@ from temporalio.exceptions import ApplicationError
 from activities.log_redaction import scrubbed
 from workflows import routing
 from workflows.asking import RESOLVE
-from workflows.commands import STARTER
+from workflows.commands import command
 from workflows.notifying import Event, Notification
 from workflows.people import CHOICES, Choice, answer_command
 
@@ -282,15 +282,11 @@ def _commands(told: Notification) -> dict[str, str]:
     """By answer, the command that gives it; none if the request is closed."""
     if told.end is not None:
         return {}
-    whole = {RESOLVE: _starter(RESOLVE, told.cause)} if told.cause else {}
+    whole = {RESOLVE: command(RESOLVE, told.cause)} if told.cause else {}
     return {one.value: _command(told, one) for one in told.choices} | whole
 
 
 def _command(told: Notification, choice: Choice) -> str:
     if CHOICES[choice].needs_code:  # `answer` alone shows the call, which a notification does not
-        return _starter("answer", told.task)
+        return command("answer", told.task)
     return answer_command(told.task, choice, told.code, told.request)
-
-
-def _starter(*words: str) -> str:
-    return f"{STARTER} {shlex.join(words)}"

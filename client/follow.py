@@ -29,8 +29,8 @@ from client.history.records import PLANNING
 from client.history.story import Story, with_values
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
+from client.remedy import Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
-from client.text import starter, worker
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids, routing
@@ -148,7 +148,7 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     """
     found = await fetch_state(client, handle)
     if found is None:
-        remedy = f"see whether it runs (`{starter('doctor')}`), and try again"
+        remedy = Text("see whether it runs (", Remedy("doctor"), "), and try again")
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
         return await final_outcome(client, handle), None
@@ -163,7 +163,12 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
             return told, replace(await _snapshot_of(client, told, seen), is_replayed=True)
         queue = seen.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        raise Problem("no_worker", reason, f"start one with `{worker(queue)}`", ProblemKind.UNREACHABLE)
+        raise Problem(
+            "no_worker",
+            reason,
+            Text("start one with ", start_worker(queue)),
+            ProblemKind.UNREACHABLE,
+        )
     return found.snapshot.outcome, found.snapshot
 
 
@@ -482,6 +487,7 @@ class Follower:
 
     def _given_up(self, task: FailingTask) -> Problem:
         problem = task.problem()
-        words = ("undo", task.task_id) if task.task_id != task.workflow_id else ("show", task.task_id, "--follow")
-        remedy = f"{problem.remedy}; it was not stopped: `{starter(*words)}` follows it again"
+        is_task = task.task_id == task.workflow_id
+        again = Remedy("show", task.task_id, {"follow": True}) if is_task else Remedy("undo", task.task_id)
+        remedy = Text(problem.remedy, "; it was not stopped: ", again, " follows it again")
         return Problem("workflow_task_fails", problem.reason, remedy, ProblemKind.NEEDS_PERSON)

@@ -15,11 +15,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.people import open_incidents
 from client.problem import Problem, ProblemKind
+from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT
-from client.text import one_line, starter, worker
+from client.text import one_line
 from client.workers import GIVEN_EVENTS, serving, too_old
 from client.workflow_task import failing
 from workflows import attributes, ids, routing
+from workflows.commands import command
 from workflows.details import summary
 from workflows.people import HumanRequest
 from workflows.plan import nearest
@@ -102,7 +104,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         result_type=Resolved,
         static_summary=summary(f"resolve {cause}"),
-        static_details=f"`{starter('incidents')}` lists what waits.",
+        static_details=f"`{command('incidents')}` lists what waits.",
     )
 
 
@@ -115,7 +117,10 @@ async def _require_begun(client: Client, running: Running) -> None:
 
 
 def _no_worker(queue: str) -> Problem:
-    reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`, then try again"
+    reason, remedy = (
+        f"No worker answers on queue {queue}",
+        Text("start one with ", start_worker(queue), ", then try again"),
+    )
     return Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
@@ -127,9 +132,9 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
     causes = {one.cause for one in await find_incidents(client) if one.queue == queue}
     elsewhere = sorted({one.queue for one in await find_incidents(client) if one.cause == cause})
     if elsewhere:
-        remedy = f"add `--queue {elsewhere[0]}`"
+        remedy = Text("add `", Argument("queue", elsewhere[0]), "`")
         raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)
-    remedy = f"`{starter('incidents')}` lists what waits"
+    remedy = Text(Remedy("incidents"), " lists what waits")
     raise Problem("unknown_cause", f"No task waits because of {cause!r}{nearest(cause, causes)}", remedy)
 
 

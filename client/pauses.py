@@ -12,7 +12,8 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription
 
 from client.problem import Problem, ProblemKind
-from client.text import printable, starter
+from client.remedy import Remedy, Text
+from client.text import printable
 from runtime.client import DEFAULT_ADDRESS, DEFAULT_NAMESPACE
 from workflows import routing
 from workflows.outcome import Outcome
@@ -38,7 +39,7 @@ def is_paused(seen: WorkflowExecutionDescription) -> bool:
 def require_resumed(seen: WorkflowExecutionDescription) -> None:
     """Raise Problem if the whole workflow is paused, so that it takes no answer."""
     if is_paused(seen):
-        remedy = f"`{starter('show', seen.id)}` has the command that resumes it"
+        remedy = Text(Remedy("show", seen.id), " has the command that resumes it")
         raise Problem("paused", f"Task {seen.id!r} is paused, and takes no answer", remedy, ProblemKind.FAILED)
 
 

@@ -41,8 +41,8 @@ from client.history.fetch import fetch_history, fetch_run
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
+from client.remedy import Argument, Remedy, Text
 from client.tasks import Handle
-from client.text import starter
 from client.undo import Confirm, record_of, require_closed, undo_steps
 from client.workers import ask, too_old
 from workflows.agent import AgentWorkflow
@@ -251,12 +251,15 @@ async def _effects(client: Client, story: Story, queue: str, point: Call) -> Eff
 
 
 def _stands(there: EffectsAtReset) -> Problem:
-    one, all = there.in_the_way[-1], f"`{starter('effects', there.story.history.task_id)}`"
+    one, all = there.in_the_way[-1], Remedy("effects", there.story.history.task_id)
     did = "was applied" if one.state is EffectState.APPLIED else "may have been applied"
     more = f", and {len(there.in_the_way) - 1} more" if len(there.in_the_way) > 1 else ""
     what = f"{one.step!r} ({one.kind}) {did} after {there.point.id!r} and stands{more}"
     reason = f"{what}: a task that goes back there could apply it again under another key"
-    remedy = f"add `--undo` to undo it first, or `--keep` to let it stay and tell the planner; {all} lists all"
+    undo, keep = (Argument("fate", fate) for fate in Fate)
+    remedy = Text(
+        "add `", undo, "` to undo it first, or `", keep, "` to let it stay and tell the planner; ", all, " lists all"
+    )
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
@@ -294,7 +297,7 @@ def _request(there: EffectsAtReset) -> Call:
     if there.is_by_hand:
         one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
-        remedy = f"`{starter('undo', id)}` undoes {one.step!r}; then start the plan as a new task"
+        remedy = Text(Remedy("undo", id), f" undoes {one.step!r}; then start the plan as a new task")
         raise Problem("by_hand", reason, remedy, ProblemKind.FAILED)
     if there.point.kind in INTERNAL_KINDS:
         return there.point
@@ -313,7 +316,7 @@ async def _undo(
         Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
     """
     _request(there)  # raises Problem for a plan written by hand, before anything is undone
-    require_closed(await handle.describe(), starter("cancel", handle.id))
+    require_closed(await handle.describe(), undo=False)
     specs = there.story.history.catalogue.specs if there.story.history.catalogue else {}
     after = there.after
     stays = [f"{one.step} ({one.kind} has no undo)" for one in after if one.kind in specs and not specs[one.kind].undo]
@@ -326,7 +329,8 @@ async def _undo(
         stays += [f"{step} (the rollback did not undo it)" for step in dict.fromkeys(sure)]
     if stays:
         reason = f"Task {handle.id!r} was not reset, since this cannot be undone: {', '.join(stays)}"
-        remedy = f"see `{starter('effects', handle.id)}`; with `--keep` it stays and the planner is told"
+        keep = Argument("fate", Fate.KEEP)
+        remedy = Text("see ", Remedy("effects", handle.id), "; with `", keep, "` it stays and the planner is told")
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
@@ -370,7 +374,7 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
     # Only the event of an end that the workflow itself decided has this field.
     if not hasattr(last, "workflow_task_completed_event_id"):
         reason = f"Task {id!r} was closed from outside, and nobody can tell it what stands"
-        remedy = f"`{starter('undo', id)}`, then start a new task"
+        remedy = Text(Remedy("undo", id), ", then start a new task")
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
     return int(last.workflow_task_completed_event_id)
 
@@ -413,7 +417,8 @@ def _step(story: Story, to: str) -> Call:
         raise Problem("not_started", reason, f"reset to one that did: {named(called)}")
     whose = f"The newest run of task {id!r}, which continues another," if story.history.runs > 1 else f"Task {id!r}"
     reason = f"{whose} has no step {to!r}{nearest(to, called).rstrip('?')}"
-    remedy = f"reset to one of {named(called)}" if called else "it has not begun; `--again` starts it anew"
+    anew = Text("it has not begun; `", Argument("again", True), "` starts it anew")
+    remedy = f"reset to one of {named(called)}" if called else anew
     raise Problem("unknown_step", reason, remedy)
 
 
@@ -435,9 +440,11 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
     if one.closed is None:
         pause = story.history.pause_of(one)
         resumed = f"resume it with `{pause.resume}`, " if pause else ""
-        remedy = f"{resumed}wait until it has ended, or stop the task with `{starter('cancel', story.history.task_id)}`"
+        stop = Remedy("cancel", story.history.task_id)
+        remedy: str = Text(f"{resumed}wait until it has ended, or stop the task with ", stop)
     elif free:
-        remedy = f"reset to what came after it: {named(free)}; or add `--undo` or `--keep`"
+        undo, keep = (Argument("fate", fate) for fate in Fate)
+        remedy = Text(f"reset to what came after it: {named(free)}; or add `", undo, "` or `", keep, "`")
     else:
         remedy = "start a new task for what is left to do"
     raise Problem("changed_world", reason, remedy, ProblemKind.FAILED)
@@ -507,7 +514,7 @@ def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
         is_later = (call.ended or call.scheduled).id > point.task
         if state is not EffectState.NONE and is_later and (call.scheduled.id, state) not in known:
             reason = f"The task was reset, but meanwhile its old run had called {call.id!r}, which {SAID[state]}"
-            remedy = f"stop it with `{starter('cancel', before.history.task_id)}` unless that may happen twice"
+            remedy = Text("stop it with ", Remedy("cancel", before.history.task_id), " unless that may happen twice")
             raise Problem("overtaken", reason, remedy, ProblemKind.FAILED)
 
 

@@ -18,8 +18,8 @@ from client.effects import TaskEffect, fetch_effects
 from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
+from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle
-from client.text import starter, worker
 from workflows import routing
 from workflows.details import summary
 from workflows.inspect import (
@@ -82,7 +82,10 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
 async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
     # A worker that hangs has started the first workflow task, too. More events follow only when it is completed.
     if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
-        reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`"
+        reason, remedy = (
+            f"No worker answers on queue {queue}",
+            Text("start one with ", start_worker(queue)),
+        )
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
@@ -141,7 +144,7 @@ async def list_breakers(client: Client, queue: str, reset: str | None = None) ->
         raise too_old("to have circuit breakers")
     if reset and found.before is None:
         reason = f"No tool {reset!r} has a circuit breaker{nearest(reset, found.kinds)}"
-        raise Problem("unknown_kind", reason, f"`{starter('breakers')}` lists those of tools that have failed")
+        raise Problem("unknown_kind", reason, Text(Remedy("breakers"), " lists those of tools that have failed"))
     return found
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import typer
 
-from client.people import given_with
-from client.problem import Problem, WrongValue
+from client.problem import Problem
 from client.text import one_line
 from console.arguments import read_json
 from workflows.budget import Amounts
@@ -62,14 +61,6 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
         one.name: read_json(value, f"{option_of(one.name)} is", WRITE_JSON) if one.is_json else value
         for one, value in typed.items()
     }
-
-
-def check_given(choice: Choice, given: Mapping[str, Any]) -> None:
-    """Raise Problem, with the name of the option, for a value that cannot be sent with an answer."""
-    try:
-        given_with(choice, given)
-    except WrongValue as wrong:
-        raise wrong.named(option_of(wrong.field)) from wrong
 
 
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:

@@ -11,14 +11,17 @@ from temporalio.service import RPCError
 
 from client import people
 from client.follow import Snapshot
+from client.lines import wrap
+from client.people import given_with
 from client.problem import Problem
-from client.text import cut, one_line, printable, starter
+from client.remedy import as_command
+from client.text import cut, one_line, printable
 from client.wording import count
 from console import answers
 from console.options import Common
 from console.render import requests
+from console.render.command import starter
 from console.render.live import LiveView
-from console.render.terminal import wrap
 from workflows.outcome import Outcome
 from workflows.people import CHOICES, Choice, HumanRequest
 from workflows.plan import nearest
@@ -144,9 +147,9 @@ class PromptView(LiveView):
             return
         try:
             given = answers.given_of(choice, {**options, words.name: typed} if words and typed else options)
-            answers.check_given(choice, given)
+            given_with(choice, given)
         except Problem as problem:
-            self._said = [f"    {one_line(str(problem))}"]
+            self._said = [f"    {one_line(problem.sentence(as_command))}"]
         else:
             self._send(request, choice, given)
 
@@ -158,7 +161,7 @@ class PromptView(LiveView):
         try:
             said = await self._answer(choice, **given, **people.reference_to(request, choice))
         except Problem as problem:
-            self._said = [f"    {one_line(str(problem))}"]
+            self._said = [f"    {one_line(problem.sentence(as_command))}"]
         except RPCError as error:
             self._said = [f"    The server did not take it ({error.status.name.lower()}): try again."]
         else:

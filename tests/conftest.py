@@ -12,7 +12,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
-from tests.web.browser import MISSING as NO_BROWSER
+from tests.server.browser import MISSING as NO_BROWSER
 from workflows import attributes
 
 pytest_plugins = ["tests.gate"]

@@ -17,7 +17,7 @@ from tests.processes import PATIENCE, ROOT
 from workflows.budget import LIMITS, Amounts, Limits
 from workflows.people import CHOICES, Choice
 
-ROOMS = ("activities", "client", "console", "replan", "runtime", "workflows")
+ROOMS = ("activities", "client", "console", "replan", "runtime", "server", "workflows")
 PEOPLE = {
     '    EXTEND = "extend"\n': '    EXTEND = "extend"\n    HOLD = "hold"\n',
     "class ChoiceRow(": """class GivenHold(GivenWithCode):
@@ -49,8 +49,8 @@ from console import answers
 from console.app import load
 from console.commands.answer import ANSWERS
 from console.render import requests
-from console.web import pages
-from console.web.api import Extension, NewAnswer
+from server import pages
+from server.api import Extension, NewAnswer
 from workflows.agent import AgentWorkflow
 from workflows.budget import LIMITS, Limits
 from workflows.notifying import Event, Notification

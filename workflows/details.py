@@ -8,13 +8,12 @@ in a URL, so they stay below `MAX_DETAILS`.
 """
 
 import re
-import shlex
 from collections.abc import Iterable
 from itertools import chain
 
 from pydantic import JsonValue
 
-from workflows.commands import STARTER
+from workflows.commands import command
 from workflows.decision import what_follows
 from workflows.people import answer_command
 from workflows.plan import canonical
@@ -131,7 +130,7 @@ def _requests(progress: Progress) -> list[str]:
         ]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
     answer = answer_command(progress.task_id, first.choices[0], first.code)
-    resolve = f"{STARTER} resolve {shlex.quote(first.cause)}"
+    resolve = command("resolve", first.cause)
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",

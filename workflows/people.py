@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from workflows.budget import Amounts
-from workflows.commands import STARTER, Option
+from workflows.commands import Option, command
 from workflows.plan import canonical
 from workflows.text import capitalised
 
@@ -199,7 +199,7 @@ def answer_command(
     """
     which = ("--request", request) if request else ()
     words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
-    typed = [STARTER, shlex.join([*words, *which])]
+    typed = [command(*words, *which)]
     for one in options_for(choice, about):
         if CHOICES[choice].needs_option and one.type != "switch":
             typed.append(f"--text {shlex.quote(text)}" if choice is Choice.REPLY and text else one.typed)

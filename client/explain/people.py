@@ -6,7 +6,8 @@ from client.explain import words
 from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, Event
 from client.history.story import Asked, Story
-from client.text import one_line, starter
+from client.remedy import Remedy, Text
+from client.text import one_line
 from workflows.people import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
 from workflows.plan import Question, canonical
 
@@ -114,13 +115,17 @@ def _events(call: Call | None) -> tuple[Event, ...]:
 
 
 def now(story: Story) -> list[Sentence]:
-    """The requests that are open now, with the command that answers them."""
-    command = starter("answer", story.history.task_id)
+    """The requests that are open now, with how to answer them."""
+    answer = Remedy("answer", story.history.task_id)
     return [
         Sentence(
-            text=f"The task waits for a person ({one.request.id}: "
-            f"{' '.join(filter(None, [one.request.step, one.request.code]))}) since "
-            f"{words.moment(one.request.since)}: `{command}` shows the answers.",
+            text=Text(
+                f"The task waits for a person ({one.request.id}: "
+                f"{' '.join(filter(None, [one.request.step, one.request.code]))}) since "
+                f"{words.moment(one.request.since)}: ",
+                answer,
+                " shows the answers.",
+            ),
             events=one.events,
         )
         for one in story.requests

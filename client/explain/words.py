@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, InstanceOf, JsonValue
 
 from client.history.records import ONE_RUN, AttemptFailure, Call, Event
 from client.history.story import Change
-from client.text import one_line, starter
+from client.remedy import Remedy, Text
+from client.text import one_line
 from client.wording import times
 from workflows import routing
 from workflows.decision import Action, what_follows
@@ -26,7 +27,8 @@ class _Part(BaseModel):
 class Sentence(_Part):
     """A sentence, and the events that prove it."""
 
-    text: str
+    text: InstanceOf[str]
+    """A plain str, or a Text with remedies."""
     events: tuple[Event, ...] = ()
 
 
@@ -199,7 +201,7 @@ def follows(
     return text[:1].upper() + text[1:]
 
 
-def rolled_back(task: str, stands: str) -> str:
+def rolled_back(task: str, stands: str) -> Text:
     """The sentence about the rollback of a closed task.
 
     `stands` is the status of the rollback's workflow in Temporal's words, or ONE_RUN.
@@ -210,7 +212,7 @@ def rolled_back(task: str, stands: str) -> str:
         ONE_RUN: "was undone after its end, but only the effects of its last run",
         "failed": "was undone after its end, but some effects stay",
     }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
-    return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
+    return Text(f"What it did {how} (workflow {rollback_id(task)}): ", Remedy("effects", task), " says what stands.")
 
 
 def held(call: Call) -> str:

@@ -14,16 +14,19 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import document
 from client.connection import ui_base
+from client.lines import wrap
 from client.problem import Problem
+from client.remedy import as_command, render
 from client.tasks import TASK_TYPE
-from client.text import one_line, starter, worker
+from client.text import one_line, worker
 from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.terminal import terminal_size, wrap
+from console.render.command import starter
+from console.render.terminal import terminal_size
 from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
@@ -446,7 +449,7 @@ async def _worker(client: Client, common: Common) -> list[Check]:
     try:
         said = await ask(client, common.queue, WorkerInquiry())
     except Problem as none:
-        failed = Check("worker", Status.FAIL, none.reason, none.remedy)
+        failed = Check("worker", Status.FAIL, none.reason, render(none.remedy, as_command))
         return [failed, *skipped(OF_WORKER, "needs a worker")]
     checks = of_worker(said, version(), restart=start, asked=asked, answered=datetime.now(UTC))
     if (count := await serving(client, common.queue)) < 2:

@@ -7,12 +7,12 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client
 
+from client import document
 from client.text import cut, one_line
 from client.wording import count
 from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common
-from console.render import document
 from console.render.terminal import print_lines
 from workflows.catalogue import Effect, ToolSpec
 from workflows.inspect import Draft, PlanInquiry

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from client import tasks
+from client import document, tasks
 from client.effects import EffectState, TaskEffect
 from client.explain import words
 from client.text import cut, one_line, printable
 from client.workers import list_effects
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
 from console.render.terminal import print_lines
 from workflows.plan import canonical
 

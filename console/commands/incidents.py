@@ -8,15 +8,16 @@ from typing import Annotated
 
 import typer
 
+from client import document
 from client.incidents import Incident, find_incidents, follow_resolution, resolve
 from client.people import login_name
-from client.text import QUEUE, cut, one_line, printable, starter
+from client.text import QUEUE, cut, one_line, printable
+from client.tree import age
 from console.commands.answer import By
 from console.commands.show import say
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.tree import age
+from console.render.command import starter
 from workflows.resolving import Fate, Resolved
 
 

@@ -5,14 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
+from client import document
+from client.lines import wrap
 from client.problem import Problem
-from client.text import printable, starter
+from client.text import printable
 from client.workers import ask
 from console.commands import show
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.terminal import terminal_size, wrap
+from console.render.command import starter
+from console.render.terminal import terminal_size
 from workflows import routing
 from workflows.inspect import ToolCard, ToolsInquiry
 from workflows.plan import nearest

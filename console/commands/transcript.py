@@ -9,15 +9,16 @@ import typer
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from client import tasks
+from client import document, tasks
 from client.explain.words import moment
-from client.text import cut, one_line, printable, starter
+from client.lines import Line
+from client.text import cut, one_line, printable
 from client.wording import count
 from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
-from console.render.terminal import Line, print_lines
+from console.render.command import starter
+from console.render.terminal import print_lines
 from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
 from workflows.plan import canonical
 

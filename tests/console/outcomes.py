@@ -3,8 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from client import tree
 from client.explain.waste import Paid, Receipt, Tally
-from console.render import tree
+from console.render.closing import closing_lines
 from workflows.budget import Spent
 from workflows.catalogue import Effect
 from workflows.faults import QUADRANT, Code
@@ -82,4 +83,4 @@ def fault(code: Code = Code.CONFLICT, decision: str = "replan", **more: Any) -> 
 
 def all_lines(outcome: Outcome, ui_url: str | None) -> list[str]:
     """The tree of a task with its closing lines, as `show` prints them."""
-    return [*tree.body(outcome, ui_url), *tree.closing(outcome)]
+    return [*tree.body(outcome, ui_url), *closing_lines(outcome)]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from client import document
 from client.start import read_plan
 from console.commands import dry_run
-from console.render import document
 from tests.harness import plan, step
 from workflows.catalogue import Companion, Effect, ToolSpec
 from workflows.inspect import Draft

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history import fetch
 from client.tasks import Handle
-from console.render import page
 from replan import Busy, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain

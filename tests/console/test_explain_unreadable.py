@@ -13,10 +13,9 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.history import fetch
 from client.tasks import Handle
-from console.render import page
 from runtime.payloads import DATA_CONVERTER
 from tests.console import histories
 from tests.console.histories import NAMES, explained

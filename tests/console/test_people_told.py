@@ -9,10 +9,9 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.history.story import Story
 from client.redaction import Redaction, Values
-from console.render import page
 from tests.activities.situations import NOW
 from tests.console.desk import desk
 from tests.console.histories import history

@@ -8,14 +8,13 @@ import pytest
 from temporalio.client import Client
 
 from activities.boundary.boundary import MAX_LOCAL_RESULT
-from client.explain import explanation
+from client.explain import explanation, page
 from client.history import fetch
 from client.history.records import CallEnd
 from console.commands.export import export
 from console.commands.reset import reset
 from console.commands.show import print_result
 from console.options import Common
-from console.render import page
 from replan import tool
 from tests.console.desk import QUIET
 from tests.console.replaying import replay

@@ -2,9 +2,8 @@
 
 import pytest
 
-from client.explain import explanation
+from client import tree
 from client.wording import count
-from console.render import tree
 from tests.console.histories import NAMES, explained, text
 from workflows import measures
 
@@ -66,7 +65,7 @@ async def test_no_saved_history_has_a_wasted_attempt() -> None:
 
 async def test_the_json_of_explain_has_the_receipt() -> None:
     """Each figure with the events that prove it."""
-    told = explanation.document(await explained("retried"))["receipt"]
+    told = (await explained("retried")).document()["receipt"]
 
     assert told["helped"] == {"number": 2, "events": [16]}
     assert (told["wasted"], told["paid"]) == ({"number": 0, "events": []}, {})

@@ -11,9 +11,8 @@ from pydantic import BaseModel, JsonValue
 from temporalio.api.common.v1 import Header, Memo
 from temporalio.client import Client, WorkflowHistory
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.redaction import LONG, Placeholders, Redaction, Values
-from console.render import page
 from replan import tool
 from tests import malformed
 from tests.console.deeds import World, bank

@@ -14,14 +14,15 @@ import typer
 from typer.main import get_command
 
 import worker
+from client import document
 from client.explain import remedies
 from client.follow import Silent
 from client.problem import ProblemKind
+from client.task_document import task_fields
 from console import app as application
 from console.app import app
 from console.entry import BROKEN_PIPE
 from console.exits import OF_PROBLEM, Exit, exit_code
-from console.render import document
 from tests.console.outcomes import RECEIPT, fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT
@@ -406,7 +407,7 @@ def parts() -> dict[str, dict[str, Any]]:
     also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
     also |= {"own_faults": (refused,), "counts": {"retries": {"book_slot/busy": 1}}, "limits": Limits()}
     whole = outcome(steps=(step(fault=refused, silent=1),), faults=(refused,), **also, **parts_of)
-    told = json.loads(document.of_task(whole, RECEIPT, None, None))
+    told = json.loads(document.of_anything(task_fields(whole, RECEIPT, None, None)))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
     return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"], "receipt": told["receipt"]}
 
@@ -442,8 +443,8 @@ def test_every_event_is_explained() -> None:
     """Those that the source writes or returns, by name or by who is silent."""
     found = [one for name in ("self._write_line", "line") for one in calls(name, "console/render/views.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
-    views = ast.parse((ROOT / "console" / "render" / "views.py").read_text(encoding="utf-8"))
-    returned = [one.value for one in ast.walk(views) if isinstance(one, ast.Return)]
+    events = ast.parse((ROOT / "client" / "events.py").read_text(encoding="utf-8"))
+    returned = [one.value for one in ast.walk(events) if isinstance(one, ast.Return)]
     names = [one.elts[0] for one in returned if isinstance(one, ast.Tuple)]
     written |= {str(one.value) for one in names if isinstance(one, ast.Constant)}
 

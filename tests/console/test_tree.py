@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from client import tree
 from client.follow import Attempt
-from console.render import tree
-from console.render.terminal import wrap
-from console.render.tree import LiveState
+from client.lines import wrap
+from client.tree import LiveState
+from console.render.closing import closing_lines
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
 from workflows.budget import Spent
 from workflows.faults import Code
@@ -246,7 +247,7 @@ def test_ordinary_lines_fit_a_terminal() -> None:
         step("x" * 64, kind="k" * 60, title="t" * 200, attempts=12, ended=BEGAN + timedelta(seconds=99999.99)),
     )
     whole = outcome(steps=steps)
-    lines = [line for one in steps for line in tree.step_lines(whole, one)] + tree.closing(whole)
+    lines = [line for one in steps for line in tree.step_lines(whole, one)] + closing_lines(whole)
 
     assert max(map(len, lines)) <= 80
 

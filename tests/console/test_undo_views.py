@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from client import tree
 from client.explain import words
 from client.follow import Snapshot
 from console.options import Common
-from console.render import tree
 from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.faults import DEFERRED, Applied, Code

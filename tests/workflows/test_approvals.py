@@ -11,9 +11,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
+from client import tree
 from client.follow import View
 from client.undo import PlannedUndo, cancel, undo, undo_steps
-from console.render import tree
 from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step

@@ -20,11 +20,13 @@ import json
 import sys
 from datetime import timedelta
 
-from client.explain.explanation import document, explain_task
+from client.explain.explanation import explain_task
 from client.history.records import End, Event
 from client.report.report import report_on
 from client.report.row import row_of
-from console.render import page, report_page, tree
+from client.explain import page
+from client import tree
+from console.render import report_page
 from console.render.report import printed
 from tests.console import made
 from tests.console.outcomes import BEGAN, fault, outcome, step
@@ -52,7 +54,7 @@ screens = {
     "web UI": details(running),
     "tree": "\\n".join(tree.body(ended, None)),
     "explain": "\\n".join(page.page_lines(explained, None)),
-    "explain --json": document(explained)["items"],
+    "explain --json": explained.document()["items"],
     "report": printed(report, 120),
     "report --html": report_page.page(report),
     "report --json": report.model_dump(mode="json")["faults"],

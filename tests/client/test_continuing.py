@@ -1,17 +1,25 @@
-"""`start --continue`: whose conversation a new task carries on."""
+"""A task that continues the conversation of an ended one: `Client.start(continues=...)`, and `--continue`."""
 
 import asyncio
+import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client as TemporalClient
 
+from activities.toolbox.expressions.calculate import calculate
+from client.client import Client
+from client.continuing import MAX_REMAINS, continued, remains
 from client.problem import Problem
 from client.start import start
-from console.commands.start import MAX_REMAINS, continued, remains
 from console.exits import OF_PROBLEM
+from replan.testing import script
+from replan.testing.script import finishes, proposes
 from tests.console.outcomes import fault, outcome, step
+from tests.harness import staged
+from tests.providers.planning import planning
 from workflows.outcome import Outcome
 from workflows.record import Revision, StepStatus
 from workflows.task import Task, TaskStatus
@@ -19,14 +27,14 @@ from workflows.task import Task, TaskStatus
 ASKED = Task(text="go on")
 
 
-async def ended(client: Client, id: str) -> str:
+async def ended(client: TemporalClient, id: str) -> str:
     """Start a task that nobody takes and close it; its run."""
     handle = await start(client, Task(text="before"), id=id, queue="nobody-serves-this", again=True)
     await handle.terminate()
     return str(handle.first_execution_run_id)
 
 
-async def test_the_newest_task_of_that_id_is_carried_on(client: Client) -> None:
+async def test_the_newest_task_of_that_id_is_carried_on(client: TemporalClient) -> None:
     """An id that was used twice means the later task, and the beginning of an id is enough."""
     id = f"carried-{uuid.uuid4().hex}"
     await ended(client, id)
@@ -35,7 +43,7 @@ async def test_the_newest_task_of_that_id_is_carried_on(client: Client) -> None:
     assert (await continued(client, ASKED, id)).continues == newest
 
 
-async def test_the_newest_task_needs_no_id(client: Client) -> None:
+async def test_the_newest_task_needs_no_id(client: TemporalClient) -> None:
     """`--continue newest`, once the server lists it, which takes it a moment."""
     newest = await ended(client, f"newest-{uuid.uuid4().hex}")
 
@@ -44,7 +52,22 @@ async def test_the_newest_task_needs_no_id(client: Client) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_task_that_runs_is_refused(client: Client) -> None:
+async def test_a_program_continues_a_conversation(client: TemporalClient, tmp_path: Path) -> None:
+    """The model was told the earlier task and its result, by a program that knows no more than the id."""
+    plan = proposes(script.step("sum", "calculate", expression="6 * 7"))
+    async with (
+        planning("anthropic", plan, finishes("42"), finishes("still 42")) as (api, planner),
+        staged(client, tmp_path, [calculate], planner) as stage,
+    ):
+        replan = Client(client, queue=stage.queue)
+        first = await replan.run("what is 6 * 7?", id="first")
+        second = await replan.run("is that so?", continues=first.task_id)
+
+    assert (first.result, second.result, api.violations) == ("42", "still 42", [])
+    assert "what is 6 * 7?" in json.dumps(api.bodies[-1])
+
+
+async def test_a_task_that_runs_is_refused(client: TemporalClient) -> None:
     """What it will have said is not known yet; bad usage, with what to do."""
     id = f"runs-{uuid.uuid4().hex}"
     handle = await start(client, Task(text="before"), id=id, queue="nobody-serves-this", again=False)
@@ -55,7 +78,7 @@ async def test_a_task_that_runs_is_refused(client: Client) -> None:
     assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("still_running", 2)
 
 
-async def test_a_task_that_is_not_there_is_refused(client: Client) -> None:
+async def test_a_task_that_is_not_there_is_refused(client: TemporalClient) -> None:
     """Bad usage, before anything is started."""
     with pytest.raises(Problem, match="There is no task 'never-was' here") as wrong:
         await continued(client, ASKED, "never-was")

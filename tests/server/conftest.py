@@ -9,7 +9,7 @@ import pytest
 
 from runtime.dev_server import DevServer
 from tests.processes import Processes
-from tests.web.serving import TOKEN, Served, serving
+from tests.server.serving import TOKEN, Served, serving
 
 TOOLS = str(Path(__file__).with_name("tools.py"))
 

@@ -1,6 +1,7 @@
 """A program starts tasks, follows, answers and ends them over HTTP alone, and decides by codes when it cannot."""
 
 import asyncio
+import inspect
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +10,10 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from tests.web.serving import approval_of, asked, path_of, paying, standing, started
-from workflows.task import MAX_TEXT
+from client.client import Client
+from server.api import NewTask
+from tests.server.serving import approval_of, asked, path_of, paying, standing, started
+from workflows.task import MAX_TEXT, Task
 
 NOBODY = "/tasks/nobody"
 
@@ -22,6 +25,31 @@ async def test_a_task_is_started_and_runs_to_its_end(program: httpx2.AsyncClient
 
     assert (response.status_code, response.headers["location"]) == (201, path_of(response.json()["task_id"]))
     assert [one["result"] for one in document["steps"]] == [{"id": 40}]
+
+
+async def test_a_task_is_started_with_what_comes_after_its_plan(program: httpx2.AsyncClient) -> None:
+    """`revisions` as in a plan file: here the answer, which refers to a result."""
+    revisions = [{"type": "answer", "result": {"receipt": {"$from": "p1", "path": "id"}}}]
+    response = await program.post("/tasks", json={**paying(40), "revisions": revisions})
+    document = await standing(program, response.json()["task_id"], "completed")
+
+    assert document["result"] == {"receipt": 40}
+
+
+def test_a_program_can_say_over_http_what_it_can_say_in_python() -> None:
+    """The fields of a task, and how `Client.start` takes it; `key` is a header, and `remains` is found out."""
+    options = set(inspect.signature(Client.start).parameters) - {"self", "task", "key", "options"}
+
+    assert set(NewTask.model_fields) == (set(Task.model_fields) | options) - {"remains"}
+
+
+async def test_only_an_ended_task_is_continued(program: httpx2.AsyncClient) -> None:
+    """A conversation that is not over is in conflict with it."""
+    id = await started(program, 900)
+    refused = await program.post("/tasks", json={"text": "and then?", "continues": id})
+    await program.post(path_of(id, "cancel"))
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "still_running")
 
 
 @pytest.mark.parametrize(

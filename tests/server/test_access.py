@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from console.web.access import COOKIE, Access
 from runtime.dev_server import DevServer
+from server.access import COOKIE, Access
 from tests.gate import sampled
 from tests.processes import Processes
-from tests.web.serving import TOKEN, Served, asked, path_of, paying, serving, started
+from tests.server.serving import TOKEN, Served, asked, path_of, paying, serving, started
 
 OTHER = "another-token-of-the-tests"
 ANY = "0.0.0.0"  # noqa: S104 - what is tested

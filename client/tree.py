@@ -12,16 +12,16 @@ from rich.cells import cell_len
 
 from client.follow import Attempt, Snapshot, thinking_words
 from client.history.story import requests_about, turn_of
+from client.lines import Line, pad, signed
 from client.pauses import OPEN
 from client.tasks import CLOSED, UNTOLD
-from client.text import cut, one_line, printable, starter
-from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times, withheld_calls
-from console.render.terminal import Line, pad, signed
+from client.text import cut, one_line, printable
+from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times
 from workflows import ids, measures
 from workflows.decision import what_follows
 from workflows.details import SIGNS
 from workflows.outcome import Outcome, OutcomeStep
-from workflows.plan import BY_HAND, canonical
+from workflows.plan import BY_HAND
 from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
 from workflows.task import TaskStatus
 
@@ -37,11 +37,6 @@ USUAL_NAMES, MIN_NAMES = 52, 12
 TAIL = 21
 """Terminal cells for the state of a step (such as its attempts) and its time."""
 MAX_ID, MAX_KIND = 14, 20
-MAX_RESULT = 4000
-"""Characters to which a result is cut, on a terminal and elsewhere; `--json` has the whole result."""
-MAX_ROWS = 60
-MAX_CLOSING_REASON = 600
-"""The most terminal cells for the reason why a task ended; the rest is cut off."""
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
 STATUS_COLOURS = {
@@ -363,20 +358,6 @@ def _widest(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> 
     return widths
 
 
-def closing(outcome: Outcome) -> list[str]:
-    """The last lines of a task: status, time and counts; the reason; the result; the command that explains faults."""
-    said: list[str] = [headline(outcome)]
-    if outcome.reason:
-        said.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
-    said += [Line(f"Untrusted content may have ordered: {call}", "yellow") for call in withheld_calls(outcome)]
-    if outcome.result is not None:
-        said += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
-        said += _result(outcome)
-    if outcome.faults or rejections(outcome) or outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
-        said.append(f"Why: {starter('explain', outcome.task_id)}")
-    return said
-
-
 def headline(outcome: Outcome) -> Line:
     """The line that sums a task up: `Completed in 2.3 s: 1 replan, 2 retries (both helped), 0 wasted, 7 tool calls`."""
     counts = [count(outcome.replans, "replan"), *_retry_count(outcome), count(outcome.spent.tool_calls, "tool call")]
@@ -410,16 +391,6 @@ def _helped(helped: int, number: int) -> str:
     if helped == 0:
         return "it did not help" if number == 1 else "none helped"
     return f"{helped} of {number} helped"
-
-
-def _result(outcome: Outcome) -> list[str]:
-    text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
-    kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
-    said = [printable(line) for line in kept]
-    if len(text) > MAX_RESULT or len(text.splitlines()) > MAX_ROWS:
-        where = starter("show", outcome.task_id, "--json")
-        said.append(printable(f"... cut here; all {len(text):,} characters: {where}"))
-    return said
 
 
 def duration(seconds: float, digits: int = 2) -> str:

@@ -19,29 +19,29 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
 from pydantic import JsonValue, ValidationError
 
-from client import people, tasks
+from client import document, people, tasks, tree
 from client.client import Client, TaskHandle
 from client.connection import ui_url
 from client.effects import TaskEffect
 from client.explain import explanation, waste
+from client.explain import page as explained_page
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch
 from client.history.story import Story
 from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status_named
-from client.problem import Problem, ProblemKind, WrongValue
+from client.problem import Problem, ProblemKind
 from client.tasks import Handle, query_progress
 from client.text import one_line, printable
 from client.undo import undo, with_code
-from client.wording import spent_on_models
+from client.wording import answer_words, breaker_state, closing_words, spent_on_models, subject_of
 from client.workers import list_breakers, list_effects
-from console.render import breakers, document, requests, tree
-from console.render import page as explained_page
-from console.web.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
-from console.web.api import resolve_incident, rollback_fields, task_of, within
-from console.web.problems import REMEDIES, status_of
 from runtime.process import version
 from runtime.validation import expected
+from server.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
+from server.api import resolve_incident, rollback_fields, task_of, within
+from server.problems import status_of
+from server.remedies import FIELDS, on_page
 from workflows.budget import LIMITS
 from workflows.details import SIGNS
 from workflows.faults import Quadrant
@@ -62,11 +62,6 @@ ASK_SECONDS = 2.5
 MAX_FORM = 64 * 1024
 MAX_FIELDS = 300
 QUADRANTS: Mapping[Quadrant, str] = {quadrant: quadrant.value.replace("_", " ") for quadrant in Quadrant}
-FIELDS: Mapping[str, str] = {
-    **{one.name: capitalised(one.label) for row in CHOICES.values() for one in row.options},
-    **{name: limit.title for name, limit in LIMITS.items()},
-}
-"""What the page calls the fields that it sends."""
 
 
 @cache
@@ -100,7 +95,7 @@ def _page(request: Request, template: str, status: int = 200, /, **values: Any) 
 
 def problem_page(request: Request, status: int, code: str, reason: str, remedy: str) -> Response:
     """A page that says what cannot be done, and what to do."""
-    return _page(request, "problem.html", status, reason=reason, remedy=REMEDIES.get(code, remedy), code=code)
+    return _page(request, "problem.html", status, reason=reason, remedy=remedy, code=code)
 
 
 def _client(request: Request) -> Client:
@@ -191,9 +186,10 @@ def card_of(task_id: str, task: str, request: HumanRequest) -> Card:
         (name, _shown(value), _is_text(value), isinstance(value, str) and value.endswith(CUT))
         for name, value in ((call.args if call else None) or {}).items()
     ]
-    answered = requests.given(request.answer) if request.answer else requests.closed(request) if request.closed else ""
+    answered = closing_words(request) if request.closed else ""
+    answered = answer_words(request.answer) if request.answer else answered
     is_seen = call is not None or request.kind is not RequestKind.APPROVAL
-    return Card(task_id, task, request, requests.about(request), args, is_seen, answered)
+    return Card(task_id, task, request, subject_of(request), args, is_seen, answered)
 
 
 def _is_text(value: JsonValue) -> bool:
@@ -278,9 +274,8 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
     except Problem as problem:
         # Its history tells what it did, also while no worker answers.
         explained = explanation.explain_task(await fetch.fetch_history(client, task))
-        remedy = REMEDIES.get(problem.code, problem.remedy)
-        lines = explained_page.page_lines(explained, None)
-        told = {"outcome": None, "silent": f"{problem.reason}: {remedy}.", "lines": lines, "cards": []}
+        lines = explained_page.page_lines(explained, None, on_page)
+        told = {"outcome": None, "silent": problem.sentence(on_page), "lines": lines, "cards": []}
         return _page(request, "task.html", status, **values, **told)
     receipt = receipt_of(Story(await fetch.fetch_history(client, task)))
     doing = [one_line(one) for one in (snapshot.doing if snapshot else ())]
@@ -315,7 +310,8 @@ def _result(outcome: Outcome) -> str:
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(_client(request).temporal, task))
-    return _page(request, "explain.html", id=task.id, lines=explained_page.page_lines(explained, None), tab="explain")
+    lines = explained_page.page_lines(explained, None, on_page)
+    return _page(request, "explain.html", id=task.id, lines=lines, tab="explain")
 
 
 @router.get("/ui/tasks/{id}/effects")
@@ -410,10 +406,7 @@ async def _confirm(request: Request, task: Handle, number: str, given: Mapping[s
 
 
 async def _refused(request: Request, task: Handle, problem: Problem) -> Response:
-    if isinstance(problem, WrongValue):
-        problem = problem.named(FIELDS.get(problem.field, problem.field))
-    remedy = REMEDIES.get(problem.code, problem.remedy)
-    return await _task(request, task, f"{problem.reason.rstrip('.')}: {remedy}.", status_of(problem))
+    return await _task(request, task, problem.sentence(on_page), status_of(problem))
 
 
 @router.post("/ui/tasks/{id}/{what}")
@@ -454,7 +447,7 @@ async def tasks_page(request: Request, status: str = "", query: str = "") -> Res
         wanted = status_named(status or None)
         listed, note = await list_tasks(_client(request).temporal, status=wanted, query=query or None, limit=LISTED)
     except Problem as problem:
-        wrong = str(problem)
+        wrong = problem.sentence(on_page)
     values = {"listed": listed, "note": note, "status": status, "query": query, "wrong": wrong}
     return _page(request, "tasks.html", 422 if wrong else 200, statuses=list(TaskStatus), limit=LISTED, **values)
 
@@ -475,7 +468,7 @@ async def new(request: Request) -> Response:
         # The key of the page: a form that is sent twice starts one task.
         started = await _client(request).start(wanted, key=form.get("key") or None)
     except (Problem, ValidationError) as error:
-        wrong = str(error) if isinstance(error, Problem) else f"The text {expected(error.errors()[0])}."
+        wrong = error.sentence(on_page) if isinstance(error, Problem) else f"The text {expected(error.errors()[0])}."
         return _page(request, "new.html", 422, wrong=wrong, form=form)
     return RedirectResponse(f"/ui/tasks/{quote(started.id, safe='')}", 303)
 
@@ -497,7 +490,7 @@ async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
             cards = (await list_breakers(client.temporal, client.queue)).breakers or ()
     except (Problem, TimeoutError):
         return None
-    return [(card.kind, breakers.state(card)) for card in cards if card.state != "closed" or card.waiting]
+    return [(card.kind, breaker_state(card)) for card in cards if card.state != "closed" or card.waiting]
 
 
 @router.post("/ui/incidents/{cause:path}/resolve")
@@ -507,7 +500,7 @@ async def resolve(request: Request, cause: str) -> Response:
         note, queue = form.get("note", "")[:4000], form.get("queue") or None
         done, is_ended = await resolve_incident(_client(request), named, by=_by(request), note=note, queue=queue)
     except Problem as problem:
-        return await _incidents(request, f"{problem.reason}: {REMEDIES.get(problem.code, problem.remedy)}.", 409)
+        return await _incidents(request, problem.sentence(on_page), 409)
     if done.fate is Fate.FAILED_AGAIN:
         return await _incidents(request, f"{done.canary} failed again, so no other task was told: {done.reason}", 409)
     if not is_ended:

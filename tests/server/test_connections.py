@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from console.web.connections import FILES, FULL, Connections
 from runtime.dev_server import DevServer
-from tests.web.serving import TOKEN, path_of, serving, started
+from server.connections import FILES, FULL, Connections
+from tests.server.serving import TOKEN, path_of, serving, started
 
 PLACES = 40
 CROWD = 150

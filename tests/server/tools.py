@@ -1,4 +1,4 @@
-"""The tools of the worker behind `serve`: `--tools tests/web/tools.py`."""
+"""The tools of the worker behind `serve`: `--tools tests/server/tools.py`."""
 
 import asyncio
 

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import document
 from client.problem import Problem, ProblemKind
-from console.render import document
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEM_SCHEMA = "#/components/schemas/ProblemDocument"
@@ -25,20 +25,11 @@ OF_CODE: Mapping[str, int] = {
     "no_tasks": 404,
     "closed": 409,
     "other_task": 409,
+    "still_running": 409,
     "too_large": 413,
     "misconfigured": 500,
 }
 """The status of a problem by its code, where its kind does not say it."""
-REMEDIES: Mapping[str, str] = {
-    "closed": "reload the page to see how",
-    "not_accepted": "the page shows what it asks now",
-    "not_taken": "wait a moment and reload; if nothing changed, an operator has to start a worker",
-    "no_worker": "an operator has to start a worker",
-    "unknown_id": "look for it in the list of tasks",
-    "unknown_cause": "reload the list of incidents",
-    "unreachable": "try again in a moment",
-}
-"""What a person in a browser can do, by code, where the remedy of the problem is a command."""
 
 
 class ProblemDocument(BaseModel):
@@ -49,12 +40,7 @@ class ProblemDocument(BaseModel):
     status: int = Field(examples=[404])
     detail: str = Field(examples=["There is no task 'book-a-slot' here"])
     code: str = Field(examples=["unknown_id"])
-    remedy: str = Field(examples=["`python starter.py list` shows those there are"])
-
-
-def fields_of(problem: Problem) -> dict[str, str]:
-    """A problem as JSON outputs of Replan have it."""
-    return {"code": problem.code, "reason": problem.reason, "remedy": problem.remedy}
+    remedy: str = Field(examples=["`GET /tasks` shows those there are"])
 
 
 def status_of(problem: Problem) -> int:

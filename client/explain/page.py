@@ -4,21 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from rich.cells import cell_len
 
 from client.explain import explanation, waste, words, world
-from client.explain.explanation import Explanation
+from client.explain.explanation import Explanation, StepExplanation
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
-from client.problem import Problem
+from client.lines import wrap
+from client.remedy import Door, as_command, render
 from client.text import one_line
+from client.tree import MANY_TURNS
 from client.wording import count
-from console.render.terminal import wrap
-from console.render.tree import MANY_TURNS
-from workflows.plan import nearest
 
 MAX_ROUTINE = 3
 """If more than this number of routine turns (see `RowGroup.is_routine`) are adjacent, one sentence tells of them."""
@@ -48,9 +46,9 @@ class RowGroup:
         return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
 
 
-def page_lines(explained: Explanation, width: int | None) -> list[str]:
+def page_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
     """All lines about a task, wrapped to `width` columns; with None, every sentence is one line."""
-    return list(lay_out_rows(page_rows(explained), explained.story, width))
+    return list(lay_out_rows(page_rows(explained), explained.story, width, door))
 
 
 def page_rows(explained: Explanation) -> Iterator[Row]:
@@ -199,36 +197,12 @@ def _costs(cost: Cost) -> list[Sentence]:
     return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
 
 
-@dataclass(frozen=True)
-class OneStep:
-    id: str
-    whole: Explanation
-
-    @property
-    def items(self) -> list[Item]:
-        return [item for item in self.whole.items if self.id in item.steps]
-
-    @property
-    def revisions(self) -> list[Diff]:
-        return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
-
-
-def explain_step(whole: Explanation, id: str) -> OneStep:
-    """The part of an explanation about the step `id`; Problem if the task has no such step."""
-    ids = whole.story.step_ids
-    if id not in ids:
-        task = whole.story.history.task_id
-        remedy = f"it has {words.listed(ids)}" if ids else "it has no step at all yet"
-        raise Problem("unknown_step", f"Task {task!r} has no step {id!r}{nearest(id, ids)}", remedy)
-    return OneStep(id, whole)
-
-
-def step_lines(one: OneStep, width: int | None) -> list[str]:
+def step_lines(one: StepExplanation, width: int | None) -> list[str]:
     return list(lay_out_rows(step_rows(one), one.whole.story, width))
 
 
-def step_rows(one: OneStep) -> Iterator[Row]:
-    yield "", _heading(one)
+def step_rows(one: StepExplanation) -> Iterator[Row]:
+    yield "", one.heading
     for diff in one.revisions:
         events = one.whole.story.plans[diff.number - 1].events
         for text in difference_lines(diff):
@@ -241,52 +215,11 @@ def step_rows(one: OneStep) -> Iterator[Row]:
         yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
 
 
-def _heading(one: OneStep) -> Sentence:
-    story = one.whole.story
-    calls = story.history.of_step(one.id)
-    planned_kind = [story.steps[one.id].kind] if one.id in story.steps else []
-    kinds = dict.fromkeys([*planned_kind, *(call.kind for call in calls)])
-    standing = explanation.step_state(story, one.id)
-    attempts = explanation.attempts_of(story, one.id)
-    tried = f" after {count(attempts, 'attempt')}" if attempts and calls[-1:] and calls[-1].closed else ""
-    done = [call for call in story.done if call.step == one.id]
-    got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
-    text = f"{one.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}{tried}.{got}"
-    return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
-
-
-def step_document(one: OneStep) -> dict[str, Any]:
-    whole = explanation.document(one.whole)
-    return {
-        "task_id": whole["task_id"],
-        "status": whole["status"],
-        "step": next(step for step in whole["steps"] if step["id"] == one.id),
-        "summary": _heading(one).text,
-        "items": [item.document() for item in one.items],
-        "revisions": [diff.model_dump(mode="json") for diff in one.revisions],
-        "kept": {number: ids for number, ids in whole["kept"].items() if one.id in ids},
-        "changed": [change for change in whole["changed"] if change["step_id"] == one.id],
-        "cost": sum((item.cost for item in one.items), Cost()).model_dump(),
-        "notes": whole["notes"],
-    }
-
-
-def _narrowed(diff: Diff, id: str) -> Diff | None:
-    parts = {
-        "kept": tuple(one for one in diff.kept if one == id),
-        "unchanged": tuple(one for one in diff.unchanged if one == id),
-        "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
-        "added": tuple(one for one in diff.added if one.id == id),
-        "dropped": tuple(one for one in diff.dropped if one.id == id),
-    }
-    return diff.model_copy(update=parts) if any(parts.values()) else None
-
-
-def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
-    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line."""
+def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` says remedies."""
     many = story.history.runs > 1
     for lead, one in rows:
-        yield from lay_out_sentence(lead, one_line(one.text), citation(one.events, many=many), width)
+        yield from lay_out_sentence(lead, one_line(render(one.text, door)), citation(one.events, many=many), width)
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.dev_server import DevServer, free_port
 from tests.processes import ROOT, Processes
-from tests.web.serving import PATIENCE, TOKEN, serving, told
+from tests.server.serving import PATIENCE, TOKEN, serving, told
 
 QUEUE = ("--queue", "approvals")
 

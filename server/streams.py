@@ -2,19 +2,20 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.events import Events, TaskEvent
+from client.events import Events, TaskEvent, event_fields
 from client.follow import POLL_SECONDS, Follower
 from client.problem import Problem, ProblemKind
+from client.task_document import task_document
 from client.tasks import Handle
-from console.render.views import event_fields
-from console.web.problems import fields_of, problem_of
+from server.problems import problem_of
+from server.remedies import as_request
 
 LINGER_SECONDS = 60.0
 """How long a task is followed after its last listener left: one that comes back until then misses nothing."""
@@ -77,9 +78,9 @@ class Feed:
 class Streams:
     """The feeds of all tasks that somebody listens to."""
 
-    def __init__(self, client: Client, queue: str, document: Callable[[Handle, Any], Any], most: int) -> None:
-        """`document` makes the document of the last event, from a task and its Outcome; `most` may listen at once."""
-        self._client, self._queue, self._document, self._most = client, queue, document, most
+    def __init__(self, client: Client, queue: str, most: int) -> None:
+        """`queue` is the queue of the workers; `most` may listen at once."""
+        self._client, self._queue, self._most = client, queue, most
         self._feeds = dict[str, Feed]()
         self._following = dict[str, asyncio.Task[None]]()
         self._listeners = 0
@@ -135,7 +136,7 @@ class Streams:
 
     async def _follow(self, handle: Handle, feed: Feed) -> None:
         def tell(event: TaskEvent) -> None:
-            if told := event_fields(event, self._queue):
+            if told := event_fields(event, self._queue, as_request):
                 feed.tell(*told)
 
         def least_pause() -> float:
@@ -144,8 +145,8 @@ class Streams:
         follower = Follower(self._client, handle, Events(tell), least_pause=least_pause)
         try:
             outcome = await follower.to_the_end()
-            feed.tell(END, {"document": await self._document(handle, outcome)})
+            feed.tell(END, {"document": await task_document(self._client, handle, outcome)})
         except (Problem, RPCError) as error:
-            feed.tell("error", fields_of(problem_of(error)))
+            feed.tell("error", problem_of(error).fields(as_request))
         finally:
             feed.cut()

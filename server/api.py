@@ -1,7 +1,7 @@
 """The API for programs: JSON in and out, on top of `client`, with the documents that `--json` prints."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
@@ -10,31 +10,28 @@ from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
-from temporalio.client import Client as TemporalClient
 
-from client import incidents, people, tasks
+from client import document, incidents, people, tasks
 from client.client import Client, TaskHandle
 from client.connection import ui_url
 from client.explain import explanation
-from client.explain.waste import receipt_of
 from client.follow import View, fetch_standing
 from client.history import fetch
-from client.history.story import Story
 from client.listing import list_tasks, status_named
 from client.problem import Problem
+from client.task_document import task_document
 from client.tasks import Handle
 from client.undo import Rollback, undo, with_code
 from client.workers import list_effects
-from console.render import document, page
-from console.web.access import Visitor
-from console.web.problems import MEDIA_TYPE, PROBLEM_SCHEMA
-from console.web.streams import END, Streams
 from runtime.validation import expected
+from server.access import Visitor
+from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
+from server.remedies import as_request
+from server.streams import END, Streams
 from workflows import routing
 from workflows.budget import Limits
-from workflows.outcome import Outcome
 from workflows.people import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
-from workflows.plan import Step
+from workflows.plan import Proposal, Step
 from workflows.resolving import Fate, Resolved
 from workflows.task import MAX_TEXT, Task
 
@@ -76,7 +73,7 @@ class NewLimits(Limits, frozen=True, extra="forbid"):
 
 
 class NewTask(BaseModel):
-    """A task to start; what is left out is as for `starter.py --task`."""
+    """A task to start, with what `Client.start` takes; what is left out is as for `starter.py --task`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -90,7 +87,13 @@ class NewTask(BaseModel):
 
     text: str = Field(min_length=1, max_length=MAX_TEXT)
     id: str | None = None
+    again: bool = False
+    """Whether the id may be that of a task that has ended."""
+    continues: str | None = None
+    """The id of an ended task whose conversation this one continues."""
     plan: tuple[Step, ...] | None = None
+    revisions: tuple[Proposal, ...] = ()
+    plan_only: bool = False
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
     documents: str | None = None
@@ -151,20 +154,6 @@ class Repair(BaseModel):
     """The task queue; None for that of the server."""
 
 
-Documents = Callable[[Handle, Outcome], Awaitable[dict[str, Any]]]
-
-
-def documents(client: TemporalClient) -> Documents:
-    """What makes the document of a task from its Outcome."""
-
-    async def of(handle: Handle, outcome: Outcome) -> dict[str, Any]:
-        receipt = receipt_of(Story(await fetch.fetch_history(client, handle)))
-        place = ui_url(client.service_client.config.target_host, client.namespace, handle.id)
-        return document.task_fields(outcome, receipt, (await handle.describe()).run_id, place)
-
-    return of
-
-
 def said(fields: dict[str, Any], status: int = 200, **headers: str) -> Response:
     """A response with a JSON document, safe on a terminal."""
     return Response(document.of_anything(fields), status, headers, "application/json")
@@ -198,7 +187,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
     """Start a task. With an `Idempotency-Key`, a repetition returns the same task, also after its end."""
     if not new.text.strip():
         raise Problem("no_task", "There is nothing to do", "write it into `text`")
-    given = new.model_dump(exclude_unset=True, exclude={"id"})
+    given = new.model_dump(exclude_unset=True, exclude={"id", "again", "continues"})
     try:
         # An option that is null is left out; a limit that is null is taken away.
         task = Task.model_validate({name: value for name, value in given.items() if value is not None})
@@ -207,7 +196,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
         field = ".".join(map(str, first["loc"]))
         raise Problem("usage", f"{field} {expected(first)}", "see /openapi.json") from error
     client = client_of(request)
-    started = await client.start(task, id=new.id, key=key)
+    started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
     place = ui_url(client.temporal.service_client.config.target_host, client.temporal.namespace, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
     return said({"task_id": started.id, "ui_url": place}, 201, location=str(path))
@@ -231,7 +220,7 @@ async def get_task(request: Request, id: Reference) -> Response:
     """Plans, steps, faults, requests, result and cost: the document that `starter.py show --json` prints."""
     task, temporal = await task_of(request, id), client_of(request).temporal
     outcome, _ = await fetch_standing(temporal, task)
-    return said(await documents(temporal)(task, outcome))
+    return said(await task_document(temporal, task, outcome))
 
 
 @router.get("/tasks/{id}/explain", summary="Why a task did what it did")
@@ -239,7 +228,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
     """From its history alone; no worker is asked."""
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    return said(page.step_document(page.explain_step(explained, step)) if step else explanation.document(explained))
+    return said(explained.step(step).document() if step else explained.document(as_request))
 
 
 @router.get("/tasks/{id}/effects", summary="What a task changed in the world, with keys")

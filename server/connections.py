@@ -13,8 +13,8 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from client.problem import Problem
-from console.web.problems import MEDIA_TYPE, body_of
 from runtime.process import raise_file_limit
+from server.problems import MEDIA_TYPE, body_of
 
 MOST = 2_000
 """The most connections, unless the limit of open files allows fewer."""

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from runtime.dev_server import DevServer
-from tests.web.serving import (
+from tests.server.serving import (
     Served,
     Told,
     all_told,

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from tests.gate import sampled
-from tests.web.serving import asked, path_of, standing, started
+from tests.server.serving import asked, path_of, standing, started
 
 
 def form_of(id: str, request: str, choice: str) -> str:

@@ -23,15 +23,15 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.registry import Registry
 from client.client import Client as Replan
 from client.tasks import TASK_MEMO
-from console.web.access import Access
-from console.web.app import make_app
 from replan import tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.payloads import DATA_CONVERTER
+from server.access import Access
+from server.app import make_app
 from tests.harness import Stage, plan, staged, step
-from tests.web.browser import Visitor, launched
-from tests.web.serving import TOKEN, serving
+from tests.server.browser import Visitor, launched
+from tests.server.serving import TOKEN, serving
 from workflows import attributes
 from workflows.agent import REQUEST_MEMO, AgentWorkflow
 from workflows.people import Choice, HumanRequest, RequestKind

@@ -20,13 +20,14 @@ from temporalio.service import RPCError
 
 from client.client import Client
 from client.problem import Problem
-from console.web import api, pages
-from console.web.access import Access, Denied
-from console.web.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
-from console.web.streams import Streams
 from runtime.client import namespace_id
 from runtime.process import version
 from runtime.validation import expected
+from server import api, pages
+from server.access import Access, Denied
+from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
+from server.remedies import as_request, on_page
+from server.streams import Streams
 
 MAX_BODY = 1024 * 1024
 """Bytes of a request; a task and an answer are smaller."""
@@ -46,7 +47,7 @@ HEADERS: Mapping[str, str] = {
 
 def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open."""
-    streams = Streams(client.temporal, client.queue, api.documents(client.temporal), max_streams)
+    streams = Streams(client.temporal, client.queue, max_streams)
 
     @asynccontextmanager
     async def living(_: FastAPI) -> AsyncIterator[None]:
@@ -111,10 +112,12 @@ async def _told(request: Request, error: Exception) -> Response:
     """The response to a request that raised an error: a page for a browser, else a problem document."""
     more: dict[str, Any] = {}
     headers = dict[str, str]()
+    is_page = request.scope["path"].startswith(PAGES)
     match error:
         case Problem() | RPCError():
             problem = problem_of(error)
-            status, code, reason, remedy = status_of(problem), problem.code, problem.reason, problem.remedy
+            fields = problem.fields(on_page if is_page else as_request)
+            status, code, reason, remedy = status_of(problem), problem.code, fields["reason"], fields["remedy"]
         case RequestValidationError():
             mistakes = [
                 {"field": ".".join(map(str, one["loc"][1:])), "message": expected(one)} for one in error.errors()
@@ -133,7 +136,7 @@ async def _told(request: Request, error: Exception) -> Response:
     if status == 204:
         return Response(status_code=204)
     headers |= HEADERS  # that of a bug does not pass the Gate
-    if request.scope["path"].startswith(PAGES):
+    if is_page:
         page = pages.problem_page(request, status, code, reason, remedy)
         page.headers.update(headers)
         return page
