@@ -1,4 +1,4 @@
-"""The forms of the built-in kinds for the offline planner; a clause of a task is read by the first form that it matches.
+"""The forms of the built-in kinds for the offline planner; a clause of a task is read by the first that it matches.
 
 For example `calculate 18% of 2450` matches the pattern of `calculate`, whose function reads the rest as the argument
 `expression`. The function returns None if a part of the clause is ambiguous; then the next form is tried. Other tools
