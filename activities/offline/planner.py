@@ -105,7 +105,7 @@ class _PlannedStep(NamedTuple):
     """What a pronoun of a later clause may stand for."""
 
 
-class _Reader:
+class _FormReader:
     """Reads tasks by the forms of `kinds` and those of the built-in kinds; a step may use no kind that is `down`."""
 
     def __init__(self, kinds: Mapping[str, Kind], down: Collection[str]) -> None:
@@ -154,7 +154,7 @@ def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collectio
     Raises:
         NotUnderstood: a clause matches no usable form, or needs a kind that is missing or down.
     """
-    reader = _Reader(kinds, down)
+    reader = _FormReader(kinds, down)
     # `group` collects steps since the last `then`; each of them needs the steps in `before`, the group before it.
     steps, before, group = list[_PlannedStep](), list[str](), list[str]()
     for clause in split_clauses(text, lambda rest: any(form.beginning.match(rest) for form in reader.forms)):
