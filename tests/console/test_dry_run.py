@@ -40,7 +40,7 @@ TASK = "book a slot for the team at 15:00, then search the documents for refund 
 def desk(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """A worker with the desk and documents."""
     processes = Processes(server.address, tmp_path_factory.mktemp("dry-run"))
-    with processes.worker("--queue", QUEUE, "--documents", str(ROOT / "examples")):
+    with processes.worker("--desk", "--queue", QUEUE, "--documents", str(ROOT / "examples")):
         yield processes
 
 

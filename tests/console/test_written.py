@@ -24,7 +24,7 @@ SUM = {"id": "then", "kind": "calculate", "args": {"expression": "1 + 1"}}
 def desk(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """A worker with the desk."""
     processes = Processes(server.address, tmp_path_factory.mktemp("written"))
-    with processes.worker("--queue", QUEUE, "--planner", "offline"):
+    with processes.worker("--desk", "--queue", QUEUE, "--planner", "offline"):
         yield processes
 
 

@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -14,8 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders import declared
 from activities.borders.table import Entry
 from activities.storage.store import IN_FILE, is_in_memory
-from activities.toolbox.declare import companions, conditions
+from activities.toolbox.declare import companions, conditions, form
 from activities.toolbox.declare.conditions import Condition
+from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.libraries import libraries_of
 from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
@@ -58,6 +60,10 @@ class Kind:
     """The name of the credential, which keeps the limits and outages of others apart."""
     limit: str | None = None
     """The most calls of the service in a time, e.g. `10/s`."""
+    forms: Sequence[Form] = ()
+    """How people write requests for it that the offline planner understands."""
+    sentence: Callable[[Any, date], str] | None = None
+    """Makes a sentence for people from a result and today's date."""
 
     @property
     def is_async(self) -> bool:
@@ -153,6 +159,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         names_service=service if callable(service) else None,
         credential=tool.options.credential,
         limit=tool.options.limit,
+        forms=[replace(one, kinds=one.kinds or (tool.__name__,)) for one in tool.options.forms],
+        sentence=tool.options.sentence,
     )
 
 
@@ -193,6 +201,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))
         yield from conditions.approval_mistakes(tool.__name__, tool.options.approve, first)
+        yield from form.mistakes(tool.__name__, tool.options.forms, first)
     if "return" not in hints or hints["return"] is type(None):
         yield f"{tool.__name__}: the result has no type: annotate it, e.g. -> Price (a pydantic model)."
 
