@@ -24,7 +24,7 @@ from runtime.dev_server import ServerUnavailable
 from runtime.payloads import s3, with_storage
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
 BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)

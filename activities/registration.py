@@ -37,7 +37,7 @@ from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
-from workflows.catalogue import Price
+from workflows.plans.catalogue import Price
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.trace import Tracer

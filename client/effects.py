@@ -19,10 +19,10 @@ from client.history.records import Call, CallEnd, Event, Timer
 from client.history.story import Story
 from client.workflow_task import FailingTask
 from workflows import ids
-from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.faults import Applied, applied_by_call
-from workflows.inspect import EffectCard
-from workflows.reconciling import Verdict
+from workflows.calls.reconciling import Verdict
+from workflows.faults.fault import Applied, applied_by_call
+from workflows.inquiries import EffectCard
+from workflows.plans.catalogue import SAFE, Effect, ToolSpec
 
 SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 """Effects that a second call with the same key does not apply again: a ledger or the called service knows the key."""

@@ -15,10 +15,10 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text
 from client.text import printable
 from runtime.client import DEFAULT_ADDRESS, DEFAULT_NAMESPACE
-from workflows import routing
-from workflows.outcome import Outcome
-from workflows.record import Pause, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Pause, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults import retries
 
 HOUR = timedelta(hours=1)
 OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
@@ -74,8 +74,8 @@ def _of_activity(client: Client, id: str, activity: PendingActivityInfo) -> Paus
     timeout = activity.activity_options.schedule_to_close_timeout.ToTimedelta()
     if activity.HasField("expiration_time") and timeout:
         # The expiration time is never updated, so it tells when the activity was scheduled first.
-        began = activity.expiration_time.ToDatetime(UTC) - routing.STEP_DEADLINE
-        deadline, hours = began + timeout, math.ceil((datetime.now(UTC) - began + routing.STEP_DEADLINE) / HOUR)
+        began = activity.expiration_time.ToDatetime(UTC) - retries.STEP_DEADLINE
+        deadline, hours = began + timeout, math.ceil((datetime.now(UTC) - began + retries.STEP_DEADLINE) / HOUR)
         extend = _command(client, "activity", "update-options", *which, "--schedule-to-close-timeout", f"{hours}h")
     return Pause(
         activity=activity.activity_id,

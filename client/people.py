@@ -27,8 +27,15 @@ from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import Handle, memo_field, query_progress
 from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.people import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests
-from workflows.plan import digest
+from workflows.json_values import digest
+from workflows.people.requests import (
+    CHOICES,
+    MAX_NAME,
+    Choice,
+    Given,
+    HumanRequest,
+    Requests,
+)
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""

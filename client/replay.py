@@ -28,7 +28,7 @@ from client.workflow_task import Cause
 from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
 TYPES = tuple(one.__name__ for one in serve.WORKFLOWS)
 OURS = " OR ".join(f"WorkflowType = '{name}'" for name in TYPES)

@@ -45,10 +45,12 @@ from client.remedy import Argument, Remedy, Text
 from client.tasks import Handle
 from client.undo import Confirm, record_of, require_closed, undo_steps
 from client.workers import ask, too_old
+from workflows.account.records import StepRecord, StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.inspect import Claim, ClaimsInquiry, EffectsInquiry
-from workflows.plan import Step, canonical, nearest
-from workflows.record import StepRecord, StepStatus
+from workflows.inquiries import Claim, ClaimsInquiry, EffectsInquiry
+from workflows.json_values import canonical
+from workflows.plans.proposal import Step
+from workflows.text import nearest
 
 MAX_NAMED = 5
 MAX_TRIES = 5

@@ -17,13 +17,22 @@ from client.pauses import OPEN
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable
 from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times
-from workflows import ids, measures
-from workflows.decision import what_follows
-from workflows.details import SIGNS
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.plan import BY_HAND
-from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
-from workflows.task import TaskStatus
+from workflows import ids
+from workflows.account import metrics
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import (
+    Compaction,
+    FaultRecord,
+    Pause,
+    Rejection,
+    Revision,
+    StepStatus,
+    UndoRecord,
+)
+from workflows.account.task import TaskStatus
+from workflows.faults.decision import what_follows
+from workflows.plans.proposal import BY_HAND
+from workflows.web_ui import SIGNS
 
 MANY_TURNS = 12
 """In a task of more turns, a turn has a heading only if there is a fact to tell, such as a rejected step.
@@ -379,8 +388,8 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
     A retry helped if its tool completed the call. It was wasted if it followed a persistent fault: that cannot help.
     """
-    summed = measures.RETRIES, measures.HELPED_RETRIES, measures.WASTED_ATTEMPTS
-    retries, helped, wasted = (measures.total(outcome.counts or {}, metric) for metric in summed)
+    summed = metrics.RETRIES, metrics.HELPED_RETRIES, metrics.WASTED_ATTEMPTS
+    retries, helped, wasted = (metrics.total(outcome.counts or {}, metric) for metric in summed)
     counted = count(retries, "retry", "retries")
     return [f"{counted} ({_helped(helped, retries)})", f"{wasted} wasted"] if retries else [counted]
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from pydantic import JsonValue
 
 from client.text import cut, one_line
-from workflows.budget import Spent
-from workflows.inspect import BreakerCard
-from workflows.outcome import Outcome
-from workflows.people import Change, HumanAnswer, HumanRequest, RequestKind
-from workflows.plan import canonical
-from workflows.record import Pause, WithheldCall
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Pause, WithheldCall
+from workflows.account.task import TaskStatus
+from workflows.inquiries import BreakerCard
+from workflows.json_values import canonical
+from workflows.limits.budget import Spent
+from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
 from workflows.text import visible
 
 MAX_REASON = 400

@@ -9,9 +9,9 @@ import typer
 from client.problem import Problem
 from client.text import one_line
 from console.arguments import read_json
-from workflows.budget import Amounts
 from workflows.commands import Option, option_of
-from workflows.people import CHOICES, Choice, HumanRequest, options_for
+from workflows.limits.budget import Amounts
+from workflows.people.requests import CHOICES, Choice, HumanRequest, options_for
 from workflows.text import capitalised
 
 WRITE_JSON = """write JSON, e.g. '{"id": 7}', or @FILE"""

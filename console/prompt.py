@@ -22,9 +22,9 @@ from console.options import Common
 from console.render import requests
 from console.render.command import starter
 from console.render.live import LiveView
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Choice, HumanRequest
-from workflows.plan import nearest
+from workflows.account.outcome import Outcome
+from workflows.people.requests import CHOICES, Choice, HumanRequest
+from workflows.text import nearest
 
 UNREAD_SECONDS = 0.5
 """Keys that come so soon after a request appeared were typed before anybody has read it, so they are dropped."""

@@ -42,15 +42,22 @@ from server.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
 from server.api import resolve_incident, rollback_fields, task_of, within
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
-from workflows.budget import LIMITS
-from workflows.details import SIGNS
-from workflows.faults import Quadrant
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import CHOICES, CUT, Choice, HumanRequest, RequestKind, options_for
-from workflows.plan import canonical
-from workflows.resolving import Fate
-from workflows.task import MAX_TEXT, Task, TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.task import MAX_TEXT, Task, TaskStatus
+from workflows.faults.fault import Quadrant
+from workflows.json_values import canonical
+from workflows.limits.budget import LIMITS
+from workflows.people.incidents import Fate
+from workflows.people.requests import (
+    CHOICES,
+    CUT,
+    Choice,
+    HumanRequest,
+    RequestKind,
+    options_for,
+)
 from workflows.text import capitalised, visible
+from workflows.web_ui import SIGNS
 
 router = APIRouter(include_in_schema=False)
 

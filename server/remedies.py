@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from client.remedy import Action, Argument, Remedy, as_command
-from workflows.budget import LIMITS
-from workflows.people import CHOICES
+from workflows.limits.budget import LIMITS
+from workflows.people.requests import CHOICES
 from workflows.text import capitalised
 
 REQUESTS: Mapping[Action, str] = {

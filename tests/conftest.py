@@ -13,7 +13,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
 from tests.server.browser import MISSING as NO_BROWSER
-from workflows import attributes
+from workflows.account import search_attributes
 
 pytest_plugins = ["tests.gate"]
 ENDED = pytest.StashKey[int]()
@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def server_attributes() -> Mapping[str, str]:
     """The search attributes that the shared server knows, name to type."""
-    return attributes.TYPES
+    return search_attributes.TYPES
 
 
 @pytest.fixture(scope="session")

@@ -38,17 +38,17 @@ from runtime.metrics import meter_of
 from runtime.payloads import DATA_CONVERTER
 from runtime.settings import Settings
 from tests.counting import check_counts
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.catalogue import Price
-from workflows.inspect import InspectWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.notifying import NotifyWorkflow
-from workflows.outcome import Outcome
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.resolving import ResolveWorkflow
-from workflows.task import Task
-from workflows.undoing import UndoWorkflow
+from workflows.calls.interceptor import CallInterceptor
+from workflows.inquiries import InspectWorkflow
+from workflows.limits.budget import Limits
+from workflows.people.incidents import ResolveWorkflow
+from workflows.people.notifications import NotifyWorkflow
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
+from workflows.rollback import UndoWorkflow
 
 Proposals = Sequence[NewSteps | Answer | Question | GiveUp]
 

@@ -25,7 +25,7 @@ from activities.borders.table import (
     tells_its_cause,
 )
 from activities.errors import ToolError
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults.fault import Code, Fault, Quadrant
 
 # A new library: its rows go to the module of its wire, its package here, its distribution to the extra `libraries`, its
 # classes to tests/activities/libraries/classes.json (`python -m tests.libraries`).

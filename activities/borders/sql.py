@@ -33,7 +33,7 @@ from activities.borders.table import (
     traceback_of,
 )
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 MAX_NAME = 256
 """Characters of a constraint's, table's or column's name; PostgreSQL's have at most 63 bytes."""

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from activities.errors import bounded
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 
 class Proof(StrEnum):

@@ -27,9 +27,10 @@ from activities.providers.metering import Meter, start_meter
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.libraries import is_foreign
-from workflows import routing
-from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.faults import (
+from workflows.account.metrics import ATTEMPT_DURATION, Sample
+from workflows.calls.header import CallHeader
+from workflows.faults import retries
+from workflows.faults.fault import (
     MAX_TEXT,
     Applied,
     Code,
@@ -42,8 +43,7 @@ from workflows.faults import (
     parse_faults,
     parse_held,
 )
-from workflows.header import CallHeader
-from workflows.measures import ATTEMPT_DURATION, Sample
+from workflows.plans.catalogue import SAFE, Effect, ToolSpec
 
 log = structlog.get_logger("replan.step")
 
@@ -253,7 +253,7 @@ async def _send_heartbeats(attempt: Attempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
-        await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
+        await asyncio.sleep(retries.HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
         thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
@@ -319,14 +319,14 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
         "held": attempt.held,
-        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in routing.PLANNING else {}),
+        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in retries.PLANNING else {}),
     }
     found_fault = fault.model_copy(update=found)
     fault = await attempt.end(found_fault) or found_fault
     delay = None
     may_repeat = fault.retryable(is_safe=attempt.spec.effect in SAFE)
     if may_repeat:
-        jittered = routing.backoff(attempt.spec.retry, attempt.number, JITTER.get()())
+        jittered = retries.backoff(attempt.spec.retry, attempt.number, JITTER.get()())
         delay = max(fault.retry_after or 0.0, jittered)
         # The last heartbeat is all that the next attempt knows of this one; a local activity has one attempt.
         if not activity.info().is_local:

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
-from workflows.header import HEADER, CallHeader
+from workflows.calls.header import HEADER, CallHeader
 
 CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
 """The header of the current call; None for an activity that was scheduled without one."""

@@ -24,10 +24,11 @@ from activities.offline.alternatives import (
 )
 from activities.offline.questions import Unanswered, ask_user, named_option, option
 from activities.toolbox.declare.kind import Kind
-from workflows.catalogue import Effect
-from workflows.plan import GiveUp, Mistake, NewSteps, Question, Step, canonical
-from workflows.record import FaultRecord, StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.json_values import canonical
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import GiveUp, Mistake, NewSteps, Question, Step
 
 MAX_CHANGED = 1  # how many arguments of a call a rule changes after a rejection
 MAX_LISTED = 5

@@ -15,13 +15,14 @@ from activities.planning.planner import RecordedTurn
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from activities.providers.untrusted import fenced, remove_hidden
-from workflows.catalogue import Effect
-from workflows.faults import Applied
-from workflows.guards import REPEATED_NOTICE
-from workflows.people import Word
-from workflows.plan import GiveUp, NewSteps, Proposed, Question, canonical
-from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
+from workflows.faults.fault import Applied
+from workflows.json_values import canonical
+from workflows.people.requests import Word
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.guards import REPEATED_NOTICE
+from workflows.plans.proposal import GiveUp, NewSteps, Proposed, Question
 
 MAX_ARGS = 2_000
 """The most characters of a call's arguments that a model is shown beside an observed state or an earlier effect."""

@@ -15,9 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
-from workflows.inspect import CallCard, ResultCard, TurnCard
-from workflows.plan import NewSteps, Proposed, digest
-from workflows.situation import Situation
+from workflows.inquiries import CallCard, ResultCard, TurnCard
+from workflows.json_values import digest
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import NewSteps, Proposed
 
 TURNS = Table(
     "replan_turns",

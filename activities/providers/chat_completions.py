@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from activities.providers.streaming import Draft
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from openai import AsyncStream

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from activities.providers.messages import Usage
-from workflows.catalogue import Price
+from workflows.plans.catalogue import Price
 
 if TYPE_CHECKING:  # to import the package takes 0.1 s, or 0.5 s without bytecode; only a worker with a model needs it
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices

@@ -18,8 +18,8 @@ import structlog
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request, ToolDefinition
 from activities.providers.metering import count_rejected
-from workflows.faults import Code
-from workflows.plan import digest
+from workflows.faults.fault import Code
+from workflows.json_values import digest
 
 log = structlog.get_logger("replan.model")
 

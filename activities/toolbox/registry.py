@@ -21,8 +21,8 @@ from activities.toolbox.declare.tool import Tool
 from activities.toolbox.documents import extra
 from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
-from workflows.catalogue import Effect
-from workflows.plan import nearest
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
 
 GROUP = "replan.tools"
 """The group of entry points whose values are modules with tools."""

@@ -16,10 +16,10 @@ from client.history.story import Diff, Story, diffs
 from client.problem import Problem
 from client.remedy import Door, in_python, render
 from client.wording import count, spent_on_models
-from workflows.decision import DECISIONS, plan_words, words_of
-from workflows.plan import nearest
-from workflows.progress import MAX_FAULTS
-from workflows.task import TaskStatus
+from workflows.account.progress import MAX_FAULTS
+from workflows.account.task import TaskStatus
+from workflows.faults.decision import DECISIONS, plan_words, words_of
+from workflows.text import nearest
 
 SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""

@@ -9,11 +9,12 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Plan, Story, Turn, diff
 from client.wording import times
-from workflows import ids, routing
-from workflows.decision import Action
-from workflows.faults import UNCOUNTED, Code, Fault
-from workflows.people import Choice
-from workflows.record import FaultRecord
+from workflows import ids
+from workflows.account.records import FaultRecord
+from workflows.faults import retries
+from workflows.faults.decision import Action
+from workflows.faults.fault import UNCOUNTED, Code, Fault
+from workflows.people.requests import Choice
 
 LOST = AttemptFailure.of(
     Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed.")
@@ -182,7 +183,7 @@ def _lost_before(call: Call) -> float:
 def call_name(call: Call) -> str:
     if call.is_planning:
         return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
-    if call.kind == routing.CATALOGUE.kind:
+    if call.kind == retries.CATALOGUE.kind:
         return "The catalogue"
     if call.is_undo:
         return f"Undoing {call.step} ({call.kind})"
@@ -414,7 +415,7 @@ def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sente
 
 
 def _asked(look: Call) -> Sentence:
-    who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
+    who = "The ledger" if look.kind == retries.FIND_EFFECT.kind else look.kind
     asked = f"{who} was asked whether it was applied, and"
     if look.closed is CallEnd.COMPLETED:
         text = f"{asked} found it: {words.stop(words.value(look.result))}"

@@ -8,8 +8,9 @@ from client.history.records import Call, CallEnd, Event
 from client.history.story import Asked, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
-from workflows.people import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
-from workflows.plan import Question, canonical
+from workflows.json_values import canonical
+from workflows.people.requests import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
+from workflows.plans.proposal import Question
 
 
 def request_items(story: Story) -> Iterator[Item]:

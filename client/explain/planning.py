@@ -9,9 +9,9 @@ from client.history.records import Call, CallEnd
 from client.history.story import Asked, ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
-from workflows.faults import QUADRANT, Code
-from workflows.people import RequestKind
-from workflows.plan import GiveUp, NewSteps, PassedOver, Question
+from workflows.faults.fault import QUADRANT, Code
+from workflows.people.requests import RequestKind
+from workflows.plans.proposal import GiveUp, NewSteps, PassedOver, Question
 
 
 def failover_items(story: Story) -> Iterator[Item]:

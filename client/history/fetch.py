@@ -17,12 +17,12 @@ from client.history.story import Story, with_values
 from client.pauses import pauses
 from client.tasks import CLOSED, Handle, closing_outcome, existing, memo_field
 from client.workflow_task import UNREADABLE, failing
-from workflows import attributes
-from workflows.faults import number_of, parse_faults, parse_held
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.faults.fault import number_of, parse_faults, parse_held
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.outcome import Outcome
-from workflows.people import ENDED
-from workflows.record import StepStatus
+from workflows.people.requests import ENDED
 
 ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
@@ -150,7 +150,7 @@ async def _runs_of(client: Client, id: str) -> list[str]:
     if newest is None:
         return []
     listed = set[str]()
-    if attributes.is_quotable(id):
+    if search_attributes.is_quotable(id):
         listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
     return list(listed | {newest.run_id})
 

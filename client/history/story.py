@@ -12,12 +12,23 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
-from workflows import ids, routing
-from workflows.details import summary
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import Choice, Given, HumanRequest, RequestKind, Resolution
-from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
-from workflows.record import MAX_SHOWN_ARGS, FaultRecord
+from workflows import ids
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
+from workflows.faults import retries
+from workflows.json_values import canonical
+from workflows.people.requests import Choice, Given, HumanRequest, RequestKind, Resolution
+from workflows.plans.proposal import (
+    BY_HAND,
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    Question,
+    Step,
+)
+from workflows.plans.references import Unresolved, resolve
+from workflows.web_ui import summary
 
 LATER = datetime.max.replace(tzinfo=UTC)
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
@@ -47,7 +58,7 @@ class Turn:
 
     @property
     def is_replan(self) -> bool:
-        return self.call.kind == routing.REPLAN.kind
+        return self.call.kind == retries.REPLAN.kind
 
     @property
     def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:

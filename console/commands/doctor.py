@@ -30,9 +30,8 @@ from console.render.terminal import terminal_size
 from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
-from workflows.attributes import TYPES
-from workflows.catalogue import Effect, ToolSpec
-from workflows.inspect import (
+from workflows.account.search_attributes import TYPES
+from workflows.inquiries import (
     BreakerCard,
     Capacity,
     Place,
@@ -42,6 +41,7 @@ from workflows.inspect import (
     WorkerFindings,
     WorkerInquiry,
 )
+from workflows.plans.catalogue import Effect, ToolSpec
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0

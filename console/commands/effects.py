@@ -10,7 +10,7 @@ from client.workers import list_effects
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render.terminal import print_lines
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 MAX_RESULT = 400
 

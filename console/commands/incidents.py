@@ -18,7 +18,7 @@ from console.commands.show import say
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
-from workflows.resolving import Fate, Resolved
+from workflows.people.incidents import Fate, Resolved
 
 
 async def incidents_command(*, common: Common) -> int:

@@ -39,12 +39,12 @@ from console.render.command import starter
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
 from console.render.views import EventsView, LinesView, StderrView
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.inspect import PayloadInquiry
-from workflows.outcome import Outcome
-from workflows.plan import nearest
-from workflows.record import StepStatus
+from workflows.inquiries import PayloadInquiry
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
 
 
 async def show_command(

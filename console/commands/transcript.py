@@ -19,8 +19,8 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render.command import starter
 from console.render.terminal import print_lines
-from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
-from workflows.plan import canonical
+from workflows.inquiries import CallCard, ResultCard, TranscriptInquiry, TurnCard
+from workflows.json_values import canonical
 
 MAX_TEXT, MAX_ROWS = 600, 8
 """How many characters and lines of a text to the model, or of a call, are shown without `--full`."""

@@ -17,7 +17,7 @@ from client.report.report import FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable
 from client.wording import count
-from workflows.decision import DECISIONS, words_of
+from workflows.faults.decision import DECISIONS, words_of
 
 NOTHING = "-"
 

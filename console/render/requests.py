@@ -8,8 +8,8 @@ from client.tree import duration
 from client.undo import PlannedCall, PlannedUndo
 from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested, whole_value
 from console.render.command import starter
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Choice, HumanRequest, answer_command
+from workflows.account.outcome import Outcome
+from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
 SIGN = "?"

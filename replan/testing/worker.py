@@ -27,10 +27,11 @@ from runtime.serve import CannotContinue
 from runtime.settings import BadSetting, of_program
 from runtime.settings_file import BadSettings, SettingsFile
 from runtime.temporal_cli import Say
-from workflows.attributes import TYPES
-from workflows.outcome import Outcome
-from workflows.plan import canonical, nearest
-from workflows.task import Task
+from workflows.account.outcome import Outcome
+from workflows.account.search_attributes import TYPES
+from workflows.account.task import Task
+from workflows.json_values import canonical
+from workflows.text import nearest
 
 __all__ = ["AsyncCallTool", "CallTool", "RunningWorker"]
 

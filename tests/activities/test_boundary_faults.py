@@ -21,8 +21,15 @@ from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, too
 from runtime.log_lines import EVENTS, IDS
 from tests.activities.bench import Bench
 from tests.log_lines import captured
-from workflows.faults import MAX_TEXT, QUADRANT, Applied, Code, Fault, Quadrant
-from workflows.plan import canonical
+from workflows.faults.fault import (
+    MAX_TEXT,
+    QUADRANT,
+    Applied,
+    Code,
+    Fault,
+    Quadrant,
+)
+from workflows.json_values import canonical
 
 HIDDEN = "sk-secret"
 CLASSES: list[type[ToolError]] = [Refused, Busy, Unreachable, NeedsPerson]

@@ -30,8 +30,8 @@ from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.activities.bench import Bench, bench
 from tests.gate import on_sqlite
-from workflows.faults import Applied, Code, Fault
-from workflows.header import CallHeader, Provided
+from workflows.calls.header import CallHeader, Provided
+from workflows.faults.fault import Applied, Code, Fault
 
 PATIENT = CircuitBreaker(recovery=60)
 AT_ONCE = CircuitBreaker(failures=1, calls=1, recovery=60)

@@ -17,9 +17,9 @@ from runtime.dev_server import DevServer, free_port
 from runtime.process import version
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from workflows.inspect import Findings, InquiryInput, InspectWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.routing import control_queue
+from workflows.calls.interceptor import CallInterceptor
+from workflows.faults.retries import control_queue
+from workflows.inquiries import Findings, InquiryInput, InspectWorkflow
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")

@@ -30,9 +30,9 @@ from tests.processes import ROOT, Processes
 from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
 from tests.scraping import Scraped, scrape
-from workflows.catalogue import Price as ModelPrice
-from workflows.measures import COUNTED, METRICS, OF_ACTIVITIES, Sample
-from workflows.task import Task
+from workflows.account.metrics import COUNTED, METRICS, OF_ACTIVITIES, Sample
+from workflows.account.task import Task
+from workflows.plans.catalogue import Price as ModelPrice
 
 BAD_ADDRESSES = {
     "nonsense": "is no address",

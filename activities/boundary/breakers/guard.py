@@ -12,10 +12,10 @@ from activities.boundary.breakers.rows import Breakers, Entry, Move
 from activities.boundary.breakers.states import BreakerState
 from activities.boundary.breakers.tickets import Caller
 from activities.toolbox.declare.kind import Kind
-from workflows import routing
-from workflows.catalogue import SAFE
-from workflows.faults import Applied, Code, Fault
-from workflows.routing import CircuitBreaker
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.faults.retries import CircuitBreaker
+from workflows.plans.catalogue import SAFE
 
 FAILURES = frozenset({Code.TIMEOUT, Code.UNREACHABLE, Code.SERVER_ERROR, Code.OVERLOADED})
 """Codes of a service that is down: the transient infrastructural codes, without those that are Replan's own."""
@@ -137,7 +137,7 @@ class BreakerGuard:
 
     async def _renew(self, generation: int) -> None:
         while True:
-            await asyncio.sleep(routing.TRIAL_LEASE / 3)
+            await asyncio.sleep(retries.TRIAL_LEASE / 3)
             await self._breakers.move(self._service, lambda one, moment: one.renewed(self._key, generation, moment.now))
 
 

@@ -39,8 +39,9 @@ from activities.boundary.breakers import tickets
 from activities.boundary.breakers.states import Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
 from activities.storage.store import REPLAN_TABLES, insert_new, write
-from workflows import measures, routing
-from workflows.measures import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
+from workflows.account import metrics
+from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
+from workflows.faults import retries
 
 BREAKERS = Table(
     "replan_breakers",
@@ -120,13 +121,13 @@ class Breakers:
         self.changed = asyncio.Event()
         """Is set when there may be turns to tell of."""
 
-    def known(self, service: str, age: float = routing.BREAKERS_CACHED) -> Breaker | None:
+    def known(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
         """What was known of a breaker within the last `age` seconds; None if that is too old. From any thread."""
         if time.monotonic() - self._read_at > age:
             return None
         return self._rows.get(service, BreakerRow()).breaker
 
-    async def look(self, service: str, age: float = routing.BREAKERS_CACHED) -> Breaker | None:
+    async def look(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
         """A breaker as it was within the last `age` seconds; None if the store cannot be read."""
         found = self.known(service, age)
         if found is not None or time.monotonic() < self._blind_until:
@@ -221,7 +222,7 @@ class Breakers:
                 entry = Entry(breaker, breaker.generation)
                 return breaker.taking(now)
             if not is_closed and (key in breaker.live_places(now) or (breaker.room(now) and not before)):
-                made = breaker.admitting(now, routing.TRIAL_LEASE, key)
+                made = breaker.admitting(now, retries.TRIAL_LEASE, key)
                 tickets.take(tx, service, key, now)
                 entry = Entry(made, made.places[key].generation)
                 return made
@@ -262,20 +263,20 @@ class Breakers:
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
         """
-        turns = Turns((), routing.TURNS_CHECKED)
+        turns = Turns((), retries.TURNS_CHECKED)
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal turns
             running = breaker.live_places(now)
-            tickets.recall(tx, service, list(running), now - routing.TURN_LEASE, routing.TURN_CALLS)
+            tickets.recall(tx, service, list(running), now - retries.TURN_LEASE, retries.TURN_CALLS)
             room, is_trial = breaker.room(now), int(breaker.window) == 1
             called = tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
             ends = [place.until - now for place in running.values()]
-            next_in = breaker.wait(now) or min(ends, default=routing.TURNS_CHECKED)
-            turns = Turns(called, min(next_in, routing.TURNS_CHECKED))
+            next_in = breaker.wait(now) or min(ends, default=retries.TURNS_CHECKED)
+            turns = Turns(called, min(next_in, retries.TURNS_CHECKED))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
-            return breaker.admitting(now, routing.TURN_LEASE, *(one.key for one in called))
+            return breaker.admitting(now, retries.TURN_LEASE, *(one.key for one in called))
 
         async with self._lock:
             await self._transacted(service, work)
@@ -311,7 +312,7 @@ class Breakers:
         since = tickets.issue(tx, service, caller, now, trials=trials)
         # While other calls succeed, the queue advances, and no patience is used up.
         is_limit = breaker.is_limit or breaker.state is BreakerState.CLOSED
-        left = routing.turn_patience(is_limit=is_limit) - (now - max(since, breaker.advanced))
+        left = retries.turn_patience(is_limit=is_limit) - (now - max(since, breaker.advanced))
         if left <= 0:
             tickets.drop(tx, service, caller.key)
         return max(0.0, left)
@@ -391,7 +392,7 @@ class Breakers:
 def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
     """Write the log line of a change of state, and count it."""
     if after.state is not before.state:
-        measures.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
+        metrics.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
     match after.state:
         case _ if after.generation == before.generation:
             return

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from workflows import routing
-from workflows.faults import Code
-from workflows.routing import CallLimit, CircuitBreaker
+from workflows.faults import retries
+from workflows.faults.fault import Code
+from workflows.faults.retries import CallLimit, CircuitBreaker
 
 
 class BreakerState(StrEnum):
@@ -73,7 +73,7 @@ class Breaker(BaseModel, frozen=True):
     """Successful calls since the newest failure."""
     window: float = 1.0
     """How many calls may be under way at once, unless the breaker is closed; a fraction counts as none."""
-    threshold: float = routing.MAX_WINDOW
+    threshold: float = retries.MAX_WINDOW
     """The window from which on it grows by 1 only after as many successes as it allows calls: a limit halved it."""
     places: dict[str, Admission] = {}
     """The calls that may be made, or are under way, by their keys."""
@@ -126,14 +126,14 @@ class Breaker(BaseModel, frozen=True):
         """How many more calls may be made now."""
         if self.wait(now):
             return 0
-        window = routing.MAX_WINDOW
+        window = retries.MAX_WINDOW
         if self.state is not BreakerState.CLOSED:
             window = max(0, int(self.window) - len(self.live_places(now)))
         return min(window, self._limit.calls - len(self._recent(now))) if self._limit else window
 
     def live_places(self, now: float) -> Mapping[str, Admission]:
         """The places whose leases have not expired."""
-        longest = max(routing.TURN_LEASE, routing.TRIAL_LEASE)
+        longest = max(retries.TURN_LEASE, retries.TRIAL_LEASE)
         return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
 
     def limited_to(self, limit: str | None) -> "Breaker":
@@ -158,7 +158,7 @@ class Breaker(BaseModel, frozen=True):
         """The breaker after a call that has a place is still running."""
         if not self._has_place(caller, generation):
             return self
-        place = Admission(generation=generation, until=now + routing.TRIAL_LEASE)
+        place = Admission(generation=generation, until=now + retries.TRIAL_LEASE)
         return self._with(places={**self.places, caller: place})
 
     def released(self, caller: str, generation: int) -> "Breaker":
@@ -181,7 +181,7 @@ class Breaker(BaseModel, frozen=True):
         if self.successes + 1 >= policy.trials and not moment.is_awaited:
             return self.closed(moment.now)
         grown = self.window + (1 if self.window < self.threshold else 1 / self.window)
-        window = min(float(routing.MAX_WINDOW), grown)
+        window = min(float(retries.MAX_WINDOW), grown)
         return freed._with(successes=self.successes + 1, window=window)
 
     def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
@@ -207,21 +207,21 @@ class Breaker(BaseModel, frozen=True):
 
         `jitter` is a random number in [0, 1).
         """
-        pause = routing.limit_wait(asked, self.limits, policy.recovery, jitter)
+        pause = retries.limit_wait(asked, self.limits, policy.recovery, jitter)
         if self._has_place(caller, generation):
             freed = self._without(caller)
             if generation < self.opened:
                 return freed
             window = max(1.0, self.window / 2)
-            threshold = max(routing.STEEP_WINDOW, window) if self.window >= 2 else self.threshold
+            threshold = max(retries.STEEP_WINDOW, window) if self.window >= 2 else self.threshold
             changed = {"window": window, "threshold": threshold, "successes": 0, "limits": self.limits + 1}
             return freed._open(pause, now, code=Code.RATE_LIMITED, **changed)
         if self.state is not BreakerState.CLOSED or generation != self.generation:
             return self
         first, until = self.first_limit, now + pause
-        if first is None or first.caller == caller or not now < first.until <= now + routing.LONGEST_LIMIT:
+        if first is None or first.caller == caller or not now < first.until <= now + retries.LONGEST_LIMIT:
             until = now + max(pause, policy.recovery if asked is None else asked)
-            return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + routing.LONGEST_LIMIT)))
+            return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + retries.LONGEST_LIMIT)))
         pause = pause if asked is None else max(pause, first.until - now)
         return self._with(failures=0, callers=(), first_limit=None)._open(
             pause, now, window=1, successes=0, since=now, code=Code.RATE_LIMITED, limits=1

@@ -11,8 +11,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.boundary.breakers.rows import BLIND_SECONDS, UNUSABLE, Breakers
 from activities.boundary.breakers.tickets import Called
-from workflows import routing
-from workflows.turns import TURN, Turn
+from workflows.calls.turns import TURN, Turn
+from workflows.faults import retries
 
 log = structlog.get_logger("replan.breaker")
 
@@ -43,7 +43,7 @@ async def _tell(breakers: Breakers, client: Client) -> None:
         except UNUSABLE:  # the next call that needs the store says so in the log
             wait = BLIND_SECONDS
         # Else it would run after each of the calls that are turned away at the same time.
-        await asyncio.sleep(min(wait, routing.TURNS_APART))
+        await asyncio.sleep(min(wait, retries.TURNS_APART))
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await breakers.changed.wait()
@@ -51,7 +51,7 @@ async def _tell(breakers: Breakers, client: Client) -> None:
 
 async def _tell_all(breakers: Breakers, client: Client) -> float:
     """Tell of all turns that have come; return the most seconds until the next look."""
-    wait = routing.TURNS_CHECKED
+    wait = retries.TURNS_CHECKED
     for service in await breakers.services_awaited():
         turns = await breakers.call_next(service)
         wait = min(wait, turns.next_in)
