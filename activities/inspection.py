@@ -101,7 +101,11 @@ class Host:
     async def card(self) -> WorkerCard:
         """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
         store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
-        datasources = (_database("datasource", one, LEDGERS) for one in self.datasources if one is not self.engine)
+        datasources = (
+            _database("datasource", datasource, LEDGERS)
+            for datasource in self.datasources
+            if datasource is not self.engine
+        )
         checks = [store, *datasources, *(_folder(name, path) for name, path in self.folders.items())]
         return WorkerCard(
             version=self.version,

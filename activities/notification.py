@@ -283,7 +283,7 @@ def _commands(told: Notification) -> dict[str, str]:
     if told.end is not None:
         return {}
     whole = {RESOLVE: command(RESOLVE, told.cause)} if told.cause else {}
-    return {one.value: _command(told, one) for one in told.choices} | whole
+    return {choice.value: _command(told, choice) for choice in told.choices} | whole
 
 
 def _command(told: Notification, choice: Choice) -> str:

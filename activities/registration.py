@@ -285,7 +285,9 @@ async def open_parts(
             model=abilities.selection.step_model,
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
-        keys = {one.key: bool(abilities.environment.get(one.key, "").strip()) for one in PROVIDERS.values()}
+        keys = {
+            provider.key: bool(abilities.environment.get(provider.key, "").strip()) for provider in PROVIDERS.values()
+        }
         boundary = Boundary(
             resources,
             abilities.faults,

@@ -52,7 +52,7 @@ async def find_waiting(search: Search) -> Waiting:
         tasks, again, first = 0, 0, None
         with _answering():
             async for row in activity.client().list_workflows(waiting_query(search.cause, search.queue)):
-                about = [one for one in await _requests(row) if one.cause == search.cause]
+                about = [request for request in await _requests(row) if request.cause == search.cause]
                 if about and all(one.after == search.resolution for one in about):
                     again += 1
                     continue

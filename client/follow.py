@@ -93,7 +93,7 @@ class Snapshot:
     def needs_answer(self) -> bool:
         """Whether the task waits for a person, and nothing else of it goes on meanwhile."""
         goes_on = self.doing or any(step.status is StepStatus.RUNNING for step in self.outcome.steps)
-        return not goes_on and any(one.is_open for one in self.outcome.requests)
+        return not goes_on and any(request.is_open for request in self.outcome.requests)
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,8 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
         with suppress(RPCError):  # then the list of all incidents says what is wrong
             if (await client.count_workflows(waiting_query(cause, queue))).count:
                 return
-    causes = {one.cause for one in await find_incidents(client) if one.queue == queue}
-    elsewhere = sorted({one.queue for one in await find_incidents(client) if one.cause == cause})
+    causes = {incident.cause for incident in await find_incidents(client) if incident.queue == queue}
+    elsewhere = sorted({incident.queue for incident in await find_incidents(client) if incident.cause == cause})
     if elsewhere:
         remedy = Text("add `", Argument("queue", elsewhere[0]), "`")
         raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)

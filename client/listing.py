@@ -216,7 +216,7 @@ async def _listed(
             if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
                 return None
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
-            known = {one.key.name: one.value for one in row.typed_search_attributes}
+            known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
             status, why = await _status(client, row, str(known.get(STATUS, "")))
             seen = None if closed else await client.get_workflow_handle(row.id).describe()
             fails = await failing(client, seen) if seen else None

@@ -27,7 +27,11 @@ OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
 
 def pauses(client: Client, seen: WorkflowExecutionDescription) -> tuple[Pause, ...]:
     """What is paused of a workflow, the workflow itself first."""
-    paused = [_of_activity(client, seen.id, one) for one in seen.raw_description.pending_activities if one.paused]
+    paused = [
+        _of_activity(client, seen.id, activity)
+        for activity in seen.raw_description.pending_activities
+        if activity.paused
+    ]
     return (*_of_workflow(client, seen), *paused)
 
 
@@ -49,10 +53,10 @@ def with_pauses(outcome: Outcome, paused: Sequence[Pause]) -> Outcome:
         return outcome
     calls = {one.activity for one in paused}
     steps = [
-        one.model_copy(update={"status": StepStatus.PAUSED if one.id in calls else StepStatus.RUNNING})
-        if one.status in OPEN
-        else one
-        for one in outcome.steps
+        step.model_copy(update={"status": StepStatus.PAUSED if step.id in calls else StepStatus.RUNNING})
+        if step.status in OPEN
+        else step
+        for step in outcome.steps
     ]
     status = TaskStatus.PAUSED if None in calls else outcome.status
     return outcome.model_copy(update={"steps": tuple(steps), "paused": tuple(paused), "status": status})

@@ -108,7 +108,7 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
     progress = await query_progress(handle)
     if progress is None:
         raise _not_taken(handle.id, seen.task_queue)
-    opened = [one for one in progress.open_requests if one.call and id in (None, one.id)]
+    opened = [request for request in progress.open_requests if request.call and id in (None, request.id)]
     if len(opened) == 1:
         return opened[0]
     ids = ", ".join(one.id for one in opened)

@@ -193,8 +193,10 @@ class Values(Placeholders):
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
-        for one in progress.observations:
-            self._digests[digest(one.kind, one.args)] = digest(one.kind, self.data(one.args, references=True))
+        for observation in progress.observations:
+            self._digests[digest(observation.kind, observation.args)] = digest(
+                observation.kind, self.data(observation.args, references=True)
+            )
         views = [record.result for record in progress.records]
         views += [one.value for one in progress.observations] + [fault.observed for fault in progress.faults]
         for value in views:

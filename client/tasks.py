@@ -214,8 +214,8 @@ async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bo
 
 
 async def _newest(client: Client) -> Handle:
-    for one in await newest_tasks(client, TASKS, limit=1, with_calls=False):
-        return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
+    for task in await newest_tasks(client, TASKS, limit=1, with_calls=False):
+        return client.get_workflow_handle_for(AgentWorkflow.run, task.id)
     raise Problem("no_tasks", "There is no task here yet", Text("start one with ", Remedy("start")))
 
 
@@ -223,7 +223,7 @@ async def _by_prefix(client: Client, prefix: str) -> Handle:
     found = list[str]()
     if search_attributes.is_quotable(prefix):
         query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
-        found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
+        found = [workflow.id async for workflow in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))
     if not ids:
         raise _unknown(prefix)

@@ -241,11 +241,11 @@ def _facts(outcome: Outcome, revision: Revision) -> list[str]:
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
     """The lines about planners that could not be used, by planner and code; each pair is told once."""
     told = dict[tuple[str, str], list[str]]()
-    for one in outcome.failovers:
-        took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", one.planner) else ""
-        reason = cut(one_line(one.reason), MAX_REASON).rstrip(".")
-        head = signed("!", f"{one_line(one.planner)} could not be used ({one_line(one.code)})", "yellow")
-        told.setdefault((one.planner, one.code), [head, f"    {reason}{took_over}"])
+    for failover in outcome.failovers:
+        took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", failover.planner) else ""
+        reason = cut(one_line(failover.reason), MAX_REASON).rstrip(".")
+        head = signed("!", f"{one_line(failover.planner)} could not be used ({one_line(failover.code)})", "yellow")
+        told.setdefault((failover.planner, failover.code), [head, f"    {reason}{took_over}"])
     return told
 
 

@@ -51,7 +51,7 @@ def _price(spent: Spent) -> str:
 
 def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
     """The calls that untrusted content may have ordered, by the text that shows them; only for an escalated task."""
-    calls = [call for one in outcome.rejections for call in one.withheld]
+    calls = [call for rejection in outcome.rejections for call in rejection.withheld]
     shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
     return shown if outcome.status is TaskStatus.ESCALATED else {}
 

@@ -98,7 +98,7 @@ async def serving(client: Client, queue: str) -> int:
     )
     pollers = (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
     since = datetime.now(UTC) - LATELY
-    return len({one.identity for one in pollers if one.last_access_time.ToDatetime(UTC) > since})
+    return len({poller.identity for poller in pollers if poller.last_access_time.ToDatetime(UTC) > since})
 
 
 def too_old(what_for: str) -> Problem:

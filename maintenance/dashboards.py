@@ -70,7 +70,7 @@ def recovered(quadrant: Quadrant) -> str:
     codes += [UNREPORTED] if quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL else []
     having = f'code=~"{"|".join(codes)}"'
     counters = (metrics.RETRIES, metrics.REPLANS, metrics.ESCALATIONS)
-    retries, replans, escalations = (f"({increase(one, having=having)} or vector(0))" for one in counters)
+    retries, replans, escalations = (f"({increase(counter, having=having)} or vector(0))" for counter in counters)
     return f"({retries} + {replans}) / ({retries} + {replans} + {escalations})"
 
 
@@ -272,7 +272,9 @@ def _panel(panel: Panel) -> Mapping[str, Any]:
 
 def files() -> Mapping[Path, str]:
     """The text of each file of FOLDER."""
-    return {FOLDER / f"{one.uid}.json": json.dumps(document(one), indent=1) + "\n" for one in DASHBOARDS}
+    return {
+        FOLDER / f"{dashboard.uid}.json": json.dumps(document(dashboard), indent=1) + "\n" for dashboard in DASHBOARDS
+    }
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
         counters_total_suffix=True,
         unit_suffix=True,
         durations_as_seconds=True,
-        histogram_bucket_overrides={one.name: one.buckets for one in METRICS if one.buckets},
+        histogram_bucket_overrides={metric.name: metric.buckets for metric in METRICS if metric.buckets},
     )
     try:
         return Runtime(telemetry=TelemetryConfig(logging=logging, metrics=prometheus, attach_service_name=False))

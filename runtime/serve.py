@@ -143,7 +143,9 @@ class Workers:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *error: Any) -> None:
-        ended = await asyncio.gather(*(one.__aexit__(kind, *error) for one in self._workers), return_exceptions=True)
+        ended = await asyncio.gather(
+            *(worker.__aexit__(kind, *error) for worker in self._workers), return_exceptions=True
+        )
         for failure in filter(None, ended):
             raise failure
 

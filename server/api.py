@@ -236,7 +236,7 @@ async def effects(request: Request, id: Reference) -> Response:
     """A worker reads its ledgers for it."""
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
-    told = [one.model_dump(mode="json") for one in found.effects]
+    told = [effect.model_dump(mode="json") for effect in found.effects]
     unread = [one.model_dump(mode="json") for one in found.unread]
     return said({"task_id": task.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)})
 

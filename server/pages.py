@@ -302,7 +302,10 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         faults=outcome.faults,
         quadrants=QUADRANTS,
         result=_result(outcome),
-        costs=[*spent_on_models(outcome.spent), *(one.text for one in waste.sentences(receipt, has_faults=True))],
+        costs=[
+            *spent_on_models(outcome.spent),
+            *(sentence.text for sentence in waste.sentences(receipt, has_faults=True)),
+        ],
         is_running=outcome.ended_at is None,
     )
 
@@ -325,7 +328,7 @@ async def explain_page(request: Request, id: str) -> Response:
 async def effects_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     found = await list_effects(_client(request).temporal, task)
-    shown = [(one, _effect_result(one)) for one in found.effects]
+    shown = [(effect, _effect_result(effect)) for effect in found.effects]
     unread = [f"The ledger {one.where} cannot be read ({one.problem})." for one in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
     return _page(request, "effects.html", id=task.id, effects=shown, unread=unread, tab="effects")

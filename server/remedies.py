@@ -32,7 +32,7 @@ PLACES: Mapping[Action, str] = {
     "undo": "Undo",
 }
 FIELDS: Mapping[str, str] = {
-    **{one.name: capitalised(one.label) for row in CHOICES.values() for one in row.options},
+    **{option.name: capitalised(option.label) for row in CHOICES.values() for option in row.options},
     **{name: limit.title for name, limit in LIMITS.items()},
 }
 """What the page calls the fields that it sends."""

@@ -130,7 +130,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
-    first = [one for one in progress.faults if one.step_id == record.step.id and one.source == record.step.kind]
+    first = [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.step.kind]
     if record.is_fallback and any(one.applied is not Applied.NONE for one in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))

@@ -152,18 +152,18 @@ def _is_turns(progress: Progress) -> bool:
 
 def _planning(progress: Progress) -> list[str]:
     """Lines about unusable planners, the newest summary, rejected proposals, and the wait for the planner."""
-    passed = {(one.planner, one.code): one.reason for one in reversed(progress.failovers)}
+    passed = {(failover.planner, failover.code): failover.reason for failover in reversed(progress.failovers)}
     lines = [
         f"- {escape(planner, 80)} could not be used: {escape(code)}. {escape(reason, 200)}"
         for (planner, code), reason in reversed(passed.items())
     ]
-    for one in progress.compactions[-1:]:
-        turns = "turn was" if one.turns == 1 else f"{one.turns} turns were"
-        lines.append(f"- The oldest {turns} summarised at turn {one.turn}.")
+    for compaction in progress.compactions[-1:]:
+        turns = "turn was" if compaction.turns == 1 else f"{compaction.turns} turns were"
+        lines.append(f"- The oldest {turns} summarised at turn {compaction.turn}.")
     what = "Turn" if _is_turns(progress) else "Proposal"
     lines += [
-        f"- {what} {one.turn} was not used: {escape('; '.join(one.reasons), 200)}"
-        for one in progress.rejections[-MAX_REJECTIONS:]
+        f"- {what} {rejection.turn} was not used: {escape('; '.join(rejection.reasons), 200)}"
+        for rejection in progress.rejections[-MAX_REJECTIONS:]
     ]
     lines += [
         f"- Untrusted content may have ordered this call: {escape(f'{one.kind} {canonical(one.args)}', 200)}"

@@ -67,7 +67,7 @@ def check_written(situation: Situation, kinds: Mapping[str, Kind]) -> Proposed |
     known, later = {step.id for step in situation.plan}, list[Mistake]()
     for number, steps in enumerate(situation.later_plans):
         mistakes = [*find_mistakes(NewSteps(steps=steps), kinds), *check_graph(steps, known, ())]
-        later += [Mistake(text=f"revisions.{number}: {one.text}", step=one.step) for one in mistakes]
+        later += [Mistake(text=f"revisions.{number}: {mistake.text}", step=mistake.step) for mistake in mistakes]
         known |= {step.id for step in steps}
     return proposed.model_copy(update={"rejected": (*proposed.rejected, *later)})
 

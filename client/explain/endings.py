@@ -113,7 +113,7 @@ def state_now(story: Story) -> list[Sentence]:
     said = [_paused(one) for one in history.paused if one.activity is None]
     said += [_running(story, call) for call in history.calls if call.closed is None]
     said += people.now(story)
-    told = [one.timer for one in story.requests]
+    told = [request.timer for request in story.requests]
     for timer in history.timers:
         if timer.ended is None and timer not in told:
             text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"

@@ -242,7 +242,7 @@ def what_followed(
         return (_fallen_back(story.history.next_call(call)),), Cost()
     if decision == "ask" and record is not None:
         requests = story.requests_about(record)
-        told = tuple(sentence for one in requests for sentence in people.answer_sentences(story, one))
+        told = tuple(sentence for request in requests for sentence in people.answer_sentences(story, request))
         answer = requests[-1].request.answer if requests else None
         if answer is None or answer.choice is not Choice.REPLAN or record not in story.account.faults:
             return told, Cost()
@@ -326,7 +326,11 @@ def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[S
 
 def _is_first_refused(story: Story, record: FaultRecord) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    led = [one.step_id for one in story.account.faults if one.decision == "replan" and one.revision == record.revision]
+    led = [
+        fault.step_id
+        for fault in story.account.faults
+        if fault.decision == "replan" and fault.revision == record.revision
+    ]
     places = {step.id: place for place, step in enumerate(story.account.steps)}
     return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
 

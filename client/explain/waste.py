@@ -156,6 +156,6 @@ def paid_words(tokens: int, usd: float) -> str:
 
 
 def _sentence(text: str, *lines: _Line) -> Sentence:
-    events = sorted({event for one in lines for event in one.events})
+    events = sorted({event for line in lines for event in line.events})
     # A citation names the events of one run only.
     return Sentence(text=text, events=tuple(event for event in events if event.run == events[-1].run))

@@ -280,12 +280,12 @@ def differences(change: Change) -> str:
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:
-    return len({(code(one), one.reason) for one in failings}) == 1
+    return len({(code(failing), failing.reason) for failing in failings}) == 1
 
 
 def counted(failings: Sequence[AttemptFailure]) -> str:
     """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
-    number, last = Counter(map(code, failings)), {code(one): one for one in failings}
+    number, last = Counter(map(code, failings)), {code(failing): failing for failing in failings}
     return ", ".join(f"{name} {times(number[name])} ({reason(one)})" for name, one in last.items())
 
 

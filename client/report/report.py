@@ -471,8 +471,8 @@ class _Reading:
         try:
             await asyncio.gather(*workers)
         finally:
-            for one in workers:
-                one.cancel()
+            for worker in workers:
+                worker.cancel()
         for _, row in self._newest.values():
             totals.add(row)
 

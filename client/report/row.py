@@ -76,7 +76,7 @@ def row_of(history: History) -> TaskRow:
     """The row of a task, from its account; that of a running task has what has ended."""
     account, end = history.account, history.end
     is_over = end is not None and end.status != "continued"
-    waiting = [] if is_over else [one for one in account.requests if one.is_open]
+    waiting = [] if is_over else [request for request in account.requests if request.is_open]
     recoveries = Counter((fault.quadrant, fault.code, what) for fault, what in recoveries_of(account, is_over=is_over))
     return TaskRow(
         task_id=history.task_id,
@@ -138,7 +138,7 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
         return undecided if answer is None else Recovery.NONE if CHOICES[answer.choice].ends_task else Recovery.PERSON
     if fault.decision == "replan":
         went_on = account.status is TaskStatus.COMPLETED or any(
-            one.number > fault.revision for one in account.revisions
+            revision.number > fault.revision for revision in account.revisions
         )
         return Recovery.REPLAN if went_on else undecided
     if later:

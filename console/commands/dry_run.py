@@ -55,7 +55,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
         "question_options": ending.question_options,
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
-        "revisions": [one.model_dump(mode="json") for one in task.revisions],
+        "revisions": [revision.model_dump(mode="json") for revision in task.revisions],
         "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
     }
 

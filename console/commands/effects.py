@@ -24,7 +24,7 @@ async def effects_command(*, id: TaskId = None, common: Common) -> int:
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)
     if common.json:
-        told = [one.model_dump(mode="json") for one in found.effects]
+        told = [effect.model_dump(mode="json") for effect in found.effects]
         unread = [one.model_dump(mode="json") for one in found.unread]
         fields = {"task_id": handle.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)}
         print(document.of_anything(fields))

@@ -142,7 +142,7 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
     except asyncio.CancelledError:  # of Ctrl-C
         ways = {"Follow": starter("show", handle.id, "--follow"), "Stop": starter("cancel", handle.id)}
         goes_on = "running"
-        if follower.snapshot and any(one.is_open for one in follower.snapshot.outcome.requests):
+        if follower.snapshot and any(request.is_open for request in follower.snapshot.outcome.requests):
             goes_on, ways = "waiting for an answer", {"Answer": starter("answer", handle.id), **ways}
         if sys.stderr.isatty():
             said = "".join(f"\n{f'{way}:':<8}{command}" for way, command in ways.items())

@@ -210,7 +210,7 @@ async def _names(client: Client, runs: set[str]) -> dict[str, str]:
     if not runs:
         return {}
     query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"
-    return {one.run_id: one.id async for one in client.list_workflows(query)}
+    return {workflow.run_id: workflow.id async for workflow in client.list_workflows(query)}
 
 
 def _lines(id: str, cards: Sequence[TurnCard], names: dict[str, str], *, full: bool) -> list[str]:

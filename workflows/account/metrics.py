@@ -262,7 +262,7 @@ def last_fault(returned: object, earlier: Sequence[Fault] = (), before: Fault | 
     An attempt that did not call the tool, such as with an open breaker, does not count.
     """
     faults = [*earlier, returned]
-    counted = [one for one in faults if isinstance(one, Fault) and one.is_counted]
+    counted = [fault for fault in faults if isinstance(fault, Fault) and fault.is_counted]
     return counted[-1] if counted else before
 
 

@@ -153,7 +153,7 @@ class Progress(BaseModel):
 
     @property
     def open_requests(self) -> list[HumanRequest]:
-        return [one for one in self.requests if one.is_open]
+        return [request for request in self.requests if request.is_open]
 
     @property
     def not_undone(self) -> str:
@@ -167,7 +167,7 @@ class Progress(BaseModel):
 
     @property
     def rejecting_faults(self) -> list[FaultRecord]:
-        return [one for one in self.faults if one.decision == "replan" and one.revision == self.revision]
+        return [fault for fault in self.faults if fault.decision == "replan" and fault.revision == self.revision]
 
     def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
         return [record for record in self.records if record.status in statuses]
@@ -195,7 +195,7 @@ class Progress(BaseModel):
 
     @property
     def _untold(self) -> list[StepRecord]:
-        stand = [one for one in self.records if not one.revision and one.status is not StepStatus.UNDONE]
+        stand = [record for record in self.records if not record.revision and record.status is not StepStatus.UNDONE]
         return stand if self.has_untold_effects else []
 
     def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
@@ -225,7 +225,9 @@ class Progress(BaseModel):
             # CANCELLED stands for an unknown outcome, which the call of the step finds out.
             if own is not None and own.revision and earlier.status is StepStatus.CANCELLED:
                 continue
-            earlier = earlier.model_copy(update={"place": 1 + max((one.place for one in self.records), default=0)})
+            earlier = earlier.model_copy(
+                update={"place": 1 + max((record.place for record in self.records), default=0)}
+            )
             taken = _taken_over(own, earlier) if own else earlier.model_copy(update={"revision": 0})
             records = [record for record in self.records if record is not own] + [taken]
             self.records = sorted(records, key=lambda record: record.revision > 0)

@@ -38,8 +38,8 @@ Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
 
 def values(progress: Progress) -> Values:
     last = ((LAST_FAULT, progress.faults[-1].code),) if progress.faults else ()
-    had_incident = any(one.cause for one in progress.requests)
-    causes = tuple(dict.fromkeys(one.cause for one in progress.open_requests if one.cause))
+    had_incident = any(request.cause for request in progress.requests)
+    causes = tuple(dict.fromkeys(request.cause for request in progress.open_requests if request.cause))
     return (
         (STATUS, progress.status),
         (STRATEGY, progress.task.strategy),

@@ -108,7 +108,7 @@ class Task(BaseModel, frozen=True):
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
         """The steps of each proposal in `revisions`; an empty tuple for a proposal that is no plan."""
-        return [one.steps if isinstance(one, NewSteps) else () for one in self.revisions]
+        return [revision.steps if isinstance(revision, NewSteps) else () for revision in self.revisions]
 
     @property
     def is_call(self) -> bool:

@@ -518,7 +518,7 @@ class Execution:
 
     def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:
         about = record.step.id, record.revision, "retry"
-        notes = [FaultRecord.of_call(one, *about, at=workflow.now()) for one in faults]
+        notes = [FaultRecord.of_call(fault, *about, at=workflow.now()) for fault in faults]
         self._progress.faults += notes
         for note in notes:
             log_decision(record.kind, note)

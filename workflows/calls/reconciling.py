@@ -142,7 +142,9 @@ def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[Fa
 
     `faults` are those of all attempts before, also of other kinds that the step called.
     """
-    before = since_reconciled([one for one in faults if one.step_id == record.step.id and one.source == record.kind])
+    before = since_reconciled(
+        [fault for fault in faults if fault.step_id == record.step.id and fault.source == record.kind]
+    )
     applied = applied_by_call(effect, last, before)
     was_seen = effect in (SAFE if last.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS)
     if applied is last.applied or not (was_seen or workflow.patched(UNASKED_LEDGER)):
@@ -160,16 +162,16 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
 
 def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
     """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
-    return record.outlived or any(one.may_run_on for one in (*faults, *_faults(progress, record)))
+    return record.outlived or any(fault.may_run_on for fault in (*faults, *_faults(progress, record)))
 
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
     """Whether a thread of the call ran on after its attempt had ended, even if it ended later with its worker."""
-    return record.outlived or any(one.still_running for one in _faults(progress, record))
+    return record.outlived or any(fault.still_running for fault in _faults(progress, record))
 
 
 def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
-    return [one for one in progress.faults if one.step_id == record.step.id and one.source == record.kind]
+    return [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.kind]
 
 
 def explain_effect(

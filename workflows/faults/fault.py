@@ -346,7 +346,7 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
     cause = error.cause
     if isinstance(cause, TemporalTimeout):  # an attempt hands the faults before it on with each heartbeat
         is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
-        return tuple(one for one in parse_faults(cause.last_heartbeat_details) if is_at_once or one.still_running)
+        return tuple(fault for fault in parse_faults(cause.last_heartbeat_details) if is_at_once or fault.still_running)
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
         return ()
     return parse_faults(cause.details[1])

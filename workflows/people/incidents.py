@@ -150,7 +150,7 @@ class Resolved(BaseModel, frozen=True):
 
 def fate_of(progress: Progress, resolution: Resolution) -> Seen:
     """What became of a task that was told of a resolution."""
-    same = [one for one in progress.requests if one.cause == resolution.cause]
+    same = [request for request in progress.requests if request.cause == resolution.cause]
     answered = [one for one in same if one.answer and one.answer.resolution == resolution.id]
     for one in same:
         if one.after == resolution.id:
@@ -167,8 +167,8 @@ def _has_gone_on(progress: Progress, request: HumanRequest) -> bool:
         return True  # it asks about something else
     if request.step is None:  # a planner that answers makes a plan, or asks
         return progress.revision > request.revision or bool(later)
-    records = [one for one in progress.records if one.step.id == request.step]
-    return all(one.status not in (StepStatus.RUNNING, StepStatus.WAITING, StepStatus.PENDING) for one in records)
+    records = [record for record in progress.records if record.step.id == request.step]
+    return all(record.status not in (StepStatus.RUNNING, StepStatus.WAITING, StepStatus.PENDING) for record in records)
 
 
 @workflow.defn(name="ResolveWorkflow")

@@ -90,7 +90,7 @@ class Notifications:
 
         The server drops the start of a workflow whose parent has ended. Nothing depends on the receiver here.
         """
-        while starting := [one for one in self._starts if not one.done()]:
+        while starting := [start for start in self._starts if not start.done()]:
             with suppress(asyncio.CancelledError):  # a cancelled task tells of its end, too
                 await workflow.wait(starting)
 
@@ -112,7 +112,7 @@ class Notifications:
             request=request.id,
             **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
         )
-        running = [one for one in self._starts if not one.done()]
+        running = [start for start in self._starts if not start.done()]
         self._starts = [*running, asyncio.create_task(_start_delivery(told))]
 
     def _end(self, request: HumanRequest) -> End:

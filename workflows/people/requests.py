@@ -145,7 +145,7 @@ class ChoiceRow(NamedTuple):
     def argument(self) -> str:
         """An example of the Update's argument; empty if it needs none."""
         fields = ['"call": CODE'] if self.needs_code else []
-        fields += [f'"{one.name}": {one.example}' for one in self.options]
+        fields += [f'"{option.name}": {option.example}' for option in self.options]
         return f"{{{', '.join(fields)}}}" if fields else ""
 
     @property
@@ -186,7 +186,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
 
 def options_for(choice: Choice, about: str) -> tuple[Option, ...]:
     """The options of an answer to a request with the code `about`: of all limits, only the one that is reached."""
-    return tuple(one for one in CHOICES[choice].options if choice is not Choice.EXTEND or one.name == about)
+    return tuple(option for option in CHOICES[choice].options if choice is not Choice.EXTEND or option.name == about)
 
 
 def answer_command(
@@ -305,7 +305,7 @@ class HumanRequest(BaseModel):
     def option(self, text: str) -> str | None:
         """The option that a text names, whatever its capitals and blanks; None if it names none."""
         words = " ".join(text.split()).casefold()
-        return next((one for one in self.options if " ".join(one.split()).casefold() == words), None)
+        return next((option for option in self.options if " ".join(option.split()).casefold() == words), None)
 
 
 class Requests(RootModel[list[HumanRequest]]):
@@ -348,9 +348,9 @@ def find_request(requests: Sequence[HumanRequest], choice: Choice, given: Given)
     Raises:
         NotAccepted: there is none, there are several, or it takes other answers.
     """
-    open_ones = [one for one in requests if one.is_open]
+    open_ones = [request for request in requests if request.is_open]
     if given.request:
-        found = next((one for one in requests if one.id == given.request), None)
+        found = next((request for request in requests if request.id == given.request), None)
         if found is None:
             raise NotAccepted(f"There is no request {given.request!r}{_which(open_ones)}.")
     else:
@@ -377,7 +377,7 @@ def _check_open(request: HumanRequest) -> None:
 
 
 def _which(requests: Sequence[HumanRequest]) -> str:
-    named = [f"{one.id} ({one.step or 'the task'}: {one.code})" for one in requests]
+    named = [f"{request.id} ({request.step or 'the task'}: {request.code})" for request in requests]
     return f"; open are {', '.join(named)}" if named else "; none is open"
 
 
@@ -388,7 +388,7 @@ def check_given(choice: Choice, given: Given) -> None:
         NotAccepted: what it needs is missing.
     """
     row = CHOICES[choice]
-    if row.needs_option and not any(_has(given, one) for one in row.options):
+    if row.needs_option and not any(_has(given, option) for option in row.options):
         raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
 
 
@@ -454,7 +454,7 @@ def changes(before: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> 
 
 def answer_of(choice: Choice, given: Given, at: Any) -> HumanAnswer:
     """The answer as the task keeps it, without a result, which the step has."""
-    words = [getattr(given, one.name).strip() for one in CHOICES[choice].options if one.type == "text"]
+    words = [getattr(given, option.name).strip() for option in CHOICES[choice].options if option.type == "text"]
     undo = isinstance(given, GivenAbort) and given.undo
     extended = given.amounts if isinstance(given, GivenExtend) else {}
     return HumanAnswer(choice=choice, by=given.by, at=at, text="".join(words), undo=undo, extended=extended)

@@ -131,7 +131,7 @@ class People:
 
     async def ask_for_budget(self, limit: Limit) -> bool:
         """Ask for more of what is used up; returns whether it was extended."""
-        opened = next((one for one in self._progress.open_requests if _is_about(one, limit)), None)
+        opened = next((request for request in self._progress.open_requests if _is_about(request, limit)), None)
         if opened is None:
             reason = limit_message(self._progress.budget.limits, limit)
             opened = await self.ask(RequestKind.BUDGET, limit, reason, (Choice.EXTEND, Choice.ABORT))
@@ -209,7 +209,9 @@ class People:
     def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
         """The resolution that answered the newest request about this cause; empty if there is none."""
         step = record.step.id if record else None
-        same = [one for one in self._progress.requests if cause and (one.cause, one.step) == (cause, step)]
+        same = [
+            request for request in self._progress.requests if cause and (request.cause, request.step) == (cause, step)
+        ]
         return same[-1].answer.resolution if same and same[-1].answer else ""
 
 

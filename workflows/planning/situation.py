@@ -95,10 +95,10 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     def told_bytes(self) -> int:
         """An estimate of the bytes of this situation in a request to a model."""
         values = [
-            *(one.result for one in self.records),
+            *(record.result for record in self.records),
             *(one.args or one.step.args for one in self.earlier),
-            *(value for one in self.faults for value in (one.reason, one.observed)),
-            *(value for one in self.observations for value in (one.args, one.value)),
+            *(value for fault in self.faults for value in (fault.reason, fault.observed)),
+            *(value for observation in self.observations for value in (observation.args, observation.value)),
         ]
         rest = self.model_copy(update={"records": (), "faults": (), "observations": ()})
         items = len(self.records) + len(self.faults) + len(self.observations)
@@ -113,7 +113,10 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     @property
     def unshown_bytes(self) -> int:
         """How many bytes of results a model is not shown, because each result is cut to MAX_SHOWN characters."""
-        results = [*(one.result for one in self.records), *(one.value for one in self.observations)]
+        results = [
+            *(record.result for record in self.records),
+            *(observation.value for observation in self.observations),
+        ]
         return sum(len(canonical(result)[MAX_SHOWN:].encode()) for result in results)
 
 
@@ -175,12 +178,12 @@ def _news(progress: Progress) -> dict[str, object]:
             found |= {"faults": task.remains.faults}
             records = task.remains.records
     if progress.revision > progress.told:
-        records = tuple(_brief(one) for one in progress.slim().records if one.revision > progress.told)
+        records = tuple(_brief(record) for record in progress.slim().records if record.revision > progress.told)
         found["faults"] = tuple(progress.rejecting_faults)
         # Without a replan they are the observations of an earlier replan.
         found["observations"] = tuple(progress.observations) if progress.replanning else ()
     if progress.has_untold_effects:
-        records = (*(_brief(one) for one in progress.slim().records if not one.revision), *records)
+        records = (*(_brief(record) for record in progress.slim().records if not record.revision), *records)
     return found | ({"records": records} if records else {})
 
 

@@ -91,7 +91,7 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     def paths(self) -> frozenset[str]:
         """The paths to values in a call's arguments or result that the companions of its kind need."""
         companions = filter(None, (self.observe, self.reconcile, self.undo))
-        return frozenset(path for one in companions for path in one.args.values() if path != "key")
+        return frozenset(path for companion in companions for path in companion.args.values() if path != "key")
 
 
 class Price(BaseModel, frozen=True):

@@ -46,7 +46,7 @@ def _is_number(value: object) -> bool:
 
 def _is_breaker(value: CircuitBreaker) -> bool:
     counts = (value.failures, value.calls, value.trials)
-    return all(type(one) is int and one >= 1 for one in counts) and _TIMEOUT.holds(value.recovery)
+    return all(type(count) is int and count >= 1 for count in counts) and _TIMEOUT.holds(value.recovery)
 
 
 def _is_limit(value: object) -> bool:
