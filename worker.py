@@ -15,8 +15,8 @@ from typing import Any
 import typer
 from temporalio.service import RPCError
 
-from activities.boundary.attempt import HeaderInterceptor
-from activities.boundary.turns import telling
+from activities.boundary.breakers.turns import telling
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
@@ -24,7 +24,7 @@ from runtime.dev_server import ServerUnavailable
 from runtime.payloads import s3, with_storage
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
 BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
@@ -36,7 +36,7 @@ def main(settings: Settings) -> None:
     try:
         telemetry.configure(settings.log, settings.metrics_address)
         models = SettingsFile.read(settings.settings_file).models
-        abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.is_demo else ())
+        abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.has_desk else ())
         if answer := abilities.answer(settings):
             typer.echo(answer)
         else:
@@ -50,8 +50,8 @@ def main(settings: Settings) -> None:
 
 
 def front_desk() -> Any:
-    """The module with the tools and the data of the demo."""
-    from examples import desk  # not at the top: it defines tables, which a store that the user named must not get
+    """The module with the tools and the data of the demo desk."""
+    from examples import desk  # not at the top: it defines tables, which other stores must not get
 
     return desk
 
@@ -63,7 +63,7 @@ async def run(settings: Settings, abilities: Abilities) -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve.joined(settings, typer.echo, stop.fail))
         parts, worker = await stack.enter_async_context(equipped(settings, abilities, server, stop.fail))
-        if settings.is_demo:
+        if settings.has_desk:
             await front_desk().seed(parts.databases.store, datetime.now(UTC).date())
         typer.echo(serve.ready_line(server, settings, abilities.selection.described, tools=len(abilities.registry)))
         await serve.serve(worker, stop, parts.boundary.running, typer.echo)

@@ -28,14 +28,15 @@ from client.text import QUEUE
 from client.undo import Rollback
 from client.workers import list_effects
 from runtime.client import as_replan
+from workflows.account.outcome import Outcome
+from workflows.account.records import FaultRecord
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.people import Choice, HumanRequest
-from workflows.plan import Step, nearest
-from workflows.record import FaultRecord
-from workflows.resolving import Resolved
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.people.incidents import Resolved
+from workflows.people.requests import Choice, HumanRequest
+from workflows.plans.proposal import Step
+from workflows.text import nearest
 
 OnEscalation = Literal["wait", "end", "undo"]
 

@@ -8,10 +8,11 @@ from client.problem import Problem
 from client.remedy import Remedy, Text
 from client.tasks import CLOSED
 from client.tree import is_undo
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.plan import Step, canonical
-from workflows.record import StepRecord, StepStatus
-from workflows.task import Remains, Task, TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import StepRecord, StepStatus
+from workflows.account.task import Remains, Task, TaskStatus
+from workflows.json_values import canonical
+from workflows.plans.proposal import Step
 
 NEWEST = "newest"
 """Names the task that was started last."""

@@ -10,10 +10,18 @@ from typing import Any
 from client.follow import Silent, Snapshot, View
 from client.remedy import Door
 from client.workflow_task import FailingTask
-from workflows.inspect import Capacity
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import HumanRequest
-from workflows.record import Compaction, Failover, FaultRecord, Pause, PlannerWait, Rejection, Revision
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Pause,
+    PlannerWait,
+    Rejection,
+    Revision,
+)
+from workflows.inquiries import Capacity
+from workflows.people.requests import HumanRequest
 
 
 @dataclass(frozen=True)

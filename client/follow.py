@@ -33,13 +33,14 @@ from client.remedy import Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
-from workflows import ids, routing
+from workflows import ids
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.faults import parse_faults, parse_thinking
-from workflows.inspect import Capacity, WorkerInquiry
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.faults import retries
+from workflows.faults.fault import parse_faults, parse_thinking
+from workflows.inquiries import Capacity, WorkerInquiry
 
 PERMANENT = (
     RPCStatusCode.NOT_FOUND,
@@ -49,11 +50,11 @@ PERMANENT = (
 )
 """The statuses of an RPCError that a later poll would get again; after any other status the server is polled again."""
 INTERNAL_ACTIVITIES = {
-    routing.CATALOGUE.kind: "asking what the worker can do",
-    routing.PLAN.kind: "asking the planner",
-    routing.REPLAN.kind: "asking the planner for a new plan",
-    routing.COMPACT.kind: "summarising the older turns of the conversation",
-    routing.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
+    retries.CATALOGUE.kind: "asking what the worker can do",
+    retries.PLAN.kind: "asking the planner",
+    retries.REPLAN.kind: "asking the planner for a new plan",
+    retries.COMPACT.kind: "summarising the older turns of the conversation",
+    retries.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
 }
 
 
@@ -92,7 +93,7 @@ class Snapshot:
     def needs_answer(self) -> bool:
         """Whether the task waits for a person, and nothing else of it goes on meanwhile."""
         goes_on = self.doing or any(step.status is StepStatus.RUNNING for step in self.outcome.steps)
-        return not goes_on and any(one.is_open for one in self.outcome.requests)
+        return not goes_on and any(request.is_open for request in self.outcome.requests)
 
 
 @dataclass(frozen=True)

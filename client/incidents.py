@@ -20,14 +20,18 @@ from client.tasks import QUERY_TIMEOUT
 from client.text import one_line
 from client.workers import GIVEN_EVENTS, serving, too_old
 from client.workflow_task import failing
-from workflows import attributes, ids, routing
+from workflows import ids
+from workflows.account import search_attributes
 from workflows.commands import command
-from workflows.details import summary
-from workflows.people import HumanRequest
-from workflows.plan import nearest
-from workflows.resolving import Resolve, Resolved, waiting_query
+from workflows.faults import retries
+from workflows.people.incidents import Resolve, Resolved, waiting_query
+from workflows.people.requests import HumanRequest
+from workflows.text import nearest
+from workflows.web_ui import summary
 
-WAITING = f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {attributes.INCIDENTS.name} IS NOT NULL"
+WAITING = (
+    f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {search_attributes.INCIDENTS.name} IS NOT NULL"
+)
 TAKEN_WITHIN = 8.0
 """Seconds that a worker may take to begin with a resolution."""
 POLL_SECONDS = 0.5
@@ -65,8 +69,10 @@ async def find_incidents(client: Client) -> list[Incident]:
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise
-        name = attributes.INCIDENTS.name
-        remedy = f"`temporal operator search-attribute create --name {name} --type {attributes.TYPES[name]}` adds it"
+        name = search_attributes.INCIDENTS.name
+        remedy = (
+            f"`temporal operator search-attribute create --name {name} --type {search_attributes.TYPES[name]}` adds it"
+        )
         raise Problem("not_searchable", f"This namespace has no search attribute {name}", remedy) from error
     incidents = [_incident(cause, queue, waits) for (cause, queue), waits in found.items()]
     return sorted(incidents, key=lambda one: (-one.waiting, one.since))
@@ -100,7 +106,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
         "ResolveWorkflow",
         Resolve(cause=cause, queue=queue, by=by, note=note),
         id=ids.resolution(cause, queue),
-        task_queue=routing.control_queue(queue),
+        task_queue=retries.control_queue(queue),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         result_type=Resolved,
         static_summary=summary(f"resolve {cause}"),
@@ -111,7 +117,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
 async def _require_begun(client: Client, running: Running) -> None:
     seen = await running.describe()
     if seen.history_length <= GIVEN_EVENTS:
-        raise _no_worker(seen.task_queue.removesuffix(routing.CONTROL))
+        raise _no_worker(seen.task_queue.removesuffix(retries.CONTROL))
     if await failing(client, seen):
         raise too_old("to resolve incidents")
 
@@ -125,12 +131,12 @@ def _no_worker(queue: str) -> Problem:
 
 
 async def _require_incident(client: Client, cause: str, queue: str) -> None:
-    if attributes.is_quotable(cause) and attributes.is_quotable(queue):
+    if search_attributes.is_quotable(cause) and search_attributes.is_quotable(queue):
         with suppress(RPCError):  # then the list of all incidents says what is wrong
             if (await client.count_workflows(waiting_query(cause, queue))).count:
                 return
-    causes = {one.cause for one in await find_incidents(client) if one.queue == queue}
-    elsewhere = sorted({one.queue for one in await find_incidents(client) if one.cause == cause})
+    causes = {incident.cause for incident in await find_incidents(client) if incident.queue == queue}
+    elsewhere = sorted({incident.queue for incident in await find_incidents(client) if incident.cause == cause})
     if elsewhere:
         remedy = Text("add `", Argument("queue", elsewhere[0]), "`")
         raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)

@@ -27,8 +27,15 @@ from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import Handle, memo_field, query_progress
 from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.people import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests
-from workflows.plan import digest
+from workflows.json_values import digest
+from workflows.people.requests import (
+    CHOICES,
+    MAX_NAME,
+    Choice,
+    Given,
+    HumanRequest,
+    Requests,
+)
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""
@@ -101,7 +108,7 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
     progress = await query_progress(handle)
     if progress is None:
         raise _not_taken(handle.id, seen.task_queue)
-    opened = [one for one in progress.open_requests if one.call and id in (None, one.id)]
+    opened = [request for request in progress.open_requests if request.call and id in (None, request.id)]
     if len(opened) == 1:
         return opened[0]
     ids = ", ".join(one.id for one in opened)

@@ -45,10 +45,12 @@ from client.remedy import Argument, Remedy, Text
 from client.tasks import Handle
 from client.undo import Confirm, record_of, require_closed, undo_steps
 from client.workers import ask, too_old
+from workflows.account.records import StepRecord, StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.inspect import Claim, ClaimsInquiry, EffectsInquiry
-from workflows.plan import Step, canonical, nearest
-from workflows.record import StepRecord, StepStatus
+from workflows.inquiries import Claim, ClaimsInquiry, EffectsInquiry
+from workflows.json_values import canonical
+from workflows.plans.proposal import Step
+from workflows.text import nearest
 
 MAX_NAMED = 5
 MAX_TRIES = 5
@@ -122,7 +124,7 @@ async def reset(
     _refuse_repeated(story, step, fate)
     _refuse_late(story)
     events = (await client.get_workflow_handle(handle.id, run_id=seen.run_id).fetch_history()).events
-    await _require_payloads(client, seen.task_queue, [one for one in events if one.event_id <= step.task])
+    await _require_payloads(client, seen.task_queue, [event for event in events if event.event_id <= step.task])
     there = await _effects(client, story, seen.task_queue, step)
     if fate is None and there.in_the_way:
         raise _stands(there)
@@ -201,7 +203,7 @@ class EffectsAtReset:
     def _later(self) -> list[TaskEffect]:
         calls = [call for call in self.story.history.calls if call.is_step and call.ended and call.ended < self._here]
         before = {key_of(self.story, call.id, call.kind) for call in calls}
-        return [one for one in self.effects if one.undoes is None and one.key not in before]
+        return [effect for effect in self.effects if effect.undoes is None and effect.key not in before]
 
     @property
     def _steps(self) -> Mapping[str, Step]:

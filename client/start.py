@@ -18,13 +18,14 @@ from client.remedy import Argument, Text
 from client.tasks import MAX_ID, TASK_MEMO, Handle, memo_field
 from runtime import tracing
 from runtime.validation import expected
-from workflows import routing
+from workflows.account.task import CONTINUES_MEMO, Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
 from workflows.commands import command
-from workflows.details import summary
-from workflows.plan import Proposal, Step, digest
-from workflows.task import CONTINUES_MEMO, Task
+from workflows.faults import retries
+from workflows.json_values import digest
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Proposal, Step
+from workflows.web_ui import summary
 
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
@@ -236,7 +237,7 @@ async def start(
 
 
 def _check_answer_within(seconds: float) -> None:
-    longest = routing.LONGEST_TIMER.total_seconds()
+    longest = retries.LONGEST_TIMER.total_seconds()
     if seconds > longest:
         reason = f"A request cannot be open for {seconds:g} s: the most are {longest:.0f} s, a hundred years"
         raise Problem("usage", reason, "give a shorter time for an answer")

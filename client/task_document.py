@@ -9,7 +9,7 @@ from client.explain.waste import Receipt, receipt_of
 from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.tasks import Handle
-from workflows.outcome import Outcome
+from workflows.account.outcome import Outcome
 
 
 async def task_document(client: Client, handle: Handle, outcome: Outcome) -> dict[str, Any]:

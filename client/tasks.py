@@ -24,11 +24,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from client.problem import Problem
 from client.remedy import Remedy, Text
 from client.text import cut, one_line, printable
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.outcome import Ending, Outcome
+from workflows.account.progress import Progress
+from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
-from workflows.outcome import Ending, Outcome
-from workflows.progress import Progress
-from workflows.task import MAX_TEXT, Task, TaskStatus
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -214,16 +214,16 @@ async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bo
 
 
 async def _newest(client: Client) -> Handle:
-    for one in await newest_tasks(client, TASKS, limit=1, with_calls=False):
-        return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
+    for task in await newest_tasks(client, TASKS, limit=1, with_calls=False):
+        return client.get_workflow_handle_for(AgentWorkflow.run, task.id)
     raise Problem("no_tasks", "There is no task here yet", Text("start one with ", Remedy("start")))
 
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:
     found = list[str]()
-    if attributes.is_quotable(prefix):
+    if search_attributes.is_quotable(prefix):
         query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
-        found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
+        found = [workflow.id async for workflow in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))
     if not ids:
         raise _unknown(prefix)

@@ -17,13 +17,22 @@ from client.pauses import OPEN
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable
 from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times
-from workflows import ids, measures
-from workflows.decision import what_follows
-from workflows.details import SIGNS
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.plan import BY_HAND
-from workflows.record import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
-from workflows.task import TaskStatus
+from workflows import ids
+from workflows.account import metrics
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import (
+    Compaction,
+    FaultRecord,
+    Pause,
+    Rejection,
+    Revision,
+    StepStatus,
+    UndoRecord,
+)
+from workflows.account.task import TaskStatus
+from workflows.faults.decision import what_follows
+from workflows.plans.proposal import BY_HAND
+from workflows.web_ui import SIGNS
 
 MANY_TURNS = 12
 """In a task of more turns, a turn has a heading only if there is a fact to tell, such as a rejected step.
@@ -232,11 +241,11 @@ def _facts(outcome: Outcome, revision: Revision) -> list[str]:
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
     """The lines about planners that could not be used, by planner and code; each pair is told once."""
     told = dict[tuple[str, str], list[str]]()
-    for one in outcome.failovers:
-        took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", one.planner) else ""
-        reason = cut(one_line(one.reason), MAX_REASON).rstrip(".")
-        head = signed("!", f"{one_line(one.planner)} could not be used ({one_line(one.code)})", "yellow")
-        told.setdefault((one.planner, one.code), [head, f"    {reason}{took_over}"])
+    for failover in outcome.failovers:
+        took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", failover.planner) else ""
+        reason = cut(one_line(failover.reason), MAX_REASON).rstrip(".")
+        head = signed("!", f"{one_line(failover.planner)} could not be used ({one_line(failover.code)})", "yellow")
+        told.setdefault((failover.planner, failover.code), [head, f"    {reason}{took_over}"])
     return told
 
 
@@ -379,8 +388,8 @@ def _retry_count(outcome: Outcome) -> list[str]:
 
     A retry helped if its tool completed the call. It was wasted if it followed a persistent fault: that cannot help.
     """
-    metrics = measures.RETRIES, measures.HELPED_RETRIES, measures.WASTED_ATTEMPTS
-    retries, helped, wasted = (measures.total(outcome.counts or {}, metric) for metric in metrics)
+    summed = metrics.RETRIES, metrics.HELPED_RETRIES, metrics.WASTED_ATTEMPTS
+    retries, helped, wasted = (metrics.total(outcome.counts or {}, metric) for metric in summed)
     counted = count(retries, "retry", "retries")
     return [f"{counted} ({_helped(helped, retries)})", f"{wasted} wasted"] if retries else [counted]
 

@@ -28,19 +28,29 @@ from client.tasks import Handle, existing, first_run, memo_field, outcome_of, qu
 from client.text import cut, one_line
 from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.records import StepRecord, StepStatus, UndoRecord
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow, Confirmed
-from workflows.catalogue import Effect, ToolSpec
 from workflows.commands import command
-from workflows.details import summary
-from workflows.faults import Applied
+from workflows.faults.fault import Applied
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import EffectsInquiry, Place
-from workflows.outcome import Outcome
-from workflows.plan import Step, digest
-from workflows.progress import Progress
-from workflows.record import StepRecord, StepStatus, UndoRecord
-from workflows.task import Task
-from workflows.undoing import UNFINISHED, NoUndo, Undo, UndoCall, UndoWorkflow, last_fault, newest_first, undo_call
+from workflows.inquiries import EffectsInquiry, Place
+from workflows.json_values import digest
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.proposal import Step
+from workflows.rollback import (
+    UNFINISHED,
+    NoUndo,
+    Undo,
+    UndoCall,
+    UndoWorkflow,
+    last_fault,
+    newest_first,
+    undo_call,
+)
+from workflows.web_ui import summary
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
 """The statuses of a step that show that the newest run knows its effect; other steps are looked up in the history."""

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from pydantic import JsonValue
 
 from client.text import cut, one_line
-from workflows.budget import Spent
-from workflows.inspect import BreakerCard
-from workflows.outcome import Outcome
-from workflows.people import Change, HumanAnswer, HumanRequest, RequestKind
-from workflows.plan import canonical
-from workflows.record import Pause, WithheldCall
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Pause, WithheldCall
+from workflows.account.task import TaskStatus
+from workflows.inquiries import BreakerCard
+from workflows.json_values import canonical
+from workflows.limits.budget import Spent
+from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
 from workflows.text import visible
 
 MAX_REASON = 400
@@ -51,7 +51,7 @@ def _price(spent: Spent) -> str:
 
 def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
     """The calls that untrusted content may have ordered, by the text that shows them; only for an escalated task."""
-    calls = [call for one in outcome.rejections for call in one.withheld]
+    calls = [call for rejection in outcome.rejections for call in rejection.withheld]
     shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
     return shown if outcome.status is TaskStatus.ESCALATED else {}
 

@@ -24,7 +24,7 @@ from temporalio.converter import DataConverter
 from client.problem import Problem, ProblemKind
 from client.remedy import Door, Remedy, Text, render, start_worker
 from client.text import cut, one_line, printable
-from workflows.faults import parse_faults
+from workflows.faults.fault import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
 UNREADABLE = (ValueError, LookupError, RuntimeError)

@@ -22,9 +22,9 @@ from console.options import Common
 from console.render import requests
 from console.render.command import starter
 from console.render.live import LiveView
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Choice, HumanRequest
-from workflows.plan import nearest
+from workflows.account.outcome import Outcome
+from workflows.people.requests import CHOICES, Choice, HumanRequest
+from workflows.text import nearest
 
 UNREAD_SECONDS = 0.5
 """Keys that come so soon after a request appeared were typed before anybody has read it, so they are dropped."""
@@ -76,7 +76,7 @@ class PromptView(LiveView):
 
     def see(self, snapshot: Snapshot) -> None:
         self._requests = snapshot.outcome.requests
-        self._answered &= {one.id for one in self._requests if one.is_open}  # a reset may open it again
+        self._answered &= {request.id for request in self._requests if request.is_open}  # a reset may open it again
         self._show_oldest()
         super().see(snapshot)
 
@@ -96,7 +96,7 @@ class PromptView(LiveView):
     def _show_oldest(self) -> None:
         if self._sending:
             return  # until it is known what became of the answer
-        opened = [one for one in self._requests if one.is_open and one.id not in self._answered]
+        opened = [request for request in self._requests if request.is_open and request.id not in self._answered]
         self._waiting = len(opened) - 1
         oldest = opened[0] if opened else None
         if oldest == self._shown:

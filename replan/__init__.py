@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from client.problem import Problem
     from client.remedy import Remedy
     from replan.plugin import Replan
-    from workflows.budget import Limits
-    from workflows.outcome import Outcome
-    from workflows.people import Choice, HumanRequest
-    from workflows.plan import Step
-    from workflows.routing import CircuitBreaker
-    from workflows.task import Task, TaskStatus
+    from workflows.account.outcome import Outcome
+    from workflows.account.task import Task, TaskStatus
+    from workflows.faults.retries import CircuitBreaker
+    from workflows.limits.budget import Limits
+    from workflows.people.requests import Choice, HumanRequest
+    from workflows.plans.proposal import Step
 
 __all__ = [
     "Began",
@@ -127,21 +127,21 @@ __all__ = [
 _MODULES = {
     "Began": "client.events",
     "Busy": "activities.errors",
-    "Choice": "workflows.people",
-    "CircuitBreaker": "workflows.routing",
+    "Choice": "workflows.people.requests",
+    "CircuitBreaker": "workflows.faults.retries",
     "Client": "client.client",
     "Compacted": "client.events",
     "DocumentText": "activities.toolbox.documents.excerpt",
     "Documents": "activities.toolbox.injection",
     "Ended": "client.events",
     "FaultHappened": "client.events",
-    "HumanRequest": "workflows.people",
+    "HumanRequest": "workflows.people.requests",
     "Key": "activities.toolbox.injection",
     "LanguageModel": "activities.providers.messages",
-    "Limits": "workflows.budget",
+    "Limits": "workflows.limits.budget",
     "Moment": "activities.storage.store",
     "NeedsPerson": "activities.errors",
-    "Outcome": "workflows.outcome",
+    "Outcome": "workflows.account.outcome",
     "Paused": "client.events",
     "PersonAnswered": "client.events",
     "PersonAsked": "client.events",
@@ -156,10 +156,10 @@ _MODULES = {
     "Request": "activities.providers.messages",
     "Services": "activities.toolbox.injection",
     "Silence": "client.events",
-    "Step": "workflows.plan",
+    "Step": "workflows.plans.proposal",
     "StepChanged": "client.events",
     "StoreUnavailable": "activities.storage.store",
-    "Task": "workflows.task",
+    "Task": "workflows.account.task",
     "TaskCancelled": "client.client",
     "TaskEscalated": "client.client",
     "TaskEvent": "client.events",
@@ -167,7 +167,7 @@ _MODULES = {
     "TaskHandle": "client.client",
     "TaskNotCompleted": "client.client",
     "TaskOverBudget": "client.client",
-    "TaskStatus": "workflows.task",
+    "TaskStatus": "workflows.account.task",
     "Thinking": "client.events",
     "Tool": "activities.toolbox.declare.tool",
     "ToolError": "activities.errors",

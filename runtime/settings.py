@@ -13,7 +13,7 @@ import typer
 
 from runtime import state_folder
 from runtime.options import HELP, Version
-from workflows.routing import CONTROL
+from workflows.faults.retries import CONTROL
 
 DEFAULT_QUEUE, QUEUE_VARIABLE = "replan", "REPLAN_QUEUE"
 OTHERS = 0o027
@@ -35,6 +35,9 @@ class Settings:
     """The options of `worker.py`, in the order of its `--help`; a new option is a new field."""
 
     dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world in the state folder.")] = False
+    desk: Annotated[
+        bool, typer.Option("--desk", help="Serve the tools of the demo desk, with its data in the store; --dev does.")
+    ] = False
     fresh: Annotated[bool, typer.Option("--fresh", help="With --dev: begin with an empty world.")] = False
     tools: Annotated[
         list[str],
@@ -135,9 +138,10 @@ class Settings:
     ] = None
 
     @property
-    def is_demo(self) -> bool:
-        """Whether the worker has the demo tools and their data: only with the embedded store, not with `--store`."""
-        return self.store is None
+    def has_desk(self) -> bool:
+        """Whether the worker has the tools of the demo desk and their data."""
+        # `--dev` alone makes no tables in a store that the user named.
+        return self.desk or (self.dev and self.store is None)
 
     @property
     def documents_root(self) -> Path | None:

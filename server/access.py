@@ -18,7 +18,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from client.people import login_name
 from client.problem import Problem
 from client.text import one_line
-from workflows.people import MAX_NAME
+from workflows.people.requests import MAX_NAME
 
 COOKIE = "replan_session"
 SESSION_SECONDS = 12 * 3600

@@ -28,12 +28,12 @@ from server.access import Visitor
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.remedies import as_request
 from server.streams import END, Streams
-from workflows import routing
-from workflows.budget import Limits
-from workflows.people import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
-from workflows.plan import Proposal, Step
-from workflows.resolving import Fate, Resolved
-from workflows.task import MAX_TEXT, Task
+from workflows.account.task import MAX_TEXT, Task
+from workflows.faults import retries
+from workflows.limits.budget import Limits
+from workflows.people.incidents import Fate, Resolved
+from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
+from workflows.plans.proposal import Proposal, Step
 
 WAIT_SECONDS = 20.0
 """How long a response waits for a rollback or a resolution; both go on without it."""
@@ -101,7 +101,7 @@ class NewTask(BaseModel):
     limits: NewLimits = NewLimits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     approve: Literal["declared", "effects", "all"] = "declared"
-    answer_within: float | None = Field(default=None, gt=0, le=routing.LONGEST_TIMER.total_seconds())
+    answer_within: float | None = Field(default=None, gt=0, le=retries.LONGEST_TIMER.total_seconds())
     result_schema: dict[str, JsonValue] | None = None
 
 
@@ -236,7 +236,7 @@ async def effects(request: Request, id: Reference) -> Response:
     """A worker reads its ledgers for it."""
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
-    told = [one.model_dump(mode="json") for one in found.effects]
+    told = [effect.model_dump(mode="json") for effect in found.effects]
     unread = [one.model_dump(mode="json") for one in found.unread]
     return said({"task_id": task.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)})
 

@@ -42,15 +42,22 @@ from server.access import COOKIE, SESSION_SECONDS, Access, Visitor, name_of
 from server.api import client_of, resolve_incident, rollback_fields, task_of, within
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
-from workflows.budget import LIMITS
-from workflows.details import SIGNS
-from workflows.faults import Quadrant
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import CHOICES, CUT, Choice, HumanRequest, RequestKind, options_for
-from workflows.plan import canonical
-from workflows.resolving import Fate
-from workflows.task import MAX_TEXT, Task, TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.task import MAX_TEXT, Task, TaskStatus
+from workflows.faults.fault import Quadrant
+from workflows.json_values import canonical
+from workflows.limits.budget import LIMITS
+from workflows.people.incidents import Fate
+from workflows.people.requests import (
+    CHOICES,
+    CUT,
+    Choice,
+    HumanRequest,
+    RequestKind,
+    options_for,
+)
 from workflows.text import capitalised, visible
+from workflows.web_ui import SIGNS
 
 router = APIRouter(include_in_schema=False)
 
@@ -290,7 +297,10 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         faults=outcome.faults,
         quadrants=QUADRANTS,
         result=_result(outcome),
-        costs=[*spent_on_models(outcome.spent), *(one.text for one in waste.sentences(receipt, has_faults=True))],
+        costs=[
+            *spent_on_models(outcome.spent),
+            *(sentence.text for sentence in waste.sentences(receipt, has_faults=True)),
+        ],
         is_running=outcome.ended_at is None,
     )
 
@@ -313,7 +323,7 @@ async def explain_page(request: Request, id: str) -> Response:
 async def effects_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
-    shown = [(one, _effect_result(one)) for one in found.effects]
+    shown = [(effect, _effect_result(effect)) for effect in found.effects]
     unread = [f"The ledger {one.where} cannot be read ({one.problem})." for one in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
     return _page(request, "effects.html", id=task.id, effects=shown, unread=unread, tab="effects")

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from client.remedy import Action, Argument, Remedy, as_command, in_python
-from workflows.budget import LIMITS
-from workflows.people import CHOICES
+from workflows.limits.budget import LIMITS
+from workflows.people.requests import CHOICES
 from workflows.text import capitalised
 
 PLACES: Mapping[Action, tuple[str, str]] = {
@@ -22,7 +22,7 @@ PLACES: Mapping[Action, tuple[str, str]] = {
 }
 """By remedy, the request of the API, and the place on the page; all others are for an operator."""
 FIELDS: Mapping[str, str] = {
-    **{one.name: capitalised(one.label) for row in CHOICES.values() for one in row.options},
+    **{option.name: capitalised(option.label) for row in CHOICES.values() for option in row.options},
     **{name: limit.title for name, limit in LIMITS.items()},
 }
 """What the page calls the fields that it sends."""

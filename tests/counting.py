@@ -19,7 +19,7 @@ from client.redaction import Redaction
 from client.report.row import row_of
 from client.wording import count
 from runtime.payloads import DATA_CONVERTER
-from workflows.measures import (
+from workflows.account.metrics import (
     CIRCUIT_OPEN,
     COUNTED,
     HELPED_RETRIES,

@@ -1,21 +1,16 @@
-"""The grammar of tasks that the planner without a model understands: clauses, dates, pronouns, and forms.
+"""The grammar of tasks that the planner without a model understands: clauses, names, dates and times.
 
-A text is split into clauses, and each clause must match a form, a regular expression with a function that reads the
-match as calls. A pronoun stands for the result of an earlier clause: in "book a slot at 14:00 then cancel it" the
-second call gets `{"$from": "book", "path": "id"}`.
+A text is split into clauses, and each clause must match a form, a regular expression whose match is read as calls. A
+pronoun stands for the result of an earlier clause: in "book a slot at 14:00 then cancel it" the second call gets
+`{"$from": "book", "path": "id"}`.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
-from functools import cached_property
 from typing import NamedTuple
 
 from dateutil import parser, relativedelta
-from pydantic import JsonValue
-
-from workflows.plan import Step
 
 LOOK_AHEAD = 300  # characters after a joint that are enough to see whether a clause begins there
 _QUOTED = r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb|(?<!\w)'[^']*'(?!\w)"
@@ -138,74 +133,3 @@ def parse_time(text: str) -> time | None:
 
 def format_time(at: time) -> str:
     return f"{at:%H:%M}"
-
-
-@dataclass(frozen=True)
-class Referent:
-    """What a pronoun such as `it` may stand for, e.g. a booking."""
-
-    description: str  # for people, as the end of: `it` must be ...
-    remedy: str  # what to write if no earlier clause has such a thing
-    paths: Mapping[str, str]  # by kind: where its result contains the thing
-
-    def path(self, step: Step) -> str | None:
-        """The path of the thing in the result of `step`; None if that result does not contain it."""
-        # A name may find several customers, and a change must not reach the wrong one: only an id is safe.
-        is_named = step.kind != "find_customer" or re.fullmatch(CUSTOMER, str(step.args.get("query")))
-        return self.paths.get(step.kind) if is_named else None
-
-
-CUSTOMER = r"[A-Z]{1,4}-[0-9]{1,12}"
-"""The pattern of a customer's id."""
-
-
-@dataclass(frozen=True)
-class Pronoun:
-    """An argument that stands for a thing in the newest earlier result that contains such a thing, e.g. a booking.
-
-    If it is plural, the call is made once for each earlier result that contains such a thing.
-    """
-
-    referent: Referent
-    is_plural: bool = False
-
-
-@dataclass(frozen=True)
-class CallResult:
-    """An argument that stands for a part of the result of an earlier call of the same clause."""
-
-    call: int  # the position of that call in the clause, from 0
-    referent: Referent
-
-
-Value = JsonValue | Pronoun | CallResult
-
-
-class PlannedCall(NamedTuple):
-    """A call that a clause asks for; a step is made of it."""
-
-    kind: str
-    id: str  # the step's id; it gets a number if the id is already used
-    args: Mapping[str, Value]
-    title: str  # `{it}` is replaced by the title of the step that the pronoun stands for
-    is_last: bool = False  # whether its step needs the steps of the earlier calls of its clause
-
-
-Calls = tuple[PlannedCall, ...]
-Read = Callable[[re.Match[str], date], Calls | None]
-
-
-@dataclass(frozen=True)
-class Form:
-    """A way to write a request that the offline planner understands, e.g. `cancel booking 12`."""
-
-    kinds: tuple[str, ...]  # the kinds that it calls; the request is about the last one
-    spelling: str  # how to write it, for people
-    example: str  # a whole task that uses it, with the clauses that it needs before it
-    pattern: re.Pattern[str]
-    read: Read  # the calls of a clause that matches the pattern; None if a part of it is ambiguous
-
-    @cached_property
-    def beginning(self) -> re.Pattern[str]:
-        """The pattern of a text that begins with a clause of this form; other clauses may follow."""
-        return re.compile(rf"(?:{self.pattern.pattern})(?=\s*(?:[,;.?!\n]|$)|\s+(?:and|then)\b)", self.pattern.flags)

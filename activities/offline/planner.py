@@ -10,27 +10,28 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
+from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
-from activities.offline.forms import FORMS
-from activities.offline.grammar import (
-    CallResult,
-    Calls,
-    Clause,
-    Form,
-    Pronoun,
-    Referent,
-    Value,
-    read_name,
-    split_clauses,
-)
+from activities.offline.forms import FORMS, read_groups
+from activities.offline.grammar import Clause, read_name, split_clauses
 from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
+from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Referent, Things, Value
 from activities.toolbox.declare.kind import Kind
-from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step, canonical, references
-from workflows.record import StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import StepRecord, StepStatus
+from workflows.json_values import canonical
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import (
+    TURN_ID,
+    Answer,
+    GiveUp,
+    NewSteps,
+    Proposal,
+    Step,
+)
+from workflows.plans.references import references
 
 PAGE = "docs/offline-planner.md lists the forms; with a model key a model plans, which understands free text."
 MIN_LIKENESS = 0.4  # similarity from which on a form is named as the nearest, even without a common word
@@ -61,41 +62,42 @@ class OfflinePlanner:
             elif unfinished_steps(situation) and not situation.is_last:
                 proposal = repair(situation, kinds)
             else:
-                return _answer(situation)
+                return _answer(situation, kinds)
         except UnclearEffect as unclear:
             return GiveUp(reason=str(unclear))
         is_done = isinstance(proposal, NewSteps) and not proposal.steps  # an earlier run did everything
-        return _answer(situation) if is_done else proposal
+        return _answer(situation, kinds) if is_done else proposal
 
 
 def _first_plan(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | GiveUp:
     if situation.rejected:
         return GiveUp(reason=rejection_reason(situation.rejected))
-    usable = [kind for kind in kinds if kind not in situation.down]
     try:
-        steps = read_task(situation.text, situation.now.date(), usable)
+        steps = read_task(situation.text, situation.now.date(), kinds, situation.down)
     except NotUnderstood as wrong:
         return GiveUp(reason=str(wrong))
     return NewSteps(steps=remaining_steps(steps, situation.earlier, kinds))
 
 
-def _answer(situation: Situation) -> Answer | GiveUp:
+def _answer(situation: Situation, kinds: Mapping[str, Kind]) -> Answer | GiveUp:
     finished = [record for record in situation.records if record.status is StepStatus.COMPLETED]
     if not finished:
         return GiveUp(reason="No step of the plan was finished.")
     if not situation.is_last and any(re.fullmatch(TURN_ID, record.step.id) for record in finished):
         return GiveUp(reason=BEGUN)
     today = situation.now.date()
-    return Answer(result="\n".join(_sentence(record, today)[:MAX_SENTENCE] for record in finished))
+    sentences = (_sentence(record, kinds.get(record.kind), today) for record in finished)
+    return Answer(result="\n".join(sentence[:MAX_SENTENCE] for sentence in sentences))
 
 
-def _sentence(record: StepRecord, today: date) -> str:
-    phrase = PHRASES.get(record.kind)
+def _sentence(record: StepRecord, kind: Kind | None, today: date) -> str:
     if record.left_out:
         return f"{record.label or record.step.id}: {record.left_out} bytes, too much to be told here"
-    if phrase is not None:
-        with suppress(ValidationError):  # a user's kind of the same name may have another result
-            return phrase(record.result, today)
+    with suppress(ValidationError):  # an earlier version of the kind may have another result
+        if kind is not None and kind.sentence is not None:
+            return kind.sentence(kind.result.validate_json(canonical(record.result)), today)
+        if record.kind in PHRASES:
+            return PHRASES[record.kind](record.result)
     label = record.step.title or (record.step.id if any(references(record.step.args)) else record.label)
     return f"{label or record.step.id}: {_brief(record.result)}"
 
@@ -106,48 +108,76 @@ def _brief(value: JsonValue) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def read_task(text: str, today: date, kinds: Collection[str]) -> tuple[Step, ...]:
-    """The steps that a text asks for; raises NotUnderstood if a clause matches no form or needs other kinds."""
+class _PlannedStep(NamedTuple):
+    step: Step
+    things: Things
+    """What a pronoun of a later clause may stand for."""
+
+
+class _FormReader:
+    """Reads tasks by the forms of `kinds` and those of the built-in kinds; a step may use no kind that is `down`."""
+
+    def __init__(self, kinds: Mapping[str, Kind], down: Collection[str]) -> None:
+        # Those of other tools first: the built-in ones are general, e.g. `search for WORDS`.
+        self.forms = [*(form for kind in kinds.values() for form in kind.forms), *FORMS]
+        self._kinds = kinds
+        self._usable = kinds.keys() - set(down)
+
+    @property
+    def usable_forms(self) -> list[Form]:
+        return [form for form in self.forms if self._usable.issuperset(form.kinds)]
+
+    def calls(self, clause: Clause, today: date) -> Calls:
+        for form in self.forms:
+            found = form.whole.fullmatch(clause.text)
+            calls = self._calls(form, found, today) if found else None
+            if calls is None:
+                continue
+            missing = [call.kind for call in calls if call.kind not in self._usable]
+            if missing:
+                reason = f"{clause.text[:120]!r} needs the kind {missing[0]}, which cannot be used in this task."
+                raise NotUnderstood(f"{reason} {PAGE}")
+            return calls
+        raise self._not_understood(clause)
+
+    def _calls(self, form: Form, found: re.Match[str], today: date) -> Calls | None:
+        if form.read is not None:
+            return form.read(found, today)
+        return read_groups(form, self._kinds[form.kinds[-1]].args_schema, found, today)
+
+    def _not_understood(self, clause: Clause) -> NotUnderstood:
+        usable = self.usable_forms
+        # A form whose pattern matches, but whose function could not read the clause, is the nearest one.
+        begun = [form for form in usable if form.whole.fullmatch(clause.text)]
+        near = begun or sorted(usable, key=lambda form: _likeness(clause.text, form), reverse=True)[:1]
+        is_near = begun or (near and _likeness(clause.text, near[0]) >= MIN_LIKENESS)
+        hint = f"the nearest form is: {near[0].spelling}" if is_near else "no form is like it"
+        if begun and read_name(clause.text) is None:
+            hint += " (words that belong together need quotation marks)"
+        return NotUnderstood(f"{clause.text[:120]!r} is not understood; {hint}. {PAGE}")
+
+
+def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collection[str] = ()) -> tuple[Step, ...]:
+    """The steps that a text asks for.
+
+    Raises:
+        NotUnderstood: a clause matches no usable form, or needs a kind that is missing or down.
+    """
+    reader = _FormReader(kinds, down)
     # `group` collects steps since the last `then`; each of them needs the steps in `before`, the group before it.
-    steps, before, group = list[Step](), list[str](), list[str]()
-    for clause in split_clauses(text, lambda rest: any(form.beginning.match(rest) for form in FORMS)):
-        calls = _understand(clause, today, kinds)
+    steps, before, group = list[_PlannedStep](), list[str](), list[str]()
+    for clause in split_clauses(text, lambda rest: any(form.beginning.match(rest) for form in reader.forms)):
+        calls = reader.calls(clause, today)
         if clause.is_after:
             before, group = group, []
         for source in _sources(clause, calls, steps):
             new = _steps(calls, source, (*steps,), before)
             steps += new
-            group += [step.id for step in new]
+            group += [planned.step.id for planned in new]
     if not steps:
-        example = next((f": write e.g. {form.spelling}" for form in _usable(kinds)), "")
+        example = next((f": write e.g. {form.spelling}" for form in reader.usable_forms), "")
         raise NotUnderstood(f"There is nothing to do in the task{example}. {PAGE}")
-    return tuple(steps)
-
-
-def _understand(clause: Clause, today: date, kinds: Collection[str]) -> Calls:
-    for form in FORMS:
-        found = form.pattern.fullmatch(clause.text)
-        calls = form.read(found, today) if found else None
-        if calls is None:
-            continue
-        missing = [call.kind for call in calls if call.kind not in kinds]
-        if missing:
-            reason = f"{clause.text[:120]!r} needs the kind {missing[0]}, which cannot be used in this task."
-            raise NotUnderstood(f"{reason} {PAGE}")
-        return calls
-    raise _not_understood(clause, kinds)
-
-
-def _not_understood(clause: Clause, kinds: Collection[str]) -> NotUnderstood:
-    usable = _usable(kinds)
-    # A form whose pattern matches, but whose function could not read the clause, is the nearest one.
-    begun = [form for form in usable if form.pattern.fullmatch(clause.text)]
-    near = begun or sorted(usable, key=lambda form: _likeness(clause.text, form), reverse=True)[:1]
-    is_near = begun or (near and _likeness(clause.text, near[0]) >= MIN_LIKENESS)
-    hint = f"the nearest form is: {near[0].spelling}" if is_near else "no form is like it"
-    if begun and read_name(clause.text) is None:
-        hint += " (words that belong together need quotation marks)"
-    return NotUnderstood(f"{clause.text[:120]!r} is not understood; {hint}. {PAGE}")
+    return tuple(planned.step for planned in steps)
 
 
 def _likeness(text: str, form: Form) -> float:
@@ -156,16 +186,12 @@ def _likeness(text: str, form: Form) -> float:
     return len(said & spelt) + difflib.SequenceMatcher(None, text[:120].lower(), form.spelling.lower()).ratio()
 
 
-def _usable(kinds: Collection[str]) -> list[Form]:
-    return [form for form in FORMS if set(form.kinds) <= set(kinds)]
-
-
-def _sources(clause: Clause, calls: Calls, steps: Sequence[Step]) -> Sequence[Step | None]:
+def _sources(clause: Clause, calls: Calls, steps: Sequence[_PlannedStep]) -> Sequence[_PlannedStep | None]:
     """The steps whose results the clause's pronoun stands for; `[None]` if the clause has no pronoun."""
     pronouns = [value for call in calls for value in call.args.values() if isinstance(value, Pronoun)]
     if not pronouns:
         return [None]
-    fitting = [step for step in steps if pronouns[0].referent.path(step)]
+    fitting = [planned for planned in steps if pronouns[0].referent in planned.things]
     if not fitting:
         raise _nothing_before(clause, pronouns[0].referent)
     return fitting if pronouns[0].is_plural else fitting[-1:]
@@ -178,25 +204,31 @@ def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
     return NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
 
 
-def _steps(calls: Calls, source: Step | None, before: Sequence[Step], needs: Sequence[str]) -> list[Step]:
+def _steps(
+    calls: Calls, source: _PlannedStep | None, before: Sequence[_PlannedStep], needs: Sequence[str]
+) -> list[_PlannedStep]:
     """Make the steps of one clause; each of them waits for the steps in `needs`.
 
-    A pronoun in the clause stands for the result of `source`.
+    A pronoun in the clause stands for a thing in the result of `source`.
     """
-    new = list[Step]()
+    new = list[_PlannedStep]()
     for call in calls:
         args = {name: _value(value, source, new) for name, value in call.args.items()}
-        title = call.title.replace("{it}", source.label) if source else call.title
-        own = (*needs, *(step.id for step in new)) if call.is_last else tuple(needs)
-        earlier = sum(re.sub(r"-[0-9]+$", "", step.id) == call.id for step in (*before, *new))
+        title = call.title.replace("{it}", source.step.label) if source else call.title
+        own = (*needs, *(planned.step.id for planned in new)) if call.is_last else tuple(needs)
+        earlier = sum(re.sub(r"-[0-9]+$", "", planned.step.id) == call.id for planned in (*before, *new))
         id = f"{call.id}-{earlier + 1}" if earlier else call.id
-        new.append(Step(id=id, kind=call.kind, args=args, needs=own, title=title[:80]))
+        step = Step(id=id, kind=call.kind, args=args, needs=own, title=title[:80])
+        new.append(_PlannedStep(step, call.things))
     return new
 
 
-def _value(value: Value, source: Step | None, own: Sequence[Step]) -> JsonValue:
+def _value(value: Value, source: _PlannedStep | None, own: Sequence[_PlannedStep]) -> JsonValue:
     if isinstance(value, CallResult):
-        return {"$from": own[value.call].id, "path": value.referent.path(own[value.call])}
+        return {"$from": own[value.call].step.id, "path": value.path}
     if isinstance(value, Pronoun):
-        return {"$from": source.id, "path": value.referent.path(source)} if source else None
+        if source is None:
+            return None
+        path = ".".join(filter(None, (source.things[value.referent], value.field)))
+        return {"$from": source.step.id, **({"path": path} if path else {})}
     return value

@@ -15,7 +15,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000

@@ -16,10 +16,10 @@ from client.history.story import Diff, Story, diffs
 from client.problem import Problem
 from client.remedy import Door, in_python, render
 from client.wording import count, spent_on_models
-from workflows.decision import DECISIONS, plan_words, words_of
-from workflows.plan import nearest
-from workflows.progress import MAX_FAULTS
-from workflows.task import TaskStatus
+from workflows.account.progress import MAX_FAULTS
+from workflows.account.task import TaskStatus
+from workflows.faults.decision import DECISIONS, plan_words, words_of
+from workflows.text import nearest
 
 SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
@@ -70,16 +70,16 @@ class Explanation(BaseModel):
             "reason": outcome.reason if outcome else end.reason if end else "",
             "summary": self.summary,
             "items": [item.document() for item in self.items],
-            "revisions": [one.model_dump(mode="json") for one in self.plans],
+            "revisions": [plan.model_dump(mode="json") for plan in self.plans],
             "kept": world.kept(story),
-            "changed": [one.model_dump(mode="json") for one in world.changes(story)],
+            "changed": [change.model_dump(mode="json") for change in world.changes(story)],
             "cost": {**self.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
             "steps": [_step(story, id) for id in story.step_ids],
             "never_started": world.never_started(story),
             "now": [render(one.text, door) for one in self.now],
             "paused": [one.model_dump(mode="json") for one in story.history.paused],
             "todo": [render(one.text, door) for one in self.todo],
-            "notes": [one.text for one in notes],
+            "notes": [note.text for note in notes],
             "result": outcome.result if outcome else None,
             "receipt": self.receipt.document(),
         }

@@ -63,7 +63,7 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
     receipt = waste.sentences(explained.receipt, has_faults=has_faults)
     yield from (("", one) for one in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
     yield from (("To do  ", one) for one in explained.todo)
-    yield from (("Note  ", one) for one in explained.notes)
+    yield from (("Note  ", note) for note in explained.notes)
 
 
 def _course(explained: Explanation) -> Iterator[Row]:
@@ -76,7 +76,7 @@ def _course(explained: Explanation) -> Iterator[Row]:
     if not explained.is_plain:  # otherwise each step did what its plan says
         groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
     others = (*explained.resets, *explained.compactions, *explained.extensions)
-    groups += [RowGroup(one.events[0], 3, [("", one)]) for one in others]
+    groups += [RowGroup(other.events[0], 3, [("", other)]) for other in others]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
 

@@ -10,11 +10,11 @@ from client.history.story import Story
 from client.remedy import Remedy, Text
 from client.wording import withheld_calls
 from workflows import ids
-from workflows.budget import LIMITS
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
 from workflows.commands import option_of
-from workflows.faults import Applied, Code
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
+from workflows.faults.fault import Applied, Code
+from workflows.limits.budget import LIMITS
 from workflows.text import capitalised
 
 OF_FAULT: Mapping[Code, str] = {

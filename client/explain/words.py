@@ -12,12 +12,12 @@ from client.history.story import Change
 from client.remedy import Remedy, Text
 from client.text import one_line
 from client.wording import times
-from workflows import routing
-from workflows.decision import Action, what_follows
-from workflows.details import shorten
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults import retries
+from workflows.faults.decision import Action, what_follows
+from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
-from workflows.plan import canonical
+from workflows.json_values import canonical
+from workflows.web_ui import shorten
 
 
 class _Part(BaseModel):
@@ -129,7 +129,7 @@ WAIT_AFTER_TRIAL = (
 )
 WAIT_BECAUSE_LOST = (
     "The worker died or froze during the call, so it does not count as an attempt of the tool; up to "
-    f"{routing.MAX_LOSSES} such calls are repeated"
+    f"{retries.MAX_LOSSES} such calls are repeated"
 )
 WAIT_ANYWAY = "The fault is transient, and the step had attempts left"
 WAIT_FOR_PLANNER = (
@@ -280,12 +280,12 @@ def differences(change: Change) -> str:
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:
-    return len({(code(one), one.reason) for one in failings}) == 1
+    return len({(code(failing), failing.reason) for failing in failings}) == 1
 
 
 def counted(failings: Sequence[AttemptFailure]) -> str:
     """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
-    number, last = Counter(map(code, failings)), {code(one): one for one in failings}
+    number, last = Counter(map(code, failings)), {code(failing): failing for failing in failings}
     return ", ".join(f"{name} {times(number[name])} ({reason(one)})" for name, one in last.items())
 
 

@@ -17,8 +17,8 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import requests
 from console.render.command import starter
-from workflows.people import CHOICES, Choice
-from workflows.plan import nearest
+from workflows.people.requests import CHOICES, Choice
+from workflows.text import nearest
 
 ANSWERS = tuple(choice.value for choice in Choice if choice is not Choice.EXTEND)
 """The values of CHOICE; `extend` is a command of its own."""

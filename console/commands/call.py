@@ -16,9 +16,9 @@ from console.exits import exit_code
 from console.options import Common
 from console.render.live import CallView
 from console.render.views import StderrView
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.details import summary
-from workflows.record import StepStatus
+from workflows.web_ui import summary
 
 
 async def call_command(

@@ -8,7 +8,7 @@ from console.answers import options_of
 from console.commands.answer import By, Request, send
 from console.confirm import Yes, find_task
 from console.options import Common, TaskId
-from workflows.people import Choice
+from workflows.people.requests import Choice
 
 OPTIONS = options_of(Choice.EXTEND)
 

@@ -19,10 +19,10 @@ from client.wording import pause_words, subject_of, suggested
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 from workflows.commands import STARTER
-from workflows.details import SIGNS
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.web_ui import SIGNS
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
 GAP = "  "

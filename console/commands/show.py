@@ -39,12 +39,12 @@ from console.render.command import starter
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
 from console.render.views import EventsView, LinesView, StderrView
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.inspect import PayloadInquiry
-from workflows.outcome import Outcome
-from workflows.plan import nearest
-from workflows.record import StepStatus
+from workflows.inquiries import PayloadInquiry
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
 
 
 async def show_command(
@@ -142,7 +142,7 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
     except asyncio.CancelledError:  # of Ctrl-C
         ways = {"Follow": starter("show", handle.id, "--follow"), "Stop": starter("cancel", handle.id)}
         goes_on = "running"
-        if follower.snapshot and any(one.is_open for one in follower.snapshot.outcome.requests):
+        if follower.snapshot and any(request.is_open for request in follower.snapshot.outcome.requests):
             goes_on, ways = "waiting for an answer", {"Answer": starter("answer", handle.id), **ways}
         if sys.stderr.isatty():
             said = "".join(f"\n{f'{way}:':<8}{command}" for way, command in ways.items())

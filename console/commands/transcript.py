@@ -19,8 +19,8 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render.command import starter
 from console.render.terminal import print_lines
-from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
-from workflows.plan import canonical
+from workflows.inquiries import CallCard, ResultCard, TranscriptInquiry, TurnCard
+from workflows.json_values import canonical
 
 MAX_TEXT, MAX_ROWS = 600, 8
 """How many characters and lines of a text to the model, or of a call, are shown without `--full`."""
@@ -210,7 +210,7 @@ async def _names(client: Client, runs: set[str]) -> dict[str, str]:
     if not runs:
         return {}
     query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"
-    return {one.run_id: one.id async for one in client.list_workflows(query)}
+    return {workflow.run_id: workflow.id async for workflow in client.list_workflows(query)}
 
 
 def _lines(id: str, cards: Sequence[TurnCard], names: dict[str, str], *, full: bool) -> list[str]:

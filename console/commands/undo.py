@@ -25,9 +25,9 @@ from console.options import Common, TaskId
 from console.render.command import starter
 from console.render.requests import undo_lines
 from console.render.views import StderrView
-from workflows.details import SIGNS
-from workflows.outcome import Outcome
-from workflows.record import StepStatus, UndoRecord
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus, UndoRecord
+from workflows.web_ui import SIGNS
 
 
 async def undo_command(

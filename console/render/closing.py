@@ -6,9 +6,9 @@ from client.text import cut, one_line, printable
 from client.tree import headline, rejections
 from client.wording import withheld_calls
 from console.render.command import starter
-from workflows.outcome import Outcome
-from workflows.plan import canonical
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
+from workflows.json_values import canonical
 
 MAX_RESULT = 4000
 """Characters to which a result is cut, on a terminal and elsewhere; `--json` has the whole result."""

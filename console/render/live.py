@@ -25,9 +25,9 @@ from console.render.closing import closing_lines
 from console.render.command import starter
 from console.render.terminal import Keyboard, Screen, terminal_size
 from console.render.views import busy_state, no_answer, workflow_task_state
-from workflows.inspect import Capacity
-from workflows.outcome import Outcome
-from workflows.record import StepStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.inquiries import Capacity
 
 GIVE_UP = 6
 """The search for groups of lines to show ends when more than this number of groups, one after another, do not fit."""

@@ -8,8 +8,8 @@ from client.tree import duration
 from client.undo import PlannedCall, PlannedUndo
 from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested, whole_value
 from console.render.command import starter
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Choice, HumanRequest, answer_command
+from workflows.account.outcome import Outcome
+from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
 SIGN = "?"
@@ -17,7 +17,7 @@ SIGN = "?"
 
 def lines(outcome: Outcome) -> list[str]:
     """Two lines for each open request: what is asked, and the command that answers; none if the task asks nothing."""
-    opened = [one for one in outcome.requests if one.is_open]
+    opened = [request for request in outcome.requests if request.is_open]
     return [line for one in opened for line in request_lines(outcome.task_id, one, is_alone=len(opened) == 1)]
 
 

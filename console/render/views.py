@@ -17,8 +17,8 @@ from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import requests
 from console.render.closing import closing_lines
-from workflows.inspect import Capacity
-from workflows.outcome import Outcome
+from workflows.account.outcome import Outcome
+from workflows.inquiries import Capacity
 
 SCHEMA = 1
 

@@ -1,6 +1,6 @@
 """The front desk: the tools and tables of the demo, which show how tools are written.
 
-`worker.py --dev` loads these tools as it loads the files of `--tools`, and `seed` fills their tables. By module:
+`worker.py --dev` and `--desk` load these tools as `--tools` loads files, and `seed` fills their tables. By module:
 
     bookings    list_slots  book_slot        conflict              the free slots
                 list_bookings                                      (an empty list is an answer)

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from activities.errors import Refused
 from activities.toolbox.reasoning.compose import Materials, compose
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 
 def text(results: JsonValue) -> str:

@@ -6,13 +6,14 @@ import pytest
 from pydantic import JsonValue
 
 from activities.offline.forms import FORMS
-from activities.offline.grammar import Form
 from activities.planning.checks import find_mistakes
+from activities.toolbox.declare.form import Form
 from tests import documentation
 from tests.activities import test_repair, test_repair_desk
 from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
 from tests.processes import ROOT
-from workflows.plan import NewSteps, Step, check_graph
+from workflows.plans.graph import check_graph
+from workflows.plans.proposal import NewSteps, Step
 
 PAGE = (ROOT / "docs" / "offline-planner.md").read_text(encoding="utf-8")
 RULES = {
@@ -25,6 +26,8 @@ RULES = {
     "None of these": test_repair.test_without_an_alternative_the_planner_gives_up,
 }
 """What is done after a rejection, in the order of the page, with the test that shows it."""
+DESK = [form for kind in KINDS.values() for form in kind.forms]
+"""The forms that the demo desk brings."""
 
 
 async def plan_of(text: str) -> list[Step]:
@@ -41,17 +44,18 @@ def ref(step: str, path: str) -> JsonValue:
 
 
 def test_the_page_has_every_form_and_every_rule() -> None:
-    """In their order: how a form is written, its example, and what it calls; no form or rule that is not there."""
-    rows = [(spelling, example, re.findall(r"\w+", kinds)) for spelling, example, kinds in TABLE]
+    """How a form is written, its example, and what it calls; no form or rule that is not there."""
+    for table, forms in (("Write", FORMS), ("Write to the desk", DESK)):
+        rows = [(spelling, example, re.findall(r"\w+", kinds)) for spelling, example, kinds in TABLES[table]]
 
-    assert rows == [(form.spelling, form.example, list(form.kinds)) for form in FORMS]
+        assert sorted(rows) == sorted((form.spelling, form.example, list(form.kinds)) for form in forms)
     assert re.findall(r"^\d\. \*\*(.*)\*\*", PAGE, flags=re.MULTILINE) == list(RULES)
 
 
-TABLE = documentation.tables(PAGE)["Write"]
+TABLES = documentation.tables(PAGE)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.spelling)
+@pytest.mark.parametrize("form", [*FORMS, *DESK], ids=lambda form: form.spelling)
 async def test_each_example_is_understood(form: Form) -> None:
     """A person may copy any example, and it calls what the page says."""
     assert form.kinds[-1] in {step.kind for step in await plan_of(form.example)}
@@ -62,7 +66,11 @@ def test_each_kind_of_the_worker_that_is_shipped_has_a_form() -> None:
 
     Nor is there a form for `compose`: what the offline planner answers is such a list already.
     """
-    assert {kind for form in FORMS for kind in form.kinds} == set(KINDS) - {"send_parcel", "http_request", "compose"}
+    assert {kind for form in [*FORMS, *DESK] for kind in form.kinds} == set(KINDS) - {
+        "send_parcel",
+        "http_request",
+        "compose",
+    }
 
 
 @pytest.mark.parametrize(

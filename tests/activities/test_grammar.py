@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, TODAY, asked, gives_up, propose
-from workflows.plan import GiveUp, NewSteps, Step, check_graph
+from workflows.plans.graph import check_graph
+from workflows.plans.proposal import GiveUp, NewSteps, Step
 
 
 async def plan_of(text: str) -> Sequence[Step]:
@@ -114,7 +115,7 @@ async def test_it_refers_to_the_number_of_the_step_before(said: str) -> None:
         ("list slots at 14:00", "list slots at 14:00", "list the free slots [on DATE]"),
         ("book a slot at 14:00 then calculate 10% of it", "calculate 10% of it", "Write the number instead"),
         ("zzz", "zzz", "no form is like it"),
-        ("...", "", "write e.g. book a slot"),
+        ("...", "", "write e.g. list the free slots"),
     ],
 )
 async def test_what_is_not_understood_is_named_with_the_nearest_form(text: str, clause: str, form: str) -> None:

@@ -20,9 +20,9 @@ from replan.testing.script import finishes, proposes
 from tests.console.outcomes import fault, outcome, step
 from tests.harness import staged
 from tests.providers.planning import planning
-from workflows.outcome import Outcome
-from workflows.record import Revision, StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Revision, StepStatus
+from workflows.account.task import Task, TaskStatus
 
 ASKED = Task(text="go on")
 

@@ -6,12 +6,12 @@ from typing import Any
 from client import tree
 from client.explain.waste import Paid, Receipt, Tally
 from console.render.closing import closing_lines
-from workflows.budget import Spent
-from workflows.catalogue import Effect
-from workflows.faults import QUADRANT, Code
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import FaultRecord, Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import FaultRecord, Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import QUADRANT, Code
+from workflows.limits.budget import Spent
+from workflows.plans.catalogue import Effect
 
 RECEIPT = Receipt(
     **dict.fromkeys(("wasted", "helped", "not_helped", "replayed", "reconciled", "not_made"), Tally()),

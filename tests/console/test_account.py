@@ -18,10 +18,10 @@ from tests.console import made
 from tests.console.histories import NAMES, events, history
 from tests.counting import check_readers, is_alike
 from tests.harness import DONE, outcome, plan, staged, step
-from workflows.faults import Code, Fault
-from workflows.progress import MAX_FAULTS
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.progress import MAX_FAULTS
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code, Fault
 
 
 class Nothing(BaseModel):

@@ -17,9 +17,9 @@ from tests.console.test_people import Console
 from tests.harness import outcome, plan, step
 from tests.processes import Processes
 from tests.workflows.history import Handle, until
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.people import Change, Choice, HumanRequest, ProposedCall, RequestKind
-from workflows.task import Task
+from workflows.people.requests import Change, Choice, HumanRequest, ProposedCall, RequestKind
 
 WRITE = plan(step("first", "look", word="a"), step("noted", "write", "first", word="dunlin"))
 AGAIN = plan(step("second", "write", word="ruff"))

@@ -112,7 +112,7 @@ async def test_a_mistake_is_one_of_the_call(
 @pytest.mark.full
 async def test_words_are_not_broken_at_80_columns(server: DevServer, tmp_path: Path) -> None:
     """What a tool does stays in its column."""
-    with Processes(server.address, tmp_path).worker("--queue", "columns"):
+    with Processes(server.address, tmp_path).worker("--desk", "--queue", "columns"):
         command = starter(ROOT, "tools", "book_slot", "--queue", "columns")
         with Terminal(command, {"TEMPORAL_ADDRESS": server.address}, ROOT) as window:
             code = await window.ended()

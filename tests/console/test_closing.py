@@ -6,9 +6,9 @@ import pytest
 
 from console.render.closing import closing_lines
 from tests.console.outcomes import fault, outcome
-from workflows.budget import Spent
-from workflows.record import Rejection
-from workflows.task import TaskStatus
+from workflows.account.records import Rejection
+from workflows.account.task import TaskStatus
+from workflows.limits.budget import Spent
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from client.task_document import task_fields
 from console.exits import Exit, exit_code
 from tests.console.outcomes import RECEIPT as NOTHING
 from tests.console.outcomes import fault, outcome, step
-from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
-from workflows.task import TaskStatus
+from workflows.account.records import Compaction, Failover, Rejection, Revision, UndoRecord
+from workflows.account.task import TaskStatus
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),

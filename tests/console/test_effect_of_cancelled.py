@@ -22,8 +22,8 @@ from console.commands.show import show
 from console.options import Common
 from tests.console.deeds import World, tools
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.task import TaskStatus
 
 
 @asynccontextmanager

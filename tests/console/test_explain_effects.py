@@ -13,9 +13,9 @@ from tests.console.deeds import World, bank
 from tests.console.made import call, lost, story
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, step
-from workflows.outcome import Outcome
-from workflows.plan import NewSteps
-from workflows.task import Task
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
+from workflows.plans.proposal import NewSteps
 
 ONE = plan(step("one", "pay"))
 KEYED = plan(step("one", "charge"))

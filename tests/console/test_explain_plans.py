@@ -8,7 +8,7 @@ from client.explain.page import difference_lines
 from client.history.records import Call, CallEnd, Event, History
 from client.history.story import Diff, Plan, ProposalVerdict, Story, Turn, diff
 from tests.harness import step
-from workflows.plan import Step
+from workflows.plans.proposal import Step
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -20,9 +20,9 @@ from tests.crash.test_crash import Workers, chain
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.record import Said, Word
 from tests.workflows.history import until
+from workflows.account.records import StepStatus
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.record import StepStatus
-from workflows.task import Task
 
 
 async def told(client: Client, handle: Handle) -> Explanation:

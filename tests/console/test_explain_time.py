@@ -11,7 +11,7 @@ from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from tests.console import histories
 from tests.console.histories import change_payloads, event_type, explained
-from workflows.plan import Mistake
+from workflows.plans.proposal import Mistake
 
 
 async def told(events: Sequence[HistoryEvent]) -> Explanation:

@@ -10,12 +10,19 @@ from client.explain.explanation import Explanation
 from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
 from tests.console import made, outcomes
 from tests.harness import plan, step
-from workflows.catalogue import Catalogue
-from workflows.faults import Code, Fault
-from workflows.plan import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed
-from workflows.record import Rejection, Revision
-from workflows.situation import Situation
-from workflows.task import Task
+from workflows.account.records import Rejection, Revision
+from workflows.account.task import Task
+from workflows.faults.fault import Code, Fault
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.proposal import (
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    PassedOver,
+    Proposed,
+)
 
 LAST = Event(1, 9999)
 NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")

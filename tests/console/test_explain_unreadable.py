@@ -22,10 +22,10 @@ from tests.console.histories import NAMES, explained
 from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.record import tools
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.outcome import Outcome
-from workflows.task import Task
+from workflows.plans.catalogue import Effect
 
 
 def encrypt(payload: Payload) -> None:

@@ -28,10 +28,10 @@ from replan import NeedsPerson, tool
 from runtime.client import NotConnected, connect
 from runtime.dev_server import DevServer
 from tests.harness import DONE, outcome, plan, staged, step
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.plan import GiveUp, Question
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import GiveUp, Question
 
 Captured = pytest.CaptureFixture[str]
 

@@ -22,8 +22,8 @@ from tests.console.test_export import words
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.test_agent_pure import Number, chain, double, lengthen, refuse
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.record import StepStatus
 
 
 async def test_explain_tells_of_pure_steps_like_of_others(client: Client, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from client import tree
 from client.wording import count
 from tests.console.histories import NAMES, explained, text
-from workflows import measures
+from workflows.account import metrics
 
 SAID = {
     "retried": ["Retries of tools: 2 (2 helped); wasted attempts: 0.  [event 16]"],
@@ -33,9 +33,9 @@ async def test_the_receipt_agrees_with_the_counts_of_the_metrics() -> None:
     for name in NAMES:
         whole = await explained(name)
         sums, receipt = whole.story.account.counts or {}, whole.receipt
-        paid = {purpose: tokens for (purpose,), tokens in measures.counted(sums, measures.TOKENS).items()}
-        metrics = measures.RETRIES, measures.WASTED_ATTEMPTS, measures.REPLAYED_RESULTS, measures.CIRCUIT_OPEN
-        counted = [measures.total(sums, metric) for metric in metrics]
+        paid = {purpose: tokens for (purpose,), tokens in metrics.counted(sums, metrics.TOKENS).items()}
+        summed = metrics.RETRIES, metrics.WASTED_ATTEMPTS, metrics.REPLAYED_RESULTS, metrics.CIRCUIT_OPEN
+        counted = [metrics.total(sums, metric) for metric in summed]
         lines = receipt.helped.number + receipt.not_helped.number, receipt.wasted.number
         prevented = receipt.replayed.number + receipt.reconciled.number
         told = [*lines, prevented, receipt.not_made.number]

@@ -12,11 +12,11 @@ from client.lines import wrap
 from client.tree import LiveState
 from console.render.closing import closing_lines
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
-from workflows.budget import Spent
-from workflows.faults import Code
-from workflows.outcome import Outcome
-from workflows.record import Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
+from workflows.limits.budget import Spent
 
 EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
 """A colour, a bell, line breaks, a C1 sequence that clears the screen, and one that turns the text round."""

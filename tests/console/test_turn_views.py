@@ -15,10 +15,10 @@ from console.render.live import fit_groups
 from console.render.terminal import painted
 from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
-from workflows.budget import Spent
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import Compaction, Failover, Rejection, Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import Compaction, Failover, Rejection, Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.limits.budget import Spent
 
 
 def call(turn: int, revision: int | None = None, **more: Any) -> OutcomeStep:

@@ -12,10 +12,10 @@ from client.tree import RowLayout
 from console.render import live
 from console.render.live import fit_groups
 from tests.console.outcomes import BEGAN, fault, outcome, step
-from workflows.faults import Code
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import Failover, Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import Failover, Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
 
 LONG = 200
 

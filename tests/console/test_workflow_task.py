@@ -44,10 +44,10 @@ from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.processes import ROOT, Processes
 from tests.workflows.history import timers
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 from workflows.ids import rollback_id
-from workflows.task import Task, TaskStatus
 
 JSON = Common(json=True)
 PATIENCE = 60.0

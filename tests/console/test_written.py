@@ -12,8 +12,8 @@ from client.start import TaskOptions, build_task
 from runtime.dev_server import DevServer
 from tests.harness import DONE, plan, step
 from tests.processes import Processes
-from workflows.plan import Answer
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.plans.proposal import Answer
 
 QUEUE = "written"
 MISSING = {"id": "first", "kind": "cancel_booking", "args": {"booking": 999_999}}
@@ -24,7 +24,7 @@ SUM = {"id": "then", "kind": "calculate", "args": {"expression": "1 + 1"}}
 def desk(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """A worker with the desk."""
     processes = Processes(server.address, tmp_path_factory.mktemp("written"))
-    with processes.worker("--queue", QUEUE, "--planner", "offline"):
+    with processes.worker("--desk", "--queue", QUEUE, "--planner", "offline"):
         yield processes
 
 

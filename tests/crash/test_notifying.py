@@ -23,11 +23,11 @@ async def test_a_worker_that_is_killed_meanwhile_is_followed_by_another(server: 
     processes = Processes(server.address, tmp_path)
     queue = ("--queue", tmp_path.name)
     async with receiver(None, 204) as mailbox:
-        with processes.worker("--notify", mailbox.url, *queue) as worker:
+        with processes.worker("--desk", "--notify", mailbox.url, *queue) as worker:
             began = processes.starter(*ASKS, *queue, "--json")
             await mailbox.has(1)
             worker.kill()
-        with processes.worker("--notify", mailbox.url, *queue):
+        with processes.worker("--desk", "--notify", mailbox.url, *queue):
             await mailbox.has(2)
             id = json.loads(began.stdout)["task_id"]
             aborted = processes.starter("answer", id, "abort", *queue)
@@ -45,7 +45,7 @@ async def test_a_worker_that_stops_takes_its_command_with_it(server: DevServer, 
     (file := tmp_path / "sleeps.py").write_text(SLEEPS.format(folder=str(tmp_path)))
     processes, pids = Processes(server.address, tmp_path), tmp_path / "pids"
     queue = ("--queue", tmp_path.name)
-    with processes.worker("--notify", shlex.join([sys.executable, str(file)]), *queue):
+    with processes.worker("--desk", "--notify", shlex.join([sys.executable, str(file)]), *queue):
         began = processes.starter(*ASKS, *queue, "--json")
         await happened(lambda: pids.exists() and pids.read_text().endswith("end"))
     left = [pid for pid in map(int, pids.read_text().split()[:2]) if runs(pid)]

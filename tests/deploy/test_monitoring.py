@@ -21,10 +21,10 @@ from tests.harness import outcome, step
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, api_of
 from tests.providers.test_worker import DEFAULTS, environment
+from workflows.account.metrics import BREAKER_STATE, INCIDENTS, OLDEST_REQUEST, WAITING_TASKS
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.measures import BREAKER_STATE, INCIDENTS, OLDEST_REQUEST, WAITING_TASKS
-from workflows.plan import Answer, NewSteps, Step
-from workflows.task import Task
+from workflows.plans.proposal import Answer, NewSteps, Step
 
 QUEUE = "watched"
 RULES = document("alerts.yml")["groups"][0]["rules"]

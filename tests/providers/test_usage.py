@@ -25,10 +25,10 @@ from tests.processes import Processes
 from tests.providers.desk import TOOLS
 from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of
 from tests.providers.test_budgets import LOOK, endless, react
-from workflows.budget import Limits
-from workflows.catalogue import Price
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.plans.catalogue import Price
 
 CHEAP = Price(input=2, output=10, cache_read=2, cache_write=2)
 DEAR = Price(input=200, output=1000, cache_read=200, cache_write=200)

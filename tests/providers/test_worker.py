@@ -26,9 +26,9 @@ from tests.gate import sampled
 from tests.log_lines import lines_of, wrong
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, PROVIDERS, api_of
-from workflows import routing
-from workflows.situation import MAX_SHOWN
-from workflows.spending import MAX_OUTPUT
+from workflows.faults import retries
+from workflows.limits.spending import MAX_OUTPUT
+from workflows.planning.situation import MAX_SHOWN
 
 PROMPT = "planted-prompt-1f0e"
 DEFAULTS = {
@@ -179,8 +179,8 @@ def test_the_sdk_does_not_warn_of_the_default_model() -> None:
 def test_the_page_says_what_is_so() -> None:
     """Names and numbers that a reader relies on."""
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    attempts = routing.PROFILES[routing.PLAN.retry].attempts
+    attempts = retries.PROFILES[retries.PLAN.retry].attempts
 
     assert all(f"`{model}`" in page for model in DEFAULTS.values())
     assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
-    assert (attempts, routing.PLAN.timeout) == (8, 300) and "eight attempts" in page and "take five minutes" in page
+    assert (attempts, retries.PLAN.timeout) == (8, 300) and "eight attempts" in page and "take five minutes" in page

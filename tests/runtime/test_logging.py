@@ -18,11 +18,11 @@ from tests.log_lines import lines_of, wrong
 from tests.processes import Processes
 from tests.providers.test_worker import environment, prepared
 from tests.runtime.logging_tools import PLANTED
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.plan import Answer
-from workflows.task import Task
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Answer
 
 TOOLS = Path(__file__).with_name("logging_tools.py")
 QUEUE = "logging"

@@ -13,7 +13,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.runtime import LoggingConfig, Runtime
 from temporalio.worker import Replayer
 
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.planning.model_planner import ModelPlanner
 from activities.storage.store import open_store, sqlite_url
 from client.replay import replayer
@@ -30,9 +30,9 @@ from tests.processes import ROOT, Processes
 from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
 from tests.scraping import Scraped, scrape
-from workflows.catalogue import Price as ModelPrice
-from workflows.measures import COUNTED, METRICS, OF_ACTIVITIES, Sample
-from workflows.task import Task
+from workflows.account.metrics import COUNTED, METRICS, OF_ACTIVITIES, Sample
+from workflows.account.task import Task
+from workflows.plans.catalogue import Price as ModelPrice
 
 BAD_ADDRESSES = {
     "nonsense": "is no address",

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from client.client import Client
 from server.api import NewTask
 from tests.server.serving import approval_of, asked, path_of, paying, standing, started
-from workflows.task import MAX_TEXT, Task
+from workflows.account.task import MAX_TEXT, Task
 
 NOBODY = "/tasks/nobody"
 

@@ -32,12 +32,12 @@ from server.app import make_app
 from tests.harness import Stage, plan, staged, step
 from tests.server.browser import Visitor, launched
 from tests.server.serving import TOKEN, serving
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.task import Task
 from workflows.agent import REQUEST_MEMO, AgentWorkflow
-from workflows.people import Choice, HumanRequest, RequestKind
-from workflows.plan import Answer, NewSteps
-from workflows.situation import Situation
-from workflows.task import Task
+from workflows.people.requests import Choice, HumanRequest, RequestKind
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, NewSteps
 
 if TYPE_CHECKING:  # of an extra
     from playwright.async_api import Browser, Page
@@ -341,12 +341,12 @@ class Crowd:
 async def crowd(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Crowd]:
     """Tasks as the server lists them while they wait, in no order."""
     folder = tmp_path_factory.mktemp("crowd")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         client = await connect(address=running.address, plain=True)
         now, limit = datetime.now(UTC), asyncio.Semaphore(20)
         order = [f"{number:03}-{secrets.token_hex(2)}" for number in range(OPEN)]
-        status = TypedSearchAttributes([SearchAttributePair(attributes.STATUS, "waiting")])
+        status = TypedSearchAttributes([SearchAttributePair(search_attributes.STATUS, "waiting")])
 
         async def start(number: int, id: str) -> None:
             since = now - timedelta(hours=24) + timedelta(seconds=number)

@@ -20,13 +20,13 @@ from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.asking import RESOLVE
-from workflows.outcome import Outcome
-from workflows.people import Change, HumanRequest
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
-from workflows.undoing import Undo, UndoCall, UndoWorkflow
+from workflows.people.requests import Change, HumanRequest
+from workflows.people.updates import RESOLVE
+from workflows.rollback import Undo, UndoCall, UndoWorkflow
 
 
 class Purchase(BaseModel):

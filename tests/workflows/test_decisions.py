@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from tests.console.outcomes import fault
 from tests.processes import ROOT
-from workflows.decision import DECISIONS, Ask, Decision, what_follows
-from workflows.faults import Applied, Code
+from workflows.faults.decision import DECISIONS, Ask, Decision, what_follows
+from workflows.faults.fault import Applied, Code
 
 SCREENS = """
 import json
@@ -30,13 +30,13 @@ from console.render import report_page
 from console.render.report import printed
 from tests.console import made
 from tests.console.outcomes import BEGAN, fault, outcome, step
-from workflows.budget import Budget
-from workflows.decision import DECISIONS, DecisionWords
-from workflows.details import details
-from workflows.faults import Code, Fault
-from workflows.progress import Progress
-from workflows.record import Revision
-from workflows.task import Task
+from workflows.limits.budget import Budget
+from workflows.faults.decision import DECISIONS, DecisionWords
+from workflows.web_ui import details
+from workflows.faults.fault import Code, Fault
+from workflows.account.progress import Progress
+from workflows.account.records import Revision
+from workflows.account.task import Task
 
 if "new" in sys.argv:
     texts = {"busy": ("the shop takes stock", "the call is held"), "": ("", "held")}

@@ -131,8 +131,8 @@ def test_one_file_schedules_activities() -> None:
     found = [(named(file), name) for file in SOURCES for name, _ in calls(file) if name in ways]
 
     assert found == [
-        ("workflows/scheduling.py", "workflow.execute_activity"),
-        ("workflows/scheduling.py", "workflow.execute_local_activity"),
+        ("workflows/calls/scheduling.py", "workflow.execute_activity"),
+        ("workflows/calls/scheduling.py", "workflow.execute_local_activity"),
     ]
 
 
@@ -151,7 +151,7 @@ def test_retry_numbers_are_in_routing_only() -> None:
         said = [name for name, _ in calls(file) if name.endswith("RetryPolicy")]
         return [*said, *(word.arg for _, call in calls(file) for word in call.keywords if word.arg == ATTEMPTS)]
 
-    assert set(violations(SOURCES, numbers)) == {"workflows/routing.py"}
+    assert set(violations(SOURCES, numbers)) == {"workflows/faults/retries.py"}
 
 
 ATTEMPTS = "maximum_attempts"
@@ -169,7 +169,7 @@ def test_timeouts_of_workflows_are_in_routing_only() -> None:
             if isinstance(value, ast.Constant)
         ]
 
-    assert set(violations(WORKFLOWS, written_out)) == {"workflows/routing.py"}
+    assert set(violations(WORKFLOWS, written_out)) == {"workflows/faults/retries.py"}
 
 
 def test_nothing_evaluates_text_as_code() -> None:

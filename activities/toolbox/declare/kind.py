@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -14,15 +15,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders import declared
 from activities.borders.table import Entry
 from activities.storage.store import IN_FILE, is_in_memory
-from activities.toolbox.declare import companions, conditions
+from activities.toolbox.declare import companions, conditions, form
 from activities.toolbox.declare.conditions import Condition
+from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.libraries import libraries_of
 from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
-from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
-from workflows.plan import canonical, digest, nearest
-from workflows.routing import CircuitBreaker
+from workflows.faults import retries
+from workflows.faults.retries import CircuitBreaker
+from workflows.json_values import canonical, digest
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.text import nearest
 
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -58,6 +61,10 @@ class Kind:
     """The name of the credential, which keeps the limits and outages of others apart."""
     limit: str | None = None
     """The most calls of the service in a time, e.g. `10/s`."""
+    forms: Sequence[Form] = ()
+    """How people write requests for it that the offline planner understands."""
+    sentence: Callable[[Any, date], str] | None = None
+    """Makes a sentence for people from a result and today's date."""
 
     @property
     def is_async(self) -> bool:
@@ -153,6 +160,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         names_service=service if callable(service) else None,
         credential=tool.options.credential,
         limit=tool.options.limit,
+        forms=[replace(one, kinds=one.kinds or (tool.__name__,)) for one in tool.options.forms],
+        sentence=tool.options.sentence,
     )
 
 
@@ -165,7 +174,7 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     if given["approve"] == conditions.NEVER:
         del given["approve"]
     if tool.pure:
-        given |= {"pure": True, "timeout": min(tool.options.timeout, routing.PURE_TIMEOUT)}
+        given |= {"pure": True, "timeout": min(tool.options.timeout, retries.PURE_TIMEOUT)}
     return ToolSpec.model_validate(
         {
             "kind": tool.__name__,
@@ -193,6 +202,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))
         yield from conditions.approval_mistakes(tool.__name__, tool.options.approve, first)
+        yield from form.mistakes(tool.__name__, tool.options.forms, first)
     if "return" not in hints or hints["return"] is type(None):
         yield f"{tool.__name__}: the result has no type: annotate it, e.g. -> Price (a pydantic model)."
 
@@ -208,7 +218,7 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
         yield f"{name}: there is no docstring: say in one sentence what the tool does, for the planner."
     for option in tool.unknown:
         yield f"{name}: there is no option {option!r}{nearest(option, OPTIONS)}: use one of {', '.join(OPTIONS)}."
-    if name in routing.INTERNAL_KINDS:
+    if name in retries.INTERNAL_KINDS:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
     yield from (f"{name}: raises= {wrong}" for wrong in declared.mistakes(options.raises))
@@ -305,6 +315,6 @@ def _pure_mistakes(tool: Tool[..., Any], parameters: Parameters) -> Iterator[str
         if getattr(options, option) != getattr(ToolOptions, option):
             yield f"{name}: a @tool.pure only computes, so {option}= has no meaning: leave it out, {remedy}."
     is_given = options.timeout is not ToolOptions.timeout
-    if is_given and isinstance(options.timeout, int | float) and options.timeout > routing.PURE_TIMEOUT:
-        most = f"at most {routing.PURE_TIMEOUT:g} s"
+    if is_given and isinstance(options.timeout, int | float) and options.timeout > retries.PURE_TIMEOUT:
+        most = f"at most {retries.PURE_TIMEOUT:g} s"
         yield f"{name}: timeout={options.timeout!r} is too long for a @tool.pure: give it {most}, {remedy}."
