@@ -20,8 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity, service
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
-from temporalio.client import Client
-from temporalio.client import WorkflowExecutionStatus as Status
+from temporalio.client import Client, WorkflowExecutionStatus as Status
 from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 from temporalio.service import RPCError, RPCStatusCode
 

@@ -8,9 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
-from client import incidents as resolving
-from client import people, start, tasks
-from client import undo as undoing
+from client import incidents as resolving, people, start, tasks, undo as undoing
 from client.connection import connected
 from client.continuing import continued
 from client.effects import TaskEffect

@@ -11,8 +11,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
-from client import people
-from client import tasks as finding
+from client import people, tasks as finding
 from client.connection import ui_url_of
 from client.filters import bad_query, within
 from client.pauses import pauses

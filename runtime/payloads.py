@@ -20,12 +20,12 @@ from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
     ExternalStorage,
+    PayloadConverter as AnyPayloadConverter,
     SerializationContext,
     StorageDriver,
     StorageDriverSelectContext,
     WorkflowSerializationContext,
 )
-from temporalio.converter import PayloadConverter as AnyPayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from runtime.settings import BadSetting

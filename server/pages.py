@@ -23,8 +23,7 @@ from client import document, people, tasks, tree
 from client.client import Client, TaskHandle
 from client.connection import ui_url_of
 from client.effects import TaskEffect
-from client.explain import explanation, waste
-from client.explain import page as explained_page
+from client.explain import explanation, page as explained_page, waste
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch

@@ -33,8 +33,17 @@ from client.follow import View
 from client.incidents import resolve
 from client.undo import undo
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
-from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import (
+    ModelCall,
+    ModelError,
+    ModelReply,
+    Response,
+    asks,
+    calls,
+    finishes,
+    proposes,
+    step as written,
+)
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client as TemporalClient, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
 from activities.toolbox.registry import ToolMistakes

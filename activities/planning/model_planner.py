@@ -23,8 +23,7 @@ from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
-from activities.toolbox.find_tools import MAX_SHOWN, ranked
-from activities.toolbox.find_tools import NAME as FIND_TOOLS
+from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, ranked
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical

@@ -6,11 +6,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator, SchemaError, validators  # type: ignore[import-untyped]  # ships no types
-from jsonschema import ValidationError as Misfit
+from jsonschema import Draft202012Validator, SchemaError, ValidationError as Misfit, validators  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
-from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, ValidationError, core_schema
+from pydantic_core import SchemaError as PatternError, SchemaValidator, ValidationError, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012

@@ -19,8 +19,7 @@ from activities.storage.store import spoken
 from activities.toolbox.declare.kind import Kind, describe
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.documents import extra
-from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
-from activities.toolbox.find_tools import NAME as FIND_TOOLS
+from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, find_tools_among
 from workflows.plans.catalogue import Effect
 from workflows.text import nearest
 

@@ -13,8 +13,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.api.update.v1 import Request
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ActivityError, RetryState
-from temporalio.exceptions import TimeoutError as TemporalTimeout
+from temporalio.exceptions import ActivityError, RetryState, TimeoutError as TemporalTimeout
 
 from client import workflow_task
 from client.history.account import replayed_progress

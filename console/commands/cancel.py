@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from client import document
-from client import undo as undoing
+from client import document, undo as undoing
 from client.pauses import pauses
 from client.remedy import as_command
 from client.tasks import Handle

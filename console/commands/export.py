@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from temporalio.client import Client, WorkflowHistory
 
-from client import document, tasks
-from client import export as exporting
+from client import document, export as exporting, tasks
 from client.explain import explanation
 from client.export import Export
 from client.problem import Problem

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import document
-from client import reset as resetting
+from client import document, reset as resetting
 from client.connection import ui_url_of
 from client.problem import Problem
 from client.reset import Fate, ResetResult, named

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import document
-from client import undo as undoing
+from client import document, undo as undoing
 from client.connection import ui_url_of
 from client.explain.words import moment
 from client.follow import Snapshot

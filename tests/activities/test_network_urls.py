@@ -5,8 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from activities.toolbox.http.network import MAX_REDIRECTS, MAX_URL
 from replan.testing.http_server import endlessly, reply, serving, streaming

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from activities.errors import Refused
 from activities.toolbox.reasoning.summarise import MAX_SENTENCE, MAX_TEXT, LongText, Summary, summarise

@@ -10,8 +10,7 @@ from client.problem import Problem
 from client.remedy import as_command
 from client.task_document import task_fields
 from console.exits import Exit, exit_code
-from tests.console.outcomes import RECEIPT as NOTHING
-from tests.console.outcomes import fault, outcome, step
+from tests.console.outcomes import RECEIPT as NOTHING, fault, outcome, step
 from workflows.account.records import Compaction, Failover, Rejection, Revision, UndoRecord
 from workflows.account.task import TaskStatus
 

@@ -15,8 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.toolbox.declare.kind import Kind
-from client import replay
-from client import tasks as finding
+from client import replay, tasks as finding
 from client.client import Client as Replan
 from client.listing import list_tasks, status_named
 from client.problem import Problem

@@ -16,8 +16,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Given
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause as Given
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import PayloadCodec

@@ -11,8 +11,7 @@ from temporalio.client import Client
 from maintenance import dashboards
 from maintenance.dashboards import DASHBOARDS, WINDOW
 from replan.testing.model_api import running as model_running
-from replan.testing.script import finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import finishes, proposes, step as written
 from runtime.dev_server import DevServer, free_port
 from tests.deploy import monitoring
 from tests.deploy.composition import on_host, services

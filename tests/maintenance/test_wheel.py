@@ -14,15 +14,7 @@ from tests.workflows import test_rooms
 
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
 MOVED = BUILD["wheel"]["hooks"]["custom"]["rooms"]
-MODULES = {
-    "workflows",
-    "workflows.plans.proposal",
-    "activities",
-    "activities.errors",
-    "console",
-    "console.commands",
-    "worker",
-}
+MODULES = {"workflows", "workflows.plan", "activities", "activities.errors", "console", "console.commands", "worker"}
 
 
 @pytest.mark.parametrize(
@@ -32,10 +24,10 @@ MODULES = {
         ("from workflows import plan", "from replan._internal.workflows import plan"),
         ("def f():\n    from worker import main", "def f():\n    from replan._internal.worker import main"),
         ("import activities.errors as e, ast", "import replan._internal.activities.errors as e, ast"),
-        ('NAME = "workflows.plans.proposal"', 'NAME = "replan._internal.workflows.plan"'),
+        ('NAME = "workflows.plan"', 'NAME = "replan._internal.workflows.plan"'),
         ('load(f"console.commands.{name}")', 'load(f"replan._internal.console.commands.{name}")'),
         ('é = "é", "activities.errors.Busy"', 'é = "é", "replan._internal.activities.errors.Busy"'),
-        ('A = "workflows", "worker.py", "workflows.plans", "the workflows.plans.proposal"', None),
+        ('A = "workflows", "worker.py", "workflows.plans", "the workflows.plan"', None),
         ("from . import plan\nfrom workflows_of_mine import x\nimport my.workflows", None),
         ('"""from workflows import plan"""  # import workflows', None),
     ],
@@ -49,7 +41,7 @@ def test_a_name_of_a_room_is_moved(source: str, expected: str | None) -> None:
     "line",
     [
         "import workflows",
-        "import ast, workflows.plans.proposal",
+        "import ast, workflows.plan",
         'load("workflows." + name)',
         'NAME = "workflows" ".plan"',
         'NAME = "work\\x66lows.plan"',

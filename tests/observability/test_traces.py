@@ -27,8 +27,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.task_trace import TaskIds, TaskTrace
 from tests.crash.test_crash import chain, noted
-from tests.harness import DONE, outcome, plan
-from tests.harness import step as step_of
+from tests.harness import DONE, outcome, plan, step as step_of
 from tests.observability.otlp import Receiver, receiver
 from tests.processes import ROOT, Processes
 from tests.providers.test_worker import done, environment, prepared

@@ -26,8 +26,7 @@ from replan.testing.script import (
     proposes,
     step,
 )
-from tests.activities.situations import FREE, KINDS, asked, fault, record, refused
-from tests.activities.situations import step as planned
+from tests.activities.situations import FREE, KINDS, asked, fault, record, refused, step as planned
 from tests.gate import sampled
 from tests.providers.planning import CUT_OFF, MAKER, PROVIDERS, api_of, model_of, planning, quickly_one
 from workflows.account.records import StepStatus

@@ -27,8 +27,7 @@ from replan.testing.script import (
     step,
 )
 from runtime.dev_server import DevServer
-from tests.activities.situations import NOW, record
-from tests.activities.situations import step as planned
+from tests.activities.situations import NOW, record, step as planned
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting

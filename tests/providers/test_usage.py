@@ -15,8 +15,7 @@ from activities.providers.fallback import FallbackModel
 from activities.providers.metering import MeteredModel
 from activities.toolbox.reasoning.model_tools import compose
 from replan.testing.model_api import KEY, ModelApi, json_answer, running
-from replan.testing.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes, step as written
 from runtime.dev_server import DevServer
 from tests.activities.bench import bench
 from tests.gate import sampled

@@ -15,8 +15,7 @@ import openai.types.shared.chat_model
 import pytest
 from temporalio.client import Client
 
-from activities.providers import anthropic as anthropic_adapter
-from activities.providers import openai as openai_adapter
+from activities.providers import anthropic as anthropic_adapter, openai as openai_adapter
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
 from runtime import serve

@@ -19,8 +19,7 @@ from activities.storage.store import open_store, sqlite_url
 from client.replay import replayer
 from replan import CircuitBreaker, Refused, Unreachable, tool
 from replan.testing.model_api import running
-from replan.testing.script import DROPPED, finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import DROPPED, finishes, proposes, step as written
 from runtime import metrics
 from runtime.client import connect
 from runtime.dev_server import DevServer, free_port

@@ -1,8 +1,7 @@
 """The account of a task: reserved before, settled after, never below zero."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from pydantic import ValidationError
 

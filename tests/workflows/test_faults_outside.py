@@ -12,10 +12,10 @@ from temporalio.exceptions import (
     RetryState,
     ServerError,
     TerminatedError,
+    TimeoutError as TemporalTimeout,
     TimeoutType,
     WorkflowAlreadyStartedError,
 )
-from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from workflows.faults.fault import (
     QUADRANT,

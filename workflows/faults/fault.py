@@ -19,9 +19,9 @@ from temporalio.exceptions import (
     RetryState,
     ServerError,
     TerminatedError,
+    TimeoutError as TemporalTimeout,
     TimeoutType,
 )
-from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from workflows.faults import retries
 from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect, ToolSpec

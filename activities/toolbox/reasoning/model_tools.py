@@ -14,8 +14,7 @@ from activities.providers.messages import LanguageModel, Reply, Request, StopRea
 from activities.providers.untrusted import fenced, remove_hidden
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.json_schema import BadSchema, JsonSchema
-from activities.toolbox.reasoning import compose as plain
-from activities.toolbox.reasoning import summarise as extractive
+from activities.toolbox.reasoning import compose as plain, summarise as extractive
 from workflows.faults.fault import Code
 from workflows.limits.spending import BYTES_PER_TOKEN
 
