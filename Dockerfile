@@ -13,6 +13,7 @@ COPY workflows workflows
 COPY activities activities
 COPY runtime runtime
 COPY client client
+COPY server server
 COPY console console
 COPY examples examples
 COPY maintenance maintenance

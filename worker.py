@@ -15,8 +15,8 @@ from typing import Any
 import typer
 from temporalio.service import RPCError
 
-from activities.boundary.attempt import HeaderInterceptor
-from activities.boundary.turns import telling
+from activities.boundary.breakers.turns import telling
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
@@ -24,7 +24,7 @@ from runtime.dev_server import ServerUnavailable
 from runtime.payloads import s3, with_storage
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
 BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)

@@ -16,8 +16,8 @@ import httpx2
 
 from activities import sends, tracing
 from activities.errors import Unreachable
-from workflows import routing
-from workflows.faults import Code
+from workflows.faults import retries
+from workflows.faults.fault import Code
 
 _ABOUT_TO_SEND = ("send_request_headers.started", "send_request_body.started")
 
@@ -101,7 +101,7 @@ async def before_request(request: httpx2.Request) -> None:
 
 def connect_timeout(given: float | None) -> float | None:
     """Seconds that connecting may take within the attempt, at most `given`; None for no limit."""
-    return routing.connect_timeout(given, left())
+    return retries.connect_timeout(given, left())
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def client(**options: Any) -> httpx2.AsyncClient:
 
     A request waits for its answer until the attempt ends, as the tool's `timeout=` says.
     """
-    waits = httpx2.Timeout(None, connect=routing.HTTP_CONNECT_TIMEOUT, pool=routing.HTTP_CONNECT_TIMEOUT)
+    waits = httpx2.Timeout(None, connect=retries.HTTP_CONNECT_TIMEOUT, pool=retries.HTTP_CONNECT_TIMEOUT)
     return _Client(**{"event_hooks": {"request": [before_request]}, "timeout": waits, **options})
 
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeVar
 from pydantic_core import to_jsonable_python
 
 from activities.extent import fault_of_extent
-from workflows import routing
-from workflows.faults import QUADRANT, Code, Fault, Quadrant
+from workflows.faults import retries
+from workflows.faults.fault import QUADRANT, Code, Fault, Quadrant
 
 RESERVED_CODES = frozenset(
     {
@@ -37,7 +37,7 @@ RESERVED_CODES = frozenset(
 """Codes that only Replan gives to a fault: a tool may not raise them, since the workflow relies on their meaning."""
 
 
-MAX_WAIT = routing.STEP_DEADLINE.total_seconds()
+MAX_WAIT = retries.STEP_DEADLINE.total_seconds()
 """The most seconds that a service can ask to wait: no step waits longer."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 MAX_BYTES = 1024 * 1024
 """The most bytes of JSON, where no other limit is given."""

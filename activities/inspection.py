@@ -20,27 +20,26 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity, service
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
-from temporalio.client import Client
-from temporalio.client import WorkflowExecutionStatus as Status
+from temporalio.client import Client, WorkflowExecutionStatus as Status
 from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import attempt_of
-from activities.boundary.breaker import Breaker, BreakerState
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.ledger import effects_of
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
 from activities.storage.store import REPLAN_TABLES, file_of, metadata, reading, spoken, transaction
 from activities.storage.vault import EndedTasks, PayloadLost, Vault
 from activities.toolbox.declare.kind import Kind
-from workflows import routing
-from workflows.catalogue import Price
-from workflows.faults import Code
+from workflows.account.task import CONTINUES_MEMO
+from workflows.faults import retries
+from workflows.faults.fault import Code
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import (
+from workflows.inquiries import (
     BreakerCard,
     BreakersFindings,
     BreakersInquiry,
@@ -69,8 +68,8 @@ from workflows.inspect import (
     WorkerFindings,
     WorkerInquiry,
 )
-from workflows.plan import PRUNED_ENCODING
-from workflows.task import CONTINUES_MEMO
+from workflows.plans.catalogue import Price
+from workflows.plans.references import PRUNED_ENCODING
 
 LOOK_SECONDS = 3.0
 """Seconds that the check of one place (a database or a folder) may take."""
@@ -101,7 +100,11 @@ class Host:
     async def card(self) -> WorkerCard:
         """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
         store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
-        datasources = (_database("datasource", one, LEDGERS) for one in self.datasources if one is not self.engine)
+        datasources = (
+            _database("datasource", datasource, LEDGERS)
+            for datasource in self.datasources
+            if datasource is not self.engine
+        )
         checks = [store, *datasources, *(_folder(name, path) for name, path in self.folders.items())]
         return WorkerCard(
             version=self.version,
@@ -219,10 +222,10 @@ class Inspector:
     price_date: date | None = None
     """The day on which the oldest published price of the worker's models counted; None if no price is published."""
 
-    @activity.defn(name=routing.INSPECT.kind)
+    @activity.defn(name=retries.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
         question = inquiry.root
-        async with attempt_of(routing.inspect(question.about)):
+        async with attempt_of(retries.inspect(question.about)):
             match question:
                 case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
                     kind = question.kind if isinstance(question, ToolsInquiry) else None

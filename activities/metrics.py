@@ -2,11 +2,11 @@
 
 from temporalio import activity
 
-from workflows import measures
-from workflows.measures import Sample
+from workflows.account import metrics
+from workflows.account.metrics import Sample
 
 
 def count(*samples: Sample) -> None:
     """Add samples to the metrics of the worker that runs the current activity; outside of one, do nothing."""
     if activity.in_activity():
-        measures.add(activity.metric_meter(), samples)
+        metrics.add(activity.metric_meter(), samples)

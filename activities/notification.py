@@ -25,12 +25,12 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.boundary.attempt import scrubbed
-from workflows import routing
-from workflows.asking import RESOLVE
-from workflows.commands import STARTER
-from workflows.notifying import Event, Notification
-from workflows.people import CHOICES, Choice, answer_command
+from activities.log_redaction import scrubbed
+from workflows.commands import command
+from workflows.faults import retries
+from workflows.people.notifications import Event, Notification
+from workflows.people.requests import CHOICES, Choice, answer_command
+from workflows.people.updates import RESOLVE
 
 READ = 4096
 """The bytes at the end of a failed command's error output of which the log has the last line."""
@@ -160,7 +160,7 @@ class Webhook:
         }
         # A redirect is not followed: it may lead to another receiver.
         async with (
-            httpx2.AsyncClient(timeout=routing.NOTIFY.timeout, follow_redirects=False) as http,
+            httpx2.AsyncClient(timeout=retries.NOTIFY.timeout, follow_redirects=False) as http,
             http.stream("POST", self.url, content=body, headers=headers) as reply,
         ):
             if not reply.is_success:
@@ -215,7 +215,7 @@ class Notifier:
         """`page_base` is where people open the page on which they answer."""
         self._receiver, self._page_base = receiver, page_base
 
-    @activity.defn(name=routing.NOTIFY.kind)
+    @activity.defn(name=retries.NOTIFY.kind)
     async def notify_people(self, told: Notification) -> str:
         """Tell the receiver, and return its name.
 
@@ -233,7 +233,7 @@ class Notifier:
         return name
 
     async def _tell(self, told: Notification, namespace: str) -> str:
-        receiver, limit = self._receiver, routing.NOTIFY.timeout
+        receiver, limit = self._receiver, retries.NOTIFY.timeout
         try:
             async with asyncio.timeout(limit):
                 await receiver.tell(told.id, body(told, namespace, self._page_base))
@@ -282,15 +282,11 @@ def _commands(told: Notification) -> dict[str, str]:
     """By answer, the command that gives it; none if the request is closed."""
     if told.end is not None:
         return {}
-    whole = {RESOLVE: _starter(RESOLVE, told.cause)} if told.cause else {}
-    return {one.value: _command(told, one) for one in told.choices} | whole
+    whole = {RESOLVE: command(RESOLVE, told.cause)} if told.cause else {}
+    return {choice.value: _command(told, choice) for choice in told.choices} | whole
 
 
 def _command(told: Notification, choice: Choice) -> str:
     if CHOICES[choice].needs_code:  # `answer` alone shows the call, which a notification does not
-        return _starter("answer", told.task)
+        return command("answer", told.task)
     return answer_command(told.task, choice, told.code, told.request)
-
-
-def _starter(*words: str) -> str:
-    return f"{STARTER} {shlex.join(words)}"

@@ -12,7 +12,7 @@ from temporalio.converter import StorageDriver
 from activities import deadline, tracing
 from activities.borders.described import UnknownClass, describe
 from activities.boundary.boundary import Boundary
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import BadBreak, FaultInjection
 from activities.boundary.step_spans import ContextOf, StepSpans
@@ -37,7 +37,7 @@ from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
-from workflows.catalogue import Price
+from workflows.plans.catalogue import Price
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.trace import Tracer
@@ -285,7 +285,9 @@ async def open_parts(
             model=abilities.selection.step_model,
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
-        keys = {one.key: bool(abilities.environment.get(one.key, "").strip()) for one in PROVIDERS.values()}
+        keys = {
+            provider.key: bool(abilities.environment.get(provider.key, "").strip()) for provider in PROVIDERS.values()
+        }
         boundary = Boundary(
             resources,
             abilities.faults,

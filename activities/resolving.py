@@ -14,12 +14,22 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.boundary.attempt import attempt_of
 from activities.errors import Busy, NeedsPerson, Unreachable
-from workflows import routing
+from workflows.account.progress import Progress
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.asking import RESOLVE
-from workflows.people import HumanRequest, Requests
-from workflows.progress import Progress
-from workflows.resolving import Batch, Fate, Look, Search, Seen, Told, Waiting, fate_of, waiting_query
+from workflows.faults import retries
+from workflows.people.incidents import (
+    Batch,
+    Fate,
+    Look,
+    Search,
+    Seen,
+    Told,
+    Waiting,
+    fate_of,
+    waiting_query,
+)
+from workflows.people.requests import HumanRequest, Requests
+from workflows.people.updates import RESOLVE
 
 POLL_SECONDS = 0.5
 QUERY_SECONDS = 5.0
@@ -35,14 +45,14 @@ LATER = frozenset(
 )
 
 
-@activity.defn(name=routing.FIND_WAITING.kind)
+@activity.defn(name=retries.FIND_WAITING.kind)
 async def find_waiting(search: Search) -> Waiting:
     """Count the tasks that wait because of a cause, and name the one that has waited longest."""
-    async with attempt_of(routing.FIND_WAITING):
+    async with attempt_of(retries.FIND_WAITING):
         tasks, again, first = 0, 0, None
         with _answering():
             async for row in activity.client().list_workflows(waiting_query(search.cause, search.queue)):
-                about = [one for one in await _requests(row) if one.cause == search.cause]
+                about = [request for request in await _requests(row) if request.cause == search.cause]
                 if about and all(one.after == search.resolution for one in about):
                     again += 1
                     continue
@@ -53,10 +63,10 @@ async def find_waiting(search: Search) -> Waiting:
         return Waiting(tasks=tasks, again=again, first=first[1] if first else None)
 
 
-@activity.defn(name=routing.LOOK_AT_CANARY.kind)
+@activity.defn(name=retries.LOOK_AT_CANARY.kind)
 async def look_at_canary(look: Look) -> Seen:
     """Ask a task what became of the step that it repeats."""
-    async with attempt_of(routing.LOOK_AT_CANARY):
+    async with attempt_of(retries.LOOK_AT_CANARY):
         handle = activity.client().get_workflow_handle(look.task)
         try:
             async with asyncio.timeout(QUERY_SECONDS):
@@ -68,10 +78,10 @@ async def look_at_canary(look: Look) -> Seen:
         return fate_of(progress, look.resolution)
 
 
-@activity.defn(name=routing.SIGNAL_WAITING.kind)
+@activity.defn(name=retries.SIGNAL_WAITING.kind)
 async def signal_waiting(batch: Batch) -> Told:
     """Start the batch operation that tells all tasks, unless it has been started, and wait for its end."""
-    async with attempt_of(routing.SIGNAL_WAITING):
+    async with attempt_of(retries.SIGNAL_WAITING):
         client, resolution = activity.client(), batch.resolution
         with _answering():
             await _start(client, batch)

@@ -22,9 +22,9 @@ from benchmarks.report import Machine, Report, Verdict
 from runtime.client import connect
 from runtime.dev_server import free_port
 from runtime.process import leave
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.plan import Step
-from workflows.task import Task, TaskStatus
+from workflows.plans.proposal import Step
 
 Trouble = Literal["429", "503", "refused"]
 Header = Literal["", "whole", "short"]

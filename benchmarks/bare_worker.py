@@ -19,7 +19,7 @@ from temporalio.worker import Worker
 
 from benchmarks.bare import BareWorkflow
 from benchmarks.work import FAILURES, Words
-from workflows import routing
+from workflows.faults import retries
 
 
 @activity.defn
@@ -46,7 +46,7 @@ def total_backoff(task: str, failures: int) -> float:
 def _backoff(task: str, attempt: int) -> float:
     """Seconds before the attempt after `attempt`: full jitter, always the same for the same task."""
     drawn = random.Random(f"{task}/{attempt}").random()  # noqa: S311 - jitter, no secret
-    return routing.backoff("standard", attempt, drawn)
+    return retries.backoff("standard", attempt, drawn)
 
 
 async def serve(queue: str, workflow: type, *activities: Callable[..., Any]) -> None:

@@ -22,10 +22,10 @@ from client.incidents import find_incidents, follow_resolution, resolve
 from client.tasks import Handle
 from runtime.client import connect
 from runtime.process import leave
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.plan import Step
-from workflows.resolving import Resolved
-from workflows.task import Task, TaskStatus
+from workflows.people.incidents import Resolved
+from workflows.plans.proposal import Step
 
 T = TypeVar("T")
 

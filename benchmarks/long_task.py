@@ -16,11 +16,11 @@ from temporalio.client import Client, WorkflowHandle
 from benchmarks.processes import Meter, Server, replan_worker, start_worker
 from runtime.child import end
 from runtime.client import connect
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.plan import MAX_STEPS, Answer, NewSteps, Proposal, Step
-from workflows.task import Task
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import MAX_STEPS, Answer, NewSteps, Proposal, Step
 
 POLL_SECONDS = 0.05
 HUNDRED = 100

@@ -18,7 +18,7 @@ from runtime.child import end, last_line, spawn
 from runtime.client import NotConnected
 from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, find_cli, free_port
 from runtime.process import leave
-from workflows import attributes
+from workflows.account import search_attributes
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "benchmarks" / "tools.py"
@@ -120,7 +120,7 @@ async def our_server(folder: Path, address: str | None = None) -> AsyncIterator[
     if address is not None:
         yield Server(address, None)
         return
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with _started(spec) as server:
         yield server
 

@@ -17,11 +17,11 @@ from benchmarks.bare import BareWorkflow
 from benchmarks.bare_worker import total_backoff
 from benchmarks.processes import Meter, sampled
 from benchmarks.work import FAILURES, Words, Work
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.plan import Step
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Step
 
 Handle = WorkflowHandle[Any, Any]
 Samples = dict[str, list[float]]
@@ -45,7 +45,7 @@ class Sizes(BaseModel):
     pairs: int = 4
     """How often the sequential steps of a `long` task are done with a circuit breaker, and without one in turn."""
     parallel: int = 20
-    """Steps of the task whose steps run at the same time; more than `routing.MAX_PARALLEL` would wait."""
+    """Steps of the task whose steps run at the same time; more than `retries.MAX_PARALLEL` would wait."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from client.tasks import outcome_of
 from client.workers import ask
 from runtime.client import connect
 from runtime.process import leave
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.inspect import Inquiry, PlanInquiry, ToolsInquiry
-from workflows.outcome import Outcome
-from workflows.plan import Step
-from workflows.task import Task
+from workflows.inquiries import Inquiry, PlanInquiry, ToolsInquiry
+from workflows.plans.proposal import Step
 
 QUEUE = "starvation"
 TASKS = 500

@@ -24,8 +24,8 @@ from replan.testing.model_api import running
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from runtime.client import connect
 from runtime.process import leave
-from workflows.budget import Limits
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
 
 TURNS = 100
 OURS, BARE = "turns-replan", "turns-bare01"

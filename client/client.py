@@ -8,10 +8,9 @@ from typing import Any, Literal, Self
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
-from client import incidents as resolving
-from client import people, start, tasks
-from client import undo as undoing
+from client import incidents as resolving, people, start, tasks, undo as undoing
 from client.connection import connected
+from client.continuing import continued
 from client.effects import TaskEffect
 from client.events import Events, TaskEvent
 from client.explain.explanation import Explanation, explain_task
@@ -22,18 +21,20 @@ from client.listing import MAX_WAITING, Listed, Waiting, list_tasks, list_waitin
 from client.report.cache import default_file
 from client.report.report import DAY, MAX_TASKS, Period, Progress, Report, make_report
 from client.reset import Fate, ResetResult, reset
+from client.task_document import task_document
 from client.text import QUEUE
 from client.undo import Rollback
 from client.workers import list_effects
 from runtime.client import as_replan
+from workflows.account.outcome import Outcome
+from workflows.account.records import FaultRecord
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.people import Choice, HumanRequest
-from workflows.plan import Step, nearest
-from workflows.record import FaultRecord
-from workflows.resolving import Resolved
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.people.incidents import Resolved
+from workflows.people.requests import Choice, HumanRequest
+from workflows.plans.proposal import Step
+from workflows.text import nearest
 
 OnEscalation = Literal["wait", "end", "undo"]
 
@@ -213,8 +214,19 @@ class TaskHandle:
         why = reason or f"reset to {to}"
         return await reset(self._temporal, self._handle, to=to, reason=why, fate=fate, view=View(), is_attended=False)
 
+    async def document(self) -> dict[str, JsonValue]:
+        """How the task stands now, or how it ended, as the JSON document that `show --json` prints.
+
+        Raises:
+            Problem: no worker answers for the running task, or its workflow task fails.
+        """
+        return await task_document(self._temporal, self._handle, await self.outcome())
+
     async def explain(self) -> Explanation:
-        """Why the task did what it did, from its history alone; no worker is asked."""
+        """Why the task did what it did, from its history alone; no worker is asked.
+
+        `step(id)` of what it returns is the part about one step; `document()` of that is JSON.
+        """
         return explain_task(await fetch_history(self._temporal, self._handle))
 
     async def effects(self) -> Sequence[TaskEffect]:
@@ -263,16 +275,19 @@ class Client:
         plan: Collection[Step] | None = None,
         limits: Limits | None = None,
         on_escalation: OnEscalation | None = None,
+        continues: str | None = None,
         **options: Any,
     ) -> TaskHandle:
         """Start a task; if it runs already under this id with the same content, return that one.
 
-        `options` are further fields of Task. With `again`, an id may be used again whose task has ended. With a `key`,
-        such as the number of an order, the same task that is started again with this key is one task, also after its
-        end, as long as the server knows it.
+        `continues` is the id of an ended task, or the beginning of that id: the planner knows what was said and done
+        there. `options` are further fields of Task. With `again`, an id may be used again whose task has ended. With a
+        `key`, such as the number of an order, the same task that is started again with this key is one task, also after
+        its end, as long as the server knows it; `again` does not go with it.
 
         Raises:
-            Problem: the id belongs to a task that has ended, or to a running one that was asked something else.
+            Problem: the id belongs to a task that has ended, or to a running one that was asked something else; or the
+                task to continue runs, or does not exist.
             pydantic.ValidationError: a value is not valid.
             TypeError: Task has no such field.
         """
@@ -282,7 +297,10 @@ class Client:
         given: dict[str, Any] = {"plan": plan, "limits": limits, "on_escalation": on_escalation, **options}
         chosen = {name: value for name, value in given.items() if value is not None}
         wanted = Task.model_validate({**dict(wanted), **chosen})
-        start.check(id, detach=True, dry_run=False)
+        if id is not None:
+            start.check_id(id)
+        if continues is not None:
+            wanted = await continued(self.temporal, wanted, continues)
         handle = await start.start(self.temporal, wanted, id=id, queue=self.queue, again=again, key=key)
         return TaskHandle(self.temporal, handle.id)
 

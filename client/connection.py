@@ -7,7 +7,7 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from client.problem import Problem, ProblemKind
-from client.text import starter
+from client.remedy import Remedy, Text
 from runtime import state_folder
 from runtime.client import Misconfigured, NotConnected, connect
 
@@ -29,7 +29,7 @@ async def connected(address: str | None, namespace: str | None, profile: str | N
         is_settings = isinstance(error, Misconfigured)
         code = "misconfigured" if is_settings else "unreachable"
         kind = ProblemKind.BAD_REQUEST if is_settings else ProblemKind.UNREACHABLE
-        raise Problem(code, error.reason, f"{error.remedy}, or see `{starter('doctor')}`", kind) from error
+        raise Problem(code, error.reason, Text(f"{error.remedy}, or see ", Remedy("doctor")), kind) from error
 
 
 def ui_url(host: str, namespace: str, task_id: str) -> str | None:

@@ -19,10 +19,10 @@ from client.history.records import Call, CallEnd, Event, Timer
 from client.history.story import Story
 from client.workflow_task import FailingTask
 from workflows import ids
-from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.faults import Applied, applied_by_call
-from workflows.inspect import EffectCard
-from workflows.reconciling import Verdict
+from workflows.calls.reconciling import Verdict
+from workflows.faults.fault import Applied, applied_by_call
+from workflows.inquiries import EffectCard
+from workflows.plans.catalogue import SAFE, Effect, ToolSpec
 
 SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 """Effects that a second call with the same key does not apply again: a ledger or the called service knows the key."""
@@ -115,7 +115,7 @@ class TaskEffect(BaseModel):
 
 async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[TaskEffect]:
     """The effects of a task, from the histories of its runs and rollbacks and from `cards`, the rows of ledgers."""
-    undone = [Story(one) for one in await rollbacks(client, story.history.task_id, story.history.first_run)]
+    undone = [Story(rollback) for rollback in await rollbacks(client, story.history.task_id, story.history.first_run)]
     newest = undone.pop() if undone else None
     return all_effects(story, newest, cards, undone)
 
@@ -244,7 +244,7 @@ def outlived(story: Story, key: str) -> bool:
 
 
 def _calls_with_key(story: Story, key: str) -> list[Call]:
-    calls = [(run, one) for run in runs_of(story) for one in run.history.calls if one.is_step]
+    calls = [(run, call) for run in runs_of(story) for call in run.history.calls if call.is_step]
     return [one for run, one in calls if key_of(run, one.id, one.kind) == key]
 
 

@@ -5,13 +5,23 @@ A task is read every quarter of a second, so a status that lasts shorter may be 
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from client.follow import Silent, Snapshot, View
+from client.remedy import Door
 from client.workflow_task import FailingTask
-from workflows.inspect import Capacity
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import HumanRequest
-from workflows.record import Compaction, Failover, FaultRecord, Pause, PlannerWait, Rejection, Revision
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Pause,
+    PlannerWait,
+    Rejection,
+    Revision,
+)
+from workflows.inquiries import Capacity
+from workflows.people.requests import HumanRequest
 
 
 @dataclass(frozen=True)
@@ -205,3 +215,45 @@ class Events(View):
         if which not in self._told:
             self._told.add(which)
             self._tell(event)
+
+
+def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
+    """The name of an event, as docs/console.md lists it, and its fields; None for the end of the task.
+
+    `queue` is that of the workers; `door` says remedies.
+    """
+    match event:
+        case Began(outcome):
+            chosen = {"task_id", "task", "planner", "strategy", "started_at"}
+            return "task", outcome.model_dump(mode="json", include=chosen)
+        case PlanAccepted(plan):
+            return "plan", plan.model_dump(mode="json")
+        case StepChanged(step, attempts):
+            shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
+            return "step", {**shown, "attempts": attempts}
+        case FaultHappened(fault):
+            return "fault", fault.model_dump(mode="json")
+        case PlannerPassedOver(failover):
+            return "failover", failover.model_dump(mode="json")
+        case PlannerAwaited(wait):
+            return "wait", wait.model_dump(mode="json")
+        case Thinking(activity, tokens):
+            return "thinking", {"activity": activity, "tokens": tokens}
+        case PersonAsked(request):
+            return "request", request.model_dump(mode="json")
+        case PersonAnswered(request):
+            return "answer", request.model_dump(mode="json")
+        case Compacted(compaction):
+            return "compaction", compaction.model_dump(mode="json")
+        case ProposalRejected(rejection):
+            return "rejection", rejection.model_dump(mode="json")
+        case Silence(who, answers):
+            return who.value, {"answers": answers, "queue": queue}
+        case WorkflowTaskFails(task):
+            return "workflow_task", {"fails": task is not None, **(task.document(door) if task else {})}
+        case Paused(pause):
+            return "pause", pause.model_dump(mode="json")
+        case WorkerBusy(capacity):
+            return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
+        case _:
+            return None  # whoever follows knows more about the end: the whole document

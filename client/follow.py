@@ -29,17 +29,18 @@ from client.history.records import PLANNING
 from client.history.story import Story, with_values
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
+from client.remedy import Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
-from client.text import starter, worker
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
-from workflows import ids, routing
+from workflows import ids
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.faults import parse_faults, parse_thinking
-from workflows.inspect import Capacity, WorkerInquiry
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.faults import retries
+from workflows.faults.fault import parse_faults, parse_thinking
+from workflows.inquiries import Capacity, WorkerInquiry
 
 PERMANENT = (
     RPCStatusCode.NOT_FOUND,
@@ -49,11 +50,11 @@ PERMANENT = (
 )
 """The statuses of an RPCError that a later poll would get again; after any other status the server is polled again."""
 INTERNAL_ACTIVITIES = {
-    routing.CATALOGUE.kind: "asking what the worker can do",
-    routing.PLAN.kind: "asking the planner",
-    routing.REPLAN.kind: "asking the planner for a new plan",
-    routing.COMPACT.kind: "summarising the older turns of the conversation",
-    routing.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
+    retries.CATALOGUE.kind: "asking what the worker can do",
+    retries.PLAN.kind: "asking the planner",
+    retries.REPLAN.kind: "asking the planner for a new plan",
+    retries.COMPACT.kind: "summarising the older turns of the conversation",
+    retries.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
 }
 
 
@@ -92,7 +93,7 @@ class Snapshot:
     def needs_answer(self) -> bool:
         """Whether the task waits for a person, and nothing else of it goes on meanwhile."""
         goes_on = self.doing or any(step.status is StepStatus.RUNNING for step in self.outcome.steps)
-        return not goes_on and any(one.is_open for one in self.outcome.requests)
+        return not goes_on and any(request.is_open for request in self.outcome.requests)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     """
     found = await fetch_state(client, handle)
     if found is None:
-        remedy = f"see whether it runs (`{starter('doctor')}`), and try again"
+        remedy = Text("see whether it runs (", Remedy("doctor"), "), and try again")
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
         return await final_outcome(client, handle), None
@@ -163,7 +164,12 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
             return told, replace(await _snapshot_of(client, told, seen), is_replayed=True)
         queue = seen.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        raise Problem("no_worker", reason, f"start one with `{worker(queue)}`", ProblemKind.UNREACHABLE)
+        raise Problem(
+            "no_worker",
+            reason,
+            Text("start one with ", start_worker(queue)),
+            ProblemKind.UNREACHABLE,
+        )
     return found.snapshot.outcome, found.snapshot
 
 
@@ -482,6 +488,7 @@ class Follower:
 
     def _given_up(self, task: FailingTask) -> Problem:
         problem = task.problem()
-        words = ("undo", task.task_id) if task.task_id != task.workflow_id else ("show", task.task_id, "--follow")
-        remedy = f"{problem.remedy}; it was not stopped: `{starter(*words)}` follows it again"
+        is_task = task.task_id == task.workflow_id
+        again = Remedy("show", task.task_id, {"follow": True}) if is_task else Remedy("undo", task.task_id)
+        remedy = Text(problem.remedy, "; it was not stopped: ", again, " follows it again")
         return Problem("workflow_task_fails", problem.reason, remedy, ProblemKind.NEEDS_PERSON)

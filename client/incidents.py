@@ -15,17 +15,23 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.people import open_incidents
 from client.problem import Problem, ProblemKind
+from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT
-from client.text import one_line, starter, worker
+from client.text import one_line
 from client.workers import GIVEN_EVENTS, serving, too_old
 from client.workflow_task import failing
-from workflows import attributes, ids, routing
-from workflows.details import summary
-from workflows.people import HumanRequest
-from workflows.plan import nearest
-from workflows.resolving import Resolve, Resolved, waiting_query
+from workflows import ids
+from workflows.account import search_attributes
+from workflows.commands import command
+from workflows.faults import retries
+from workflows.people.incidents import Resolve, Resolved, waiting_query
+from workflows.people.requests import HumanRequest
+from workflows.text import nearest
+from workflows.web_ui import summary
 
-WAITING = f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {attributes.INCIDENTS.name} IS NOT NULL"
+WAITING = (
+    f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {search_attributes.INCIDENTS.name} IS NOT NULL"
+)
 TAKEN_WITHIN = 8.0
 """Seconds that a worker may take to begin with a resolution."""
 POLL_SECONDS = 0.5
@@ -63,8 +69,10 @@ async def find_incidents(client: Client) -> list[Incident]:
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise
-        name = attributes.INCIDENTS.name
-        remedy = f"`temporal operator search-attribute create --name {name} --type {attributes.TYPES[name]}` adds it"
+        name = search_attributes.INCIDENTS.name
+        remedy = (
+            f"`temporal operator search-attribute create --name {name} --type {search_attributes.TYPES[name]}` adds it"
+        )
         raise Problem("not_searchable", f"This namespace has no search attribute {name}", remedy) from error
     incidents = [_incident(cause, queue, waits) for (cause, queue), waits in found.items()]
     return sorted(incidents, key=lambda one: (-one.waiting, one.since))
@@ -98,38 +106,41 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
         "ResolveWorkflow",
         Resolve(cause=cause, queue=queue, by=by, note=note),
         id=ids.resolution(cause, queue),
-        task_queue=routing.control_queue(queue),
+        task_queue=retries.control_queue(queue),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         result_type=Resolved,
         static_summary=summary(f"resolve {cause}"),
-        static_details=f"`{starter('incidents')}` lists what waits.",
+        static_details=f"`{command('incidents')}` lists what waits.",
     )
 
 
 async def _require_begun(client: Client, running: Running) -> None:
     seen = await running.describe()
     if seen.history_length <= GIVEN_EVENTS:
-        raise _no_worker(seen.task_queue.removesuffix(routing.CONTROL))
+        raise _no_worker(seen.task_queue.removesuffix(retries.CONTROL))
     if await failing(client, seen):
         raise too_old("to resolve incidents")
 
 
 def _no_worker(queue: str) -> Problem:
-    reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`, then try again"
+    reason, remedy = (
+        f"No worker answers on queue {queue}",
+        Text("start one with ", start_worker(queue), ", then try again"),
+    )
     return Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
 async def _require_incident(client: Client, cause: str, queue: str) -> None:
-    if attributes.is_quotable(cause) and attributes.is_quotable(queue):
+    if search_attributes.is_quotable(cause) and search_attributes.is_quotable(queue):
         with suppress(RPCError):  # then the list of all incidents says what is wrong
             if (await client.count_workflows(waiting_query(cause, queue))).count:
                 return
-    causes = {one.cause for one in await find_incidents(client) if one.queue == queue}
-    elsewhere = sorted({one.queue for one in await find_incidents(client) if one.cause == cause})
+    causes = {incident.cause for incident in await find_incidents(client) if incident.queue == queue}
+    elsewhere = sorted({incident.queue for incident in await find_incidents(client) if incident.cause == cause})
     if elsewhere:
-        remedy = f"add `--queue {elsewhere[0]}`"
+        remedy = Text("add `", Argument("queue", elsewhere[0]), "`")
         raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)
-    remedy = f"`{starter('incidents')}` lists what waits"
+    remedy = Text(Remedy("incidents"), " lists what waits")
     raise Problem("unknown_cause", f"No task waits because of {cause!r}{nearest(cause, causes)}", remedy)
 
 

@@ -11,21 +11,20 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
-from client import people
-from client import tasks as finding
+from client import people, tasks as finding
 from client.connection import ui_url
 from client.filters import bad_query, within
 from client.pauses import pauses
 from client.problem import Problem
 from client.wording import suggested
 from client.workflow_task import FailingTask, failing
-from workflows import attributes
-from workflows.faults import Code
-from workflows.outcome import Outcome
-from workflows.people import HumanRequest
-from workflows.plan import nearest
-from workflows.record import Pause
-from workflows.task import UNREADABLE, Task, TaskStatus
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.records import Pause
+from workflows.account.task import UNREADABLE, Task, TaskStatus
+from workflows.faults.fault import Code
+from workflows.people.requests import HumanRequest
+from workflows.text import nearest
 
 MAX_WAITING = 1000
 """Of more waiting tasks than this, `list --status waiting` looks at the newest."""
@@ -67,7 +66,7 @@ class Waiting(BaseModel):
     """The request that has been open longest, without the call that is to be approved."""
 
 
-STATUS = attributes.STATUS.name
+STATUS = search_attributes.STATUS.name
 
 CLOSED = {
     WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
@@ -216,7 +215,7 @@ async def _listed(
             if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
                 return None
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
-            known = {one.key.name: one.value for one in row.typed_search_attributes}
+            known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
             status, why = await _status(client, row, str(known.get(STATUS, "")))
             seen = None if closed else await client.get_workflow_handle(row.id).describe()
             fails = await failing(client, seen) if seen else None
@@ -235,10 +234,10 @@ async def _listed(
         reason=why.reason if why else request.reason if request else None,
         started_at=row.start_time,
         ended_at=row.close_time,
-        replans=known.get(attributes.REPLANS.name),
-        last_fault=known.get(attributes.LAST_FAULT.name) or (why.fault if why else None),
-        planner=known.get(attributes.PLANNER.name),
-        strategy=known.get(attributes.STRATEGY.name),
+        replans=known.get(search_attributes.REPLANS.name),
+        last_fault=known.get(search_attributes.LAST_FAULT.name) or (why.fault if why else None),
+        planner=known.get(search_attributes.PLANNER.name),
+        strategy=known.get(search_attributes.STRATEGY.name),
         ui_url=ui_url(client.service_client.config.target_host, client.namespace, row.id),
         failing=fails,
         paused=paused,

@@ -12,12 +12,13 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription
 
 from client.problem import Problem, ProblemKind
-from client.text import printable, starter
+from client.remedy import Remedy, Text
+from client.text import printable
 from runtime.client import DEFAULT_ADDRESS, DEFAULT_NAMESPACE
-from workflows import routing
-from workflows.outcome import Outcome
-from workflows.record import Pause, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Pause, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults import retries
 
 HOUR = timedelta(hours=1)
 OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
@@ -26,7 +27,11 @@ OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
 
 def pauses(client: Client, seen: WorkflowExecutionDescription) -> tuple[Pause, ...]:
     """What is paused of a workflow, the workflow itself first."""
-    paused = [_of_activity(client, seen.id, one) for one in seen.raw_description.pending_activities if one.paused]
+    paused = [
+        _of_activity(client, seen.id, activity)
+        for activity in seen.raw_description.pending_activities
+        if activity.paused
+    ]
     return (*_of_workflow(client, seen), *paused)
 
 
@@ -38,7 +43,7 @@ def is_paused(seen: WorkflowExecutionDescription) -> bool:
 def require_resumed(seen: WorkflowExecutionDescription) -> None:
     """Raise Problem if the whole workflow is paused, so that it takes no answer."""
     if is_paused(seen):
-        remedy = f"`{starter('show', seen.id)}` has the command that resumes it"
+        remedy = Text(Remedy("show", seen.id), " has the command that resumes it")
         raise Problem("paused", f"Task {seen.id!r} is paused, and takes no answer", remedy, ProblemKind.FAILED)
 
 
@@ -48,10 +53,10 @@ def with_pauses(outcome: Outcome, paused: Sequence[Pause]) -> Outcome:
         return outcome
     calls = {one.activity for one in paused}
     steps = [
-        one.model_copy(update={"status": StepStatus.PAUSED if one.id in calls else StepStatus.RUNNING})
-        if one.status in OPEN
-        else one
-        for one in outcome.steps
+        step.model_copy(update={"status": StepStatus.PAUSED if step.id in calls else StepStatus.RUNNING})
+        if step.status in OPEN
+        else step
+        for step in outcome.steps
     ]
     status = TaskStatus.PAUSED if None in calls else outcome.status
     return outcome.model_copy(update={"steps": tuple(steps), "paused": tuple(paused), "status": status})
@@ -73,8 +78,8 @@ def _of_activity(client: Client, id: str, activity: PendingActivityInfo) -> Paus
     timeout = activity.activity_options.schedule_to_close_timeout.ToTimedelta()
     if activity.HasField("expiration_time") and timeout:
         # The expiration time is never updated, so it tells when the activity was scheduled first.
-        began = activity.expiration_time.ToDatetime(UTC) - routing.STEP_DEADLINE
-        deadline, hours = began + timeout, math.ceil((datetime.now(UTC) - began + routing.STEP_DEADLINE) / HOUR)
+        began = activity.expiration_time.ToDatetime(UTC) - retries.STEP_DEADLINE
+        deadline, hours = began + timeout, math.ceil((datetime.now(UTC) - began + retries.STEP_DEADLINE) / HOUR)
         extend = _command(client, "activity", "update-options", *which, "--schedule-to-close-timeout", f"{hours}h")
     return Pause(
         activity=activity.activity_id,

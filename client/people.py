@@ -22,13 +22,20 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.pauses import require_resumed
-from client.problem import Problem, ProblemKind, WrongValue
+from client.problem import Problem, ProblemKind, wrong_value
+from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import Handle, memo_field, query_progress
-from client.text import starter, worker
 from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.people import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests
-from workflows.plan import digest
+from workflows.json_values import digest
+from workflows.people.requests import (
+    CHOICES,
+    MAX_NAME,
+    Choice,
+    Given,
+    HumanRequest,
+    Requests,
+)
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""
@@ -55,7 +62,7 @@ def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
         return CHOICES[choice].given(**{"by": login_name(), **given})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise WrongValue(str(first["loc"][0]), expected(first)) from error
+        raise wrong_value(str(first["loc"][0]), expected(first)) from error
 
 
 def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
@@ -101,12 +108,13 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
     progress = await query_progress(handle)
     if progress is None:
         raise _not_taken(handle.id, seen.task_queue)
-    opened = [one for one in progress.open_requests if one.call and id in (None, one.id)]
+    opened = [request for request in progress.open_requests if request.call and id in (None, request.id)]
     if len(opened) == 1:
         return opened[0]
-    which = ", ".join(one.id for one in opened)
-    reason = f"Several calls wait for an approval: {which}" if opened else "No such call waits for an approval"
-    remedy = f"`{starter('answer', handle.id)}` shows what is asked" + ("; name one with --request" if opened else "")
+    ids = ", ".join(one.id for one in opened)
+    reason = f"Several calls wait for an approval: {ids}" if opened else "No such call waits for an approval"
+    which = ("; name one with ", Argument("request")) if opened else ()
+    remedy = Text(Remedy("answer", handle.id), " shows what is asked", *which)
     raise Problem("not_accepted", reason, remedy, ProblemKind.FAILED)
 
 
@@ -195,7 +203,7 @@ async def _said(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
         if isinstance(cause, ApplicationError) and cause.type == COMPLETED_WORKFLOW:
             return None
         said = cause.message if isinstance(cause, ApplicationError) else str(cause)
-        remedy = f"`{starter('answer', task_id)}` shows what it asks now"
+        remedy = Text(Remedy("answer", task_id), " shows what it asks now")
         raise Problem("not_accepted", said, remedy, ProblemKind.FAILED) from failure
 
 
@@ -210,10 +218,10 @@ async def _said_earlier(handle: Handle, id: str) -> str | None:
 
 
 def _closed(id: str) -> Problem:
-    return Problem("closed", f"Task {id!r} has ended", f"`{starter('show', id)}` shows how", ProblemKind.FAILED)
+    return Problem("closed", f"Task {id!r} has ended", Text(Remedy("show", id), " shows how"), ProblemKind.FAILED)
 
 
 def _not_taken(id: str, queue: str) -> Problem:
     reason = f"No worker has taken the answer to task {id!r} yet, and one that starts soon may still take it"
-    remedy = f"`{starter('show', id)}` tells, and `{worker(queue)}` starts one"
+    remedy = Text(Remedy("show", id), " tells, and ", start_worker(queue), " starts one")
     return Problem("not_taken", reason, remedy, ProblemKind.UNREACHABLE)

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from client.remedy import Argument, Door, Remedy, Text, in_python, render
+
 
 class ProblemKind(StrEnum):
     """The sort of a problem; each has its own exit code (console/exits.py)."""
@@ -14,23 +16,31 @@ class ProblemKind(StrEnum):
 
 
 class Problem(Exception):
-    """Something cannot be done: `reason` says what and why, `remedy` says what to do."""
+    """Something cannot be done: `reason` says what and why, `remedy` says what to do, both in words of Python."""
 
     def __init__(self, code: str, reason: str, remedy: str, kind: ProblemKind = ProblemKind.BAD_REQUEST) -> None:
-        """`code` is for programs; `reason` and `remedy` together make one sentence."""
-        said = f"{reason.removesuffix('.')}: {remedy}"
-        super().__init__(said if said.endswith((".", "?", "!", "…")) else f"{said}.")
+        """`code` is for programs; `reason` and `remedy`, each a Text or a plain str, together make one sentence."""
+        super().__init__(code, reason, remedy, kind)
         self.code, self.reason, self.remedy, self.kind = code, reason, remedy, kind
 
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """What can be done with Replan itself, in the order in which `remedy` names it."""
+        return self.remedy.remedies if isinstance(self.remedy, Text) else ()
 
-class WrongValue(Problem):
-    """A field of what was given has a value that it cannot have; it is named as in Python and JSON."""
+    def __str__(self) -> str:
+        return self.sentence(in_python)
 
-    def __init__(self, field: str, expected: str, name: str = "") -> None:
-        """`expected` follows the name in the sentence; a person may know the field by another `name`."""
-        super().__init__("usage", f"{name or field} {expected}", f"give another {name or field}")
-        self.field, self.expected = field, expected
+    def sentence(self, door: Door) -> str:
+        """Reason and remedy as one sentence, in the words of a door."""
+        whole = f"{render(self.reason, door).removesuffix('.')}: {render(self.remedy, door)}"
+        return whole if whole.endswith((".", "?", "!", "…")) else f"{whole}."
 
-    def named(self, name: str) -> "WrongValue":
-        """The same problem, with the name by which the reader knows the field."""
-        return WrongValue(self.field, self.expected, name)
+    def fields(self, door: Door) -> dict[str, str]:
+        """The problem as JSON outputs have it, in the words of a door."""
+        return {"code": self.code, "reason": render(self.reason, door), "remedy": render(self.remedy, door)}
+
+
+def wrong_value(name: str, expected: str) -> Problem:
+    """The problem of an argument with a value that it cannot have; `expected` follows its name in the sentence."""
+    return Problem("usage", Text(Argument(name), f" {expected}"), Text("give another ", Argument(name)))

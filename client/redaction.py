@@ -27,30 +27,10 @@ from client.history.records import CONVERSING, RESULTS
 from client.start import DIGEST_MEMO
 from client.tasks import TASK_MEMO
 from runtime.payloads import INLINE
-from workflows import attributes
-from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
-from workflows.asking import RESOLVE
-from workflows.catalogue import Catalogue, Companion, ToolSpec
-from workflows.faults import Fault, Held, Quadrant, Thinking
-from workflows.guards import LoopGuard, RepeatGuard
-from workflows.header import HEADER, CallHeader, Undoes
-from workflows.outcome import Ending, Outcome, OutcomeStep
-from workflows.people import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
-from workflows.plan import (
-    PRUNED,
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    PassedOver,
-    Proposed,
-    Question,
-    Step,
-    StepReturn,
-    digest,
-)
-from workflows.progress import Progress
-from workflows.record import (
+from workflows.account import search_attributes
+from workflows.account.outcome import Ending, Outcome, OutcomeStep
+from workflows.account.progress import Progress
+from workflows.account.records import (
     Compaction,
     Failover,
     FaultRecord,
@@ -61,9 +41,37 @@ from workflows.record import (
     UndoRecord,
     WithheldCall,
 )
-from workflows.situation import Situation
-from workflows.task import CONTINUES_MEMO, Task, TaskStatus
-from workflows.turns import TURN, Turn
+from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
+from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
+from workflows.calls.header import HEADER, CallHeader, Undoes
+from workflows.calls.turns import TURN, Turn
+from workflows.faults.fault import Fault, Held, Quadrant, Thinking
+from workflows.json_values import digest
+from workflows.people.requests import (
+    CHOICES,
+    Change,
+    Choice,
+    HumanAnswer,
+    HumanRequest,
+    ProposedCall,
+    Resolution,
+)
+from workflows.people.updates import RESOLVE
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue, Companion, ToolSpec
+from workflows.plans.guards import LoopGuard, RepeatGuard
+from workflows.plans.proposal import (
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    PassedOver,
+    Proposed,
+    Question,
+    Step,
+    StepReturn,
+)
+from workflows.plans.references import PRUNED
 
 INDEX = re.compile(r"[0-9]{1,4}")
 """A part of a dotted path that may be the index of a list. An object's key that looks like an index is kept, too."""
@@ -185,8 +193,10 @@ class Values(Placeholders):
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
-        for one in progress.observations:
-            self._digests[digest(one.kind, one.args)] = digest(one.kind, self.data(one.args, references=True))
+        for observation in progress.observations:
+            self._digests[digest(observation.kind, observation.args)] = digest(
+                observation.kind, self.data(observation.args, references=True)
+            )
         views = [record.result for record in progress.records]
         views += [one.value for one in progress.observations] + [fault.observed for fault in progress.faults]
         for value in views:
@@ -275,7 +285,7 @@ Shape = tuple[type[BaseModel], ...]
 
 PATCH = "core_patch"
 """The name of the marker event with which the SDK records `workflow.patched`."""
-ATTRIBUTES = frozenset(attributes.TYPES) - {attributes.TENANT.name}
+ATTRIBUTES = frozenset(search_attributes.TYPES) - {search_attributes.TENANT.name}
 BY_NAME: Mapping[str, Shape] = {
     HEADER: (CallHeader,),
     OUTCOME_MEMO: (Outcome,),
@@ -346,7 +356,7 @@ class Redaction:
                 message.data = self._payload(message, shape)
                 return
             case SearchAttributes():
-                for name in set(message.indexed_fields) - ATTRIBUTES - {attributes.TENANT.name}:
+                for name in set(message.indexed_fields) - ATTRIBUTES - {search_attributes.TENANT.name}:
                     del message.indexed_fields[name]  # a placeholder may not fit its type
             case MarkerRecordedEventAttributes(marker_name=name) if name == PATCH:
                 return  # the SDK needs the patch id in it for the replay

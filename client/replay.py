@@ -28,9 +28,9 @@ from client.workflow_task import Cause
 from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
-TYPES = tuple(one.__name__ for one in serve.WORKFLOWS)
+TYPES = tuple(workflow.__name__ for workflow in serve.WORKFLOWS)
 OURS = " OR ".join(f"WorkflowType = '{name}'" for name in TYPES)
 """The list filter for tasks and for Replan's other workflows, such as rollbacks."""
 CLOSING = frozenset(

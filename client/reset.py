@@ -5,8 +5,7 @@ a planner that does not know of the effect plans it again, and the new call has 
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -41,14 +40,16 @@ from client.history.fetch import fetch_history, fetch_run
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
+from client.remedy import Argument, Remedy, Text
 from client.tasks import Handle
-from client.text import starter
 from client.undo import Confirm, record_of, require_closed, undo_steps
 from client.workers import ask, too_old
+from workflows.account.records import StepRecord, StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.inspect import Claim, ClaimsInquiry, EffectsInquiry
-from workflows.plan import Step, canonical, nearest
-from workflows.record import StepRecord, StepStatus
+from workflows.inquiries import Claim, ClaimsInquiry, EffectsInquiry
+from workflows.json_values import canonical
+from workflows.plans.proposal import Step
+from workflows.text import nearest
 
 MAX_NAMED = 5
 MAX_TRIES = 5
@@ -122,7 +123,7 @@ async def reset(
     _refuse_repeated(story, step, fate)
     _refuse_late(story)
     events = (await client.get_workflow_handle(handle.id, run_id=seen.run_id).fetch_history()).events
-    await _require_payloads(client, seen.task_queue, [one for one in events if one.event_id <= step.task])
+    await _require_payloads(client, seen.task_queue, [event for event in events if event.event_id <= step.task])
     there = await _effects(client, story, seen.task_queue, step)
     if fate is None and there.in_the_way:
         raise _stands(there)
@@ -201,7 +202,7 @@ class EffectsAtReset:
     def _later(self) -> list[TaskEffect]:
         calls = [call for call in self.story.history.calls if call.is_step and call.ended and call.ended < self._here]
         before = {key_of(self.story, call.id, call.kind) for call in calls}
-        return [one for one in self.effects if one.undoes is None and one.key not in before]
+        return [effect for effect in self.effects if effect.undoes is None and effect.key not in before]
 
     @property
     def _steps(self) -> Mapping[str, Step]:
@@ -251,12 +252,15 @@ async def _effects(client: Client, story: Story, queue: str, point: Call) -> Eff
 
 
 def _stands(there: EffectsAtReset) -> Problem:
-    one, all = there.in_the_way[-1], f"`{starter('effects', there.story.history.task_id)}`"
+    one, all = there.in_the_way[-1], Remedy("effects", there.story.history.task_id)
     did = "was applied" if one.state is EffectState.APPLIED else "may have been applied"
     more = f", and {len(there.in_the_way) - 1} more" if len(there.in_the_way) > 1 else ""
     what = f"{one.step!r} ({one.kind}) {did} after {there.point.id!r} and stands{more}"
     reason = f"{what}: a task that goes back there could apply it again under another key"
-    remedy = f"add `--undo` to undo it first, or `--keep` to let it stay and tell the planner; {all} lists all"
+    undo, keep = (Argument("fate", fate) for fate in Fate)
+    remedy = Text(
+        "add `", undo, "` to undo it first, or `", keep, "` to let it stay and tell the planner; ", all, " lists all"
+    )
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
@@ -294,7 +298,7 @@ def _request(there: EffectsAtReset) -> Call:
     if there.is_by_hand:
         one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
-        remedy = f"`{starter('undo', id)}` undoes {one.step!r}; then start the plan as a new task"
+        remedy = Text(Remedy("undo", id), f" undoes {one.step!r}; then start the plan as a new task")
         raise Problem("by_hand", reason, remedy, ProblemKind.FAILED)
     if there.point.kind in INTERNAL_KINDS:
         return there.point
@@ -313,7 +317,7 @@ async def _undo(
         Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
     """
     _request(there)  # raises Problem for a plan written by hand, before anything is undone
-    require_closed(await handle.describe(), starter("cancel", handle.id))
+    require_closed(await handle.describe(), undo=False)
     specs = there.story.history.catalogue.specs if there.story.history.catalogue else {}
     after = there.after
     stays = [f"{one.step} ({one.kind} has no undo)" for one in after if one.kind in specs and not specs[one.kind].undo]
@@ -326,7 +330,8 @@ async def _undo(
         stays += [f"{step} (the rollback did not undo it)" for step in dict.fromkeys(sure)]
     if stays:
         reason = f"Task {handle.id!r} was not reset, since this cannot be undone: {', '.join(stays)}"
-        remedy = f"see `{starter('effects', handle.id)}`; with `--keep` it stays and the planner is told"
+        keep = Argument("fate", Fate.KEEP)
+        remedy = Text("see ", Remedy("effects", handle.id), "; with `", keep, "` it stays and the planner is told")
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
@@ -370,7 +375,7 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
     # Only the event of an end that the workflow itself decided has this field.
     if not hasattr(last, "workflow_task_completed_event_id"):
         reason = f"Task {id!r} was closed from outside, and nobody can tell it what stands"
-        remedy = f"`{starter('undo', id)}`, then start a new task"
+        remedy = Text(Remedy("undo", id), ", then start a new task")
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
     return int(last.workflow_task_completed_event_id)
 
@@ -413,7 +418,8 @@ def _step(story: Story, to: str) -> Call:
         raise Problem("not_started", reason, f"reset to one that did: {named(called)}")
     whose = f"The newest run of task {id!r}, which continues another," if story.history.runs > 1 else f"Task {id!r}"
     reason = f"{whose} has no step {to!r}{nearest(to, called).rstrip('?')}"
-    remedy = f"reset to one of {named(called)}" if called else "it has not begun; `--again` starts it anew"
+    anew = Text("it has not begun; `", Argument("again", True), "` starts it anew")
+    remedy = f"reset to one of {named(called)}" if called else anew
     raise Problem("unknown_step", reason, remedy)
 
 
@@ -435,9 +441,11 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
     if one.closed is None:
         pause = story.history.pause_of(one)
         resumed = f"resume it with `{pause.resume}`, " if pause else ""
-        remedy = f"{resumed}wait until it has ended, or stop the task with `{starter('cancel', story.history.task_id)}`"
+        stop = Remedy("cancel", story.history.task_id)
+        remedy: str = Text(f"{resumed}wait until it has ended, or stop the task with ", stop)
     elif free:
-        remedy = f"reset to what came after it: {named(free)}; or add `--undo` or `--keep`"
+        undo, keep = (Argument("fate", fate) for fate in Fate)
+        remedy = Text(f"reset to what came after it: {named(free)}; or add `", undo, "` or `", keep, "`")
     else:
         remedy = "start a new task for what is left to do"
     raise Problem("changed_world", reason, remedy, ProblemKind.FAILED)
@@ -507,7 +515,7 @@ def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
         is_later = (call.ended or call.scheduled).id > point.task
         if state is not EffectState.NONE and is_later and (call.scheduled.id, state) not in known:
             reason = f"The task was reset, but meanwhile its old run had called {call.id!r}, which {SAID[state]}"
-            remedy = f"stop it with `{starter('cancel', before.history.task_id)}` unless that may happen twice"
+            remedy = Text("stop it with ", Remedy("cancel", before.history.task_id), " unless that may happen twice")
             raise Problem("overtaken", reason, remedy, ProblemKind.FAILED)
 
 

@@ -13,17 +13,19 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from client.problem import Problem
+from client.problem import Problem, wrong_value
+from client.remedy import Argument, Text
 from client.tasks import MAX_ID, TASK_MEMO, Handle, memo_field
-from client.text import starter
 from runtime import tracing
 from runtime.validation import expected
-from workflows import routing
+from workflows.account.task import CONTINUES_MEMO, Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.details import summary
-from workflows.plan import Proposal, Step, digest
-from workflows.task import CONTINUES_MEMO, Task
+from workflows.commands import command
+from workflows.faults import retries
+from workflows.json_values import digest
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Proposal, Step
+from workflows.web_ui import summary
 
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
@@ -65,7 +67,7 @@ def _typed(value: object) -> object:
 
 
 class PlanFile(BaseModel):
-    """A plan written by hand, or printed by `--dry-run --json`."""
+    """A plan written by hand, or printed by a dry run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,12 +75,12 @@ class PlanFile(BaseModel):
     revisions: tuple[Annotated[Proposal, BeforeValidator(_typed)], ...] = ()
     """What the user wrote for later turns; `Task.revisions` describes it."""
     task: str = ""
-    """The text of the task; `--task` takes precedence."""
+    """The text of the task; that of TaskOptions takes precedence."""
     documents: str | None = None
-    """The folder of documents; `--documents` takes precedence."""
+    """The folder of documents; that of TaskOptions takes precedence."""
     options: Options = Options()
-    """Options of the task; each is overridden by the command line."""
-    # The other fields of `--dry-run --json`: accepted, so that its output is a plan file, and not used.
+    """Options of the task; those of TaskOptions take precedence."""
+    # The other fields of what a dry run prints: accepted, so that its output is a plan file, and not used.
     schema_: Literal[1] = Field(default=1, alias="schema")
     dry_run: bool = False
     planner: str = ""
@@ -102,7 +104,7 @@ class PlanFile(BaseModel):
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Read a plan file: an object with `steps`, a list of such objects, or what `--dry-run --json` printed.
+    """Read a plan file: an object with `steps`, a list of such objects, or what a dry run printed.
 
     Raises:
         Problem: the file cannot be read, is larger than MAX_PLAN, or holds something else.
@@ -115,7 +117,8 @@ def read_plan(path: Path) -> PlanFile:
             )
         return PlanFile.model_validate_json(text)
     except OSError as error:
-        raise Problem("no_plan", f"The plan {str(path)!r} cannot be read ({error.strerror})", "check --plan") from error
+        reason = f"The plan {str(path)!r} cannot be read ({error.strerror})"
+        raise Problem("no_plan", reason, Text("check ", Argument("plan"))) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
@@ -135,16 +138,8 @@ def id_of_key(key: str) -> str:
     return f"task-{digest(key)[:20]}"
 
 
-def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
-    """Check these options before connecting.
-
-    Raises:
-        Problem: --detach beside --dry-run, or an id that is too long or cannot be typed.
-    """
-    if detach and dry_run:
-        raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
-    if id is None:
-        return
+def check_id(id: str) -> None:
+    """Raise Problem for the id of a new task that is too long or cannot be typed."""
     is_readable = 0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")
     # In an address, browsers and proxies take such a part for a folder, also where it is encoded.
     if not is_readable or {".", ".."} & set(unquote(id).split("/")):
@@ -154,7 +149,7 @@ def check(id: str | None, *, detach: bool, dry_run: bool) -> None:
 
 
 def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The kinds in the values of `--allow`; each value may hold several, separated by commas."""
+    """The kinds in these values; each value may hold several, separated by commas."""
     named = (one.strip() for text in given or () for one in text.split(","))
     return tuple(dict.fromkeys(filter(None, named)))
 
@@ -169,7 +164,8 @@ def build_task(options: TaskOptions) -> Task:
     name = f"the plan {options.plan.name}" if options.plan else ""
     text = (options.text or "").strip() or written.task.strip() or name
     if not text:
-        raise Problem("no_task", "There is nothing to do", 'give --task "..." or --plan FILE')
+        remedy = Text("give ", Argument("task", '"..."'), " or ", Argument("plan", "FILE"))
+        raise Problem("no_task", "There is nothing to do", remedy)
     strategy = options.strategy or written.options.strategy or "plan"
     schema = options.result_schema
     _check_answer_within(options.answer_within or 0)
@@ -191,9 +187,8 @@ def build_task(options: TaskOptions) -> Task:
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = str(first["loc"][-1]).replace("_", "-")
-        option = "--task" if name == "text" else f"--{name}"
-        raise Problem("usage", f"{option} {expected(first)}", f"give another {option}") from error
+        name = str(first["loc"][-1])
+        raise wrong_value("task" if name == "text" else name, expected(first)) from error
 
 
 def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:
@@ -214,6 +209,12 @@ async def start(
             or the environment asks for traces, and they cannot be exported; or `answer_within` is too long.
     """
     _check_answer_within(task.answer_within)
+    if key and again:
+        raise Problem(
+            "usage",
+            Text("With ", Argument("key"), " a task is started once, and ", Argument("again"), " starts another"),
+            "give one of them",
+        )
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json"))
@@ -228,7 +229,7 @@ async def start(
             task_queue=queue,
             id_reuse_policy=reuse,
             static_summary=summary(task.text),
-            static_details=f"`{starter('show', chosen)}` shows this task in a terminal.",
+            static_details=f"`{command('show', chosen)}` shows this task in a terminal.",
             memo={TASK_MEMO: task.text, DIGEST_MEMO: mark, **carried},
         )
     except WorkflowAlreadyStartedError:
@@ -236,7 +237,7 @@ async def start(
 
 
 def _check_answer_within(seconds: float) -> None:
-    longest = routing.LONGEST_TIMER.total_seconds()
+    longest = retries.LONGEST_TIMER.total_seconds()
     if seconds > longest:
         reason = f"A request cannot be open for {seconds:g} s: the most are {longest:.0f} s, a hundred years"
         raise Problem("usage", reason, "give a shorter time for an answer")
@@ -260,8 +261,14 @@ async def _join(client: Client, id: str, mark: str, key: str | None) -> Handle:
         return handle
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         reason = f"Task {id!r} has ended already"
-        raise Problem("closed", reason, "add --again to run it anew under this id, or choose another --id")
+        raise Problem(
+            "closed",
+            reason,
+            Text("add ", Argument("again", True), " to run it anew under this id, or choose another ", Argument("id")),
+        )
     if not is_same:
         reason = f"Task {id!r} is running and was asked something else"
-        raise Problem("other_task", reason, "choose another --id, or leave --id out")
+        raise Problem(
+            "other_task", reason, Text("choose another ", Argument("id"), ", or leave ", Argument("id"), " out")
+        )
     return handle

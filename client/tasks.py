@@ -22,13 +22,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.problem import Problem
-from client.text import cut, one_line, printable, starter
-from workflows import attributes
+from client.remedy import Remedy, Text
+from client.text import cut, one_line, printable
+from workflows.account import search_attributes
+from workflows.account.outcome import Ending, Outcome
+from workflows.account.progress import Progress
+from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
-from workflows.commands import STARTER
-from workflows.outcome import Ending, Outcome
-from workflows.progress import Progress
-from workflows.task import MAX_TEXT, Task, TaskStatus
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -110,8 +110,7 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     how = (
         "cancelled before it began"
         if cancelled
-        else f"closed from outside ({seen.status.name if seen.status else '?'}): `{starter('explain', seen.id)}` "
-        "tells what it had done"
+        else f"closed from outside ({seen.status.name if seen.status else '?'})"
     )
     account = await _bare(seen)
     account.end(Ending(status=status, reason=f"The task was {how}.", code=CLOSED), seen.close_time or seen.start_time)
@@ -121,7 +120,7 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
 async def untold_outcome(seen: WorkflowExecution, status: TaskStatus) -> Outcome:
     """The Outcome of an unfinished task that answers no query: its steps and what it used are not known."""
     told = (await _bare(seen)).outcome(datetime.now(UTC))
-    reason = f"The task is {status}, so no worker can tell how it stands: `{starter('explain', seen.id)}` tells it."
+    reason = f"The task is {status}, so no worker can tell how it stands."
     return told.model_copy(update={"status": status, "reason": reason, "code": UNTOLD})
 
 
@@ -176,7 +175,7 @@ def _can_be_sent(id: str) -> bool:
 
 def _unknown(id: str) -> Problem:
     reason = f"There is no task {cut(id, MAX_ID)!r} here"
-    return Problem("unknown_id", reason, f"`{starter('list')}` shows those there are")
+    return Problem("unknown_id", reason, Text(Remedy("list"), " shows those there are"))
 
 
 async def first_run(handle: Handle) -> str:
@@ -215,16 +214,16 @@ async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bo
 
 
 async def _newest(client: Client) -> Handle:
-    for one in await newest_tasks(client, TASKS, limit=1, with_calls=False):
-        return client.get_workflow_handle_for(AgentWorkflow.run, one.id)
-    raise Problem("no_tasks", "There is no task here yet", f'start one with `{STARTER} --task "..."`')
+    for task in await newest_tasks(client, TASKS, limit=1, with_calls=False):
+        return client.get_workflow_handle_for(AgentWorkflow.run, task.id)
+    raise Problem("no_tasks", "There is no task here yet", Text("start one with ", Remedy("start")))
 
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:
     found = list[str]()
-    if attributes.is_quotable(prefix):
+    if search_attributes.is_quotable(prefix):
         query = f"{TASKS} AND WorkflowId STARTS_WITH '{prefix}'"
-        found = [one.id async for one in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
+        found = [workflow.id async for workflow in client.list_workflows(query, limit=MAX_WITH_PREFIX)]
     ids = list(dict.fromkeys(found))
     if not ids:
         raise _unknown(prefix)

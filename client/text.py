@@ -1,11 +1,11 @@
-"""Makes text from outside safe to print, and writes commands that a user can copy."""
+"""Makes text from outside safe to print."""
 
 import re
 import shlex
 
 from rich.cells import cell_len, set_cell_size
 
-from workflows.commands import STARTER, WORKER
+from workflows.commands import WORKER
 from workflows.text import FILLERS
 
 _SHOWS_NOTHING = re.compile(f"(?![\ufe0e\ufe0f])[{FILLERS}]")
@@ -30,11 +30,6 @@ def one_line(text: str) -> str:
 def cut(text: str, width: int) -> str:
     """Text in at most `width` cells of a terminal, with an ellipsis if it was cut."""
     return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
-
-
-def starter(*words: str) -> str:
-    """The command of the console with these words, quoted for a shell where a word, such as an id, needs it."""
-    return printable(f"{STARTER} {shlex.join(words)}")
 
 
 def worker(queue: str) -> str:

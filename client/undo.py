@@ -23,22 +23,34 @@ from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_history
 from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
+from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle, existing, first_run, memo_field, outcome_of, query_progress
-from client.text import cut, one_line, starter, worker
+from client.text import cut, one_line
 from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.records import StepRecord, StepStatus, UndoRecord
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow, Confirmed
-from workflows.catalogue import Effect, ToolSpec
-from workflows.details import summary
-from workflows.faults import Applied
+from workflows.commands import command
+from workflows.faults.fault import Applied
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.inspect import EffectsInquiry, Place
-from workflows.outcome import Outcome
-from workflows.plan import Step, digest
-from workflows.progress import Progress
-from workflows.record import StepRecord, StepStatus, UndoRecord
-from workflows.task import Task
-from workflows.undoing import UNFINISHED, NoUndo, Undo, UndoCall, UndoWorkflow, last_fault, newest_first, undo_call
+from workflows.inquiries import EffectsInquiry, Place
+from workflows.json_values import digest
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.proposal import Step
+from workflows.rollback import (
+    UNFINISHED,
+    NoUndo,
+    Undo,
+    UndoCall,
+    UndoWorkflow,
+    last_fault,
+    newest_first,
+    undo_call,
+)
+from workflows.web_ui import summary
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
 """The statuses of a step that show that the newest run knows its effect; other steps are looked up in the history."""
@@ -113,8 +125,8 @@ async def cancel(
     if seen.status is not WorkflowExecutionStatus.RUNNING:
         how = seen.status.name.lower() if seen.status else "closed"
         reason = f"Task {handle.id!r} has ended already ({how})"
-        shows = f"`{starter('show', handle.id)}` shows how"
-        remedy = f"`{starter('undo', handle.id)}` takes back what it did" if undo else shows
+        shows = Text(Remedy("show", handle.id), " shows how")
+        remedy = Text(Remedy("undo", handle.id), " takes back what it did") if undo else shows
         raise Problem("closed", reason, remedy, ProblemKind.FAILED)
     found = await failing(client, seen)  # asked first: a signal or a cancel request restarts the count of attempts
     if undo:
@@ -161,7 +173,7 @@ async def undo(
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
     """
     seen = await handle.describe()
-    require_closed(seen, starter("cancel", handle.id, "--undo"))
+    require_closed(seen, undo=True)
     if earlier := await _complete_rollback(client, handle, seen):
         return earlier
     rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
@@ -278,11 +290,11 @@ async def undo_steps(
     return (await _follow(client, running, handle.id, view, is_attended=is_attended)).undo
 
 
-def require_closed(seen: WorkflowExecutionDescription, stop: str) -> None:
-    """Raise Problem for a running task; the message names `stop`, the command that ends the task."""
+def require_closed(seen: WorkflowExecutionDescription, *, undo: bool) -> None:
+    """Raise Problem for a running task; the remedy is to stop it, and with `undo` to undo what it has done."""
     if seen.status is WorkflowExecutionStatus.RUNNING:
-        undoes = " and takes back what it has done" if stop.endswith("--undo") else ""
-        remedy = f"`{stop}` stops it{undoes}"
+        stop = Remedy("cancel", seen.id, {"undo": True} if undo else {})
+        remedy = Text(stop, " stops it", " and takes back what it has done" if undo else "")
         raise Problem("still_running", f"Task {seen.id!r} is running", remedy, ProblemKind.FAILED)
 
 
@@ -318,7 +330,8 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
         raise Problem("workflow_task_fails", reason, remedy, ProblemKind.NEEDS_PERSON) from error
     if progress is None:
         reason = f"No worker tells what task {handle.id!r} did"
-        remedy = f"start one with `{worker(queue)}`, with the tools of the task, and try again"
+        one = start_worker(queue)
+        remedy = Text("start one with ", one, ", with the tools of the task, and try again")
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return progress
 
@@ -344,7 +357,7 @@ def over_all_runs(
         if one.undoes is not None or (is_known and is_mine) or is_gone:
             continue
         if is_known:
-            reason = f"an earlier run also called {one.kind} for this step: see `{starter('effects', newest.task_id)}`"
+            reason = f"an earlier run also called {one.kind} for this step"
             undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
         else:
             records[one.step] = record_of(one, call, outlived=effects.outlived(story, one.key))
@@ -409,7 +422,7 @@ async def _start(
         id_conflict_policy=if_it_runs,
         memo={ROLLBACK_OF: account.origin, COVERS_ALL_RUNS: True},
         static_summary=summary(f"undo {seen.id}"),
-        static_details=f"`{starter('undo', seen.id)}` shows it in a terminal, or does it once more.",
+        static_details=f"`{command('undo', seen.id)}` shows it in a terminal, or does it once more.",
     )
     return client.get_workflow_handle_for(AgentWorkflow.run, id)  # same query and result as a task
 
@@ -425,5 +438,5 @@ async def _follow(client: Client, running: Handle, id: str, view: View, *, is_at
             return outcome
         said = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"
         reason = f"The rollback of {id!r} ended early ({one_line(said).rstrip('.')})"
-        remedy = f"run `{starter('undo', id)}` again"
+        remedy = Text("run ", Remedy("undo", id), " again")
         raise Problem("not_undone", reason, remedy, ProblemKind.NEEDS_PERSON) from failure

@@ -1,14 +1,19 @@
-"""Words for counts, costs, pauses and options, which explanations and the console share."""
+"""Words for counts, costs, pauses, requests and breakers, which every screen shares."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from pydantic import JsonValue
+
 from client.text import cut, one_line
-from workflows.budget import Spent
-from workflows.outcome import Outcome
-from workflows.plan import canonical
-from workflows.record import Pause, WithheldCall
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Pause, WithheldCall
+from workflows.account.task import TaskStatus
+from workflows.inquiries import BreakerCard
+from workflows.json_values import canonical
+from workflows.limits.budget import Spent
+from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
+from workflows.text import visible
 
 MAX_REASON = 400
 """The most terminal cells of a reason; `explain` and `--json` have the rest."""
@@ -46,7 +51,7 @@ def _price(spent: Spent) -> str:
 
 def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
     """The calls that untrusted content may have ordered, by the text that shows them; only for an escalated task."""
-    calls = [call for one in outcome.rejections for call in one.withheld]
+    calls = [call for rejection in outcome.rejections for call in rejection.withheld]
     shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
     return shown if outcome.status is TaskStatus.ESCALATED else {}
 
@@ -70,3 +75,62 @@ def suggested(options: Iterable[str], *, with_numbers: bool = False) -> str:
     """The answers that a question suggests, as a sentence after it; empty if there are none."""
     texts = [f"{number}) " * with_numbers + one_line(text) for number, text in enumerate(options, 1)]
     return f" Options: {', '.join(texts)}." if texts else ""
+
+
+def subject_of(request: HumanRequest) -> str:
+    """What a request is about: its step, or the planner or the budget."""
+    if request.kind is RequestKind.QUESTION:
+        return "The planner asks"
+    return one_line(request.step or ("budget" if request.kind is RequestKind.BUDGET else "the task"))
+
+
+def answer_words(answer: HumanAnswer) -> str:
+    """Who answered what: `ann answered replan ("Pay by invoice.")`."""
+    who = one_line(answer.by) or "somebody"
+    words = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
+    more = f" ({amounts(answer.extended)})" if answer.extended else ""
+    undo = " with its effects undone" if answer.undo else ""
+    edited = f" ({change_words(answer.edited)})" if answer.edited else ""
+    whole = " for all tasks that waited for it" if answer.resolution else ""
+    return f"{who} answered {answer.choice.value}{whole}{undo}{words}{more}{edited}"
+
+
+def change_words(edited: Mapping[str, Change]) -> str:
+    """The arguments that a person changed: `amount 900 -> 400`."""
+    said = (f"{name} {whole_value(one.was)} -> {whole_value(one.now)}" for name, one in edited.items())
+    return cut(one_line(", ".join(said)), MAX_REASON)
+
+
+def closing_words(request: HumanRequest) -> str:
+    if request.closed == "repeated":
+        return "the task went on by itself, since the cause is gone"
+    return "nobody answered in time" if request.closed == "unanswered" else "the task ended before an answer"
+
+
+def amounts(extended: Mapping[str, int | float]) -> str:
+    """Additions to limits: `+10 tool calls, +1.5 usd`."""
+    return ", ".join(f"+{amount} {name.replace('_', ' ')}" for name, amount in extended.items())
+
+
+def whole_value(value: JsonValue) -> str:
+    """A value that a person approves: on one line, and whole, so that no two values look alike."""
+    return " ".join(visible(value if isinstance(value, str) else canonical(value), kept="\n\t").split())
+
+
+def breaker_state(card: BreakerCard) -> str:
+    """The state of a breaker in a few words."""
+    words = [card.state.replace("_", "-")]
+    words += [f"since {card.since:%Y-%m-%d %H:%M:%S} UTC"] if card.since else []
+    failures = "1 failure" if card.failures == 1 else f"{card.failures} failures in a row"
+    last = f", the newest {card.code}" if card.code else ""
+    words += [f"after {failures}{last}"] if card.failures else []
+    if card.state == "open":
+        words += [f"a trial call in {card.trial_in:g} s" if card.trial_in else "the next call is a trial"]
+    elif card.state == "half_open":
+        runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
+        words += [runs if card.trials else "the next call is a trial"]
+    words += [f"at most {card.limit} calls"] * bool(card.limit)
+    words += [f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"] * bool(
+        card.waiting
+    )
+    return ", ".join(words)

@@ -18,11 +18,10 @@ from client.effects import TaskEffect, fetch_effects
 from client.history.fetch import fetch_history
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
+from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle
-from client.text import starter, worker
-from workflows import routing
-from workflows.details import summary
-from workflows.inspect import (
+from workflows.faults import retries
+from workflows.inquiries import (
     BreakersFindings,
     BreakersInquiry,
     EffectsInquiry,
@@ -33,7 +32,8 @@ from workflows.inspect import (
     Pruned,
     PruneInquiry,
 )
-from workflows.plan import nearest
+from workflows.text import nearest
+from workflows.web_ui import summary
 
 RPC_TIMEOUT = timedelta(seconds=2)
 LATELY = timedelta(seconds=70)
@@ -48,19 +48,19 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     Raises:
         Problem: no worker took the question, or the worker could not answer it, or not in time.
     """
-    limit = routing.INQUIRY_LIMITS.get(question.about, routing.INQUIRY_LIMIT)
+    limit = retries.INQUIRY_LIMITS.get(question.about, retries.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
         "InspectWorkflow",
         InquiryInput.model_validate(question),
         id=f"inspect-{secrets.token_hex(4)}",
-        task_queue=routing.control_queue(queue),
+        task_queue=retries.control_queue(queue),
         execution_timeout=limit,
         result_type=question.findings,
         static_summary=summary(f"the console asks for {question.about}"),
     )
     answer = asyncio.create_task(handle.result())
     try:
-        await asyncio.wait([answer], timeout=routing.INQUIRY_TAKEN_WITHIN.total_seconds())
+        await asyncio.wait([answer], timeout=retries.INQUIRY_TAKEN_WITHIN.total_seconds())
         if not answer.done():
             await _require_worker(handle, queue)
             if on_wait:
@@ -82,7 +82,10 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
 async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
     # A worker that hangs has started the first workflow task, too. More events follow only when it is completed.
     if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
-        reason, remedy = f"No worker answers on queue {queue}", f"start one with `{worker(queue)}`"
+        reason, remedy = (
+            f"No worker answers on queue {queue}",
+            Text("start one with ", start_worker(queue)),
+        )
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
@@ -90,12 +93,12 @@ async def serving(client: Client, queue: str) -> int:
     """How many workers have asked for work of this task queue within the last LATELY; one may have ended since."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=routing.control_queue(queue)),
+        task_queue=TaskQueue(name=retries.control_queue(queue)),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     pollers = (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
     since = datetime.now(UTC) - LATELY
-    return len({one.identity for one in pollers if one.last_access_time.ToDatetime(UTC) > since})
+    return len({poller.identity for poller in pollers if poller.last_access_time.ToDatetime(UTC) > since})
 
 
 def too_old(what_for: str) -> Problem:
@@ -141,7 +144,7 @@ async def list_breakers(client: Client, queue: str, reset: str | None = None) ->
         raise too_old("to have circuit breakers")
     if reset and found.before is None:
         reason = f"No tool {reset!r} has a circuit breaker{nearest(reset, found.kinds)}"
-        raise Problem("unknown_kind", reason, f"`{starter('breakers')}` lists those of tools that have failed")
+        raise Problem("unknown_kind", reason, Text(Remedy("breakers"), " lists those of tools that have failed"))
     return found
 
 

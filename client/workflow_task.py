@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Given
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType, WorkflowTaskFailedCause as Given
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
@@ -22,8 +21,9 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.converter import DataConverter
 
 from client.problem import Problem, ProblemKind
-from client.text import cut, one_line, printable, starter, worker
-from workflows.faults import parse_faults
+from client.remedy import Door, Remedy, Text, render, start_worker
+from client.text import cut, one_line, printable
+from workflows.faults.fault import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
 UNREADABLE = (ValueError, LookupError, RuntimeError)
@@ -137,11 +137,11 @@ class FailingTask(BaseModel):
         return f" ({', '.join(tries)})" if tries else ""
 
     @property
-    def remedy(self) -> str:
+    def remedy(self) -> Text:
         """What a person can do, the best remedy first."""
-        start = f"`{worker(self.queue)}`"
-        serve = "" if self.is_taken else f" (no worker has it now: {start})"
-        return f"{self.cure}{serve}; {self._else}"
+        start = start_worker(self.queue)
+        serve = () if self.is_taken else (" (no worker has it now: ", start, ")")
+        return Text(self.cure, *serve, "; ", self._else)
 
     @property
     def may_heal(self) -> bool:
@@ -161,18 +161,19 @@ class FailingTask(BaseModel):
                 return f"run workers with the earlier code, or with code that is fixed, and it goes on by itself{SOON}"
 
     @property
-    def _else(self) -> str:
+    def _else(self) -> Text:
         """The other remedies: a task can be reset or terminated, a rollback only terminated and started again."""
         ends = printable(f"`temporal workflow terminate -w {shlex.quote(self.workflow_id)}`") + " ends it"
         if self.task_id != self.workflow_id:
-            return f"{ends}, and `{starter('undo', self.task_id)}` begins anew"
-        reset = starter("reset", self.task_id, "--to", self.step or "")
-        back = f"`{reset}` goes on from before that step, or " if self.step else ""
-        effects, undo = starter("effects", self.task_id), starter("undo", self.task_id)
-        return f"or {back}{ends}, then `{effects}` lists what stays and `{undo}` takes it back"
+            return Text(ends, ", and ", Remedy("undo", self.task_id), " begins anew")
+        reset = Remedy("reset", self.task_id, {"to": self.step or ""})
+        back = (reset, " goes on from before that step, or ") if self.step else ()
+        effects, undo = Remedy("effects", self.task_id), Remedy("undo", self.task_id)
+        return Text("or ", *back, ends, ", then ", effects, " lists what stays and ", undo, " takes it back")
 
-    def document(self) -> dict[str, Any]:
-        return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{self.remedy}."}
+    def document(self, door: Door) -> dict[str, Any]:
+        """It as JSON, in the words of a door."""
+        return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{render(self.remedy, door)}."}
 
     def problem(self) -> Problem:
         return Problem("workflow_task_fails", self.reason, self.remedy, ProblemKind.NEEDS_PERSON)

@@ -6,13 +6,12 @@ from typing import Any
 
 import typer
 
-from client.people import given_with
-from client.problem import Problem, WrongValue
+from client.problem import Problem
 from client.text import one_line
 from console.arguments import read_json
-from workflows.budget import Amounts
 from workflows.commands import Option, option_of
-from workflows.people import CHOICES, Choice, HumanRequest, options_for
+from workflows.limits.budget import Amounts
+from workflows.people.requests import CHOICES, Choice, HumanRequest, options_for
 from workflows.text import capitalised
 
 WRITE_JSON = """write JSON, e.g. '{"id": 7}', or @FILE"""
@@ -20,13 +19,13 @@ WRITE_JSON = """write JSON, e.g. '{"id": 7}', or @FILE"""
 
 def takers(name: str) -> list[Choice]:
     """The answers that take this option."""
-    return [choice for choice, row in CHOICES.items() if any(one.name == name for one in row.options)]
+    return [choice for choice, row in CHOICES.items() if any(option.name == name for option in row.options)]
 
 
 def options_of(*choices: Choice) -> list[inspect.Parameter]:
     """The options of a command that gives these answers, as `with_common` takes them."""
-    options = {one.name: one for choice in choices for one in CHOICES[choice].options}
-    return [_parameter(one) for one in options.values()]
+    options = {option.name: option for choice in choices for option in CHOICES[choice].options}
+    return [_parameter(option) for option in options.values()]
 
 
 def _parameter(option: Option) -> inspect.Parameter:
@@ -54,9 +53,9 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
             reason = f"{option_of(name)} goes with {either(takers(name))}, and not with {choice.value}"
             raise Problem("usage", reason, "leave it out")
     row = CHOICES[choice]
-    typed = {one: options[one.name] for one in row.options if one.name in options}
+    typed = {option: options[option.name] for option in row.options if option.name in options}
     if row.needs_option and not any(str(value).strip() for value in typed.values()):
-        needed = either([option_of(one.name) for one in row.options])
+        needed = either([option_of(option.name) for option in row.options])
         raise Problem("usage", f"{choice.value} needs {needed}", f"write {choice.value} {row.options[0].typed}")
     return {
         one.name: read_json(value, f"{option_of(one.name)} is", WRITE_JSON) if one.is_json else value
@@ -64,20 +63,12 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_given(choice: Choice, given: Mapping[str, Any]) -> None:
-    """Raise Problem, with the name of the option, for a value that cannot be sent with an answer."""
-    try:
-        given_with(choice, given)
-    except WrongValue as wrong:
-        raise wrong.named(option_of(wrong.field)) from wrong
-
-
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
     """By the words that a prompt takes for a request, the answer and the options that they stand for."""
     chosen: dict[str, tuple[Choice, dict[str, Any]]] = {one.value: (one, {}) for one in request.choices}
     for choice in request.choices:
-        switches = [one for one in CHOICES[choice].options if one.type == "switch"]
-        chosen |= {f"{choice.value} {one.typed}": (choice, {one.name: True}) for one in switches}
+        switches = [option for option in CHOICES[choice].options if option.type == "switch"]
+        chosen |= {f"{choice.value} {switch.typed}": (choice, {switch.name: True}) for switch in switches}
     if request.options and not request.free_text:
         chosen.pop(Choice.REPLY.value, None)
     replies = [(Choice.REPLY, {"text": text}) for text in request.options]
@@ -98,7 +89,7 @@ def _texts(request: HumanRequest) -> list[str]:
 def takes(request: HumanRequest) -> str:
     """What a person may type, such as `retry, skip or abort`."""
     typed = typed_words(request)
-    names: list[str] = [one for one in request.choices if one in typed]
+    names: list[str] = [choice for choice in request.choices if choice in typed]
     if request.options:
         names = [f"{name} (other words)" if name == Choice.REPLY else name for name in names]
         names.insert(0, "an option or its number" if are_numbered(request) else "an option")

@@ -123,9 +123,9 @@ class _Switches:
 
     def get_params(self, context: Any) -> Any:  # Typer keeps the class of a context private
         parameters = super().get_params(context)  # type: ignore[misc]  # of the command that this is mixed into
-        for one in parameters:
-            if getattr(one, "is_flag", False):  # not every parameter is an option
-                one.metavar = ""
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):  # not every parameter is an option
+                parameter.metavar = ""
         return parameters
 
 
@@ -174,7 +174,7 @@ def with_common(
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from client.problem import Problem
 from runtime.settings_file import seconds
-from workflows.plan import Step
+from workflows.plans.proposal import Step
 
 AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 

@@ -13,10 +13,11 @@ from client import tasks
 from client.explain.words import moment
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from client.text import cut, one_line, starter
+from client.text import cut, one_line
 from client.undo import Confirm, PlannedUndo, with_code
 from client.wording import count
 from console.options import Common
+from console.render.command import starter
 from console.render.requests import undo_lines
 from console.render.terminal import print_lines
 

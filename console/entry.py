@@ -15,10 +15,11 @@ from typing import Any, TextIO
 import typer
 from typer.completion import get_completion_inspect_parameters
 
+from client import document
 from client.problem import Problem, ProblemKind
-from client.text import starter
+from client.remedy import as_command
 from console.exits import OF_PROBLEM, Exit
-from console.render import document
+from console.render.command import starter
 from runtime import tracing
 from runtime.validation import EXPECTED, expected
 from workflows.commands import STARTER
@@ -137,13 +138,13 @@ def _require_text(arguments: list[str]) -> None:
 
 def _report(problem: Problem, arguments: list[str]) -> int:
     if "--json" in arguments:
-        print(document.of_problem(problem))
+        print(document.of_problem(problem, as_command))
     elif "--jsonl" in arguments:
         from console.render import views  # imports the SDK, half a second
 
         print(views.of_problem(problem))
     else:
-        _print_error(str(problem))
+        _print_error(problem.sentence(as_command))
     return OF_PROBLEM[problem.kind]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from client.problem import ProblemKind
 
 if TYPE_CHECKING:  # it takes half a second, which a mistake in the usage need not wait for
-    from workflows.outcome import Outcome
+    from workflows.account.outcome import Outcome
 
 
 class Exit(IntEnum):

@@ -59,7 +59,7 @@ class Common:
 
     def check(self) -> None:
         """Raise Problem for the name of a control queue, which has no worker for tasks; call it before connecting."""
-        from workflows.routing import CONTROL  # imported here for `--help`, like the types above
+        from workflows.faults.retries import CONTROL  # imported here for `--help`, like the types above
 
         if self.queue.endswith(CONTROL):
             reason = f"--queue {self.queue} is the name of a control queue"

@@ -11,17 +11,20 @@ from temporalio.service import RPCError
 
 from client import people
 from client.follow import Snapshot
+from client.lines import wrap
+from client.people import given_with
 from client.problem import Problem
-from client.text import cut, one_line, printable, starter
+from client.remedy import as_command
+from client.text import cut, one_line, printable
 from client.wording import count
 from console import answers
 from console.options import Common
 from console.render import requests
+from console.render.command import starter
 from console.render.live import LiveView
-from console.render.terminal import wrap
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Choice, HumanRequest
-from workflows.plan import nearest
+from workflows.account.outcome import Outcome
+from workflows.people.requests import CHOICES, Choice, HumanRequest
+from workflows.text import nearest
 
 UNREAD_SECONDS = 0.5
 """Keys that come so soon after a request appeared were typed before anybody has read it, so they are dropped."""
@@ -73,7 +76,7 @@ class PromptView(LiveView):
 
     def see(self, snapshot: Snapshot) -> None:
         self._requests = snapshot.outcome.requests
-        self._answered &= {one.id for one in self._requests if one.is_open}  # a reset may open it again
+        self._answered &= {request.id for request in self._requests if request.is_open}  # a reset may open it again
         self._show_oldest()
         super().see(snapshot)
 
@@ -93,7 +96,7 @@ class PromptView(LiveView):
     def _show_oldest(self) -> None:
         if self._sending:
             return  # until it is known what became of the answer
-        opened = [one for one in self._requests if one.is_open and one.id not in self._answered]
+        opened = [request for request in self._requests if request.is_open and request.id not in self._answered]
         self._waiting = len(opened) - 1
         oldest = opened[0] if opened else None
         if oldest == self._shown:
@@ -144,9 +147,9 @@ class PromptView(LiveView):
             return
         try:
             given = answers.given_of(choice, {**options, words.name: typed} if words and typed else options)
-            answers.check_given(choice, given)
+            given_with(choice, given)
         except Problem as problem:
-            self._said = [f"    {one_line(str(problem))}"]
+            self._said = [f"    {one_line(problem.sentence(as_command))}"]
         else:
             self._send(request, choice, given)
 
@@ -158,7 +161,7 @@ class PromptView(LiveView):
         try:
             said = await self._answer(choice, **given, **people.reference_to(request, choice))
         except Problem as problem:
-            self._said = [f"    {one_line(str(problem))}"]
+            self._said = [f"    {one_line(problem.sentence(as_command))}"]
         except RPCError as error:
             self._said = [f"    The server did not take it ({error.status.name.lower()}): try again."]
         else:

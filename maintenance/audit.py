@@ -32,10 +32,10 @@ def main() -> int:
 
 
 def _known(dependencies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for one in dependencies:
-        for advisory in one.get("vulns", ()):
+    for dependency in dependencies:
+        for advisory in dependency.get("vulns", ()):
             fixed = ", ".join(advisory["fix_versions"]) or "no version yet"
-            yield f"{one['name']} {one['version']}: {advisory['id']}, fixed in {fixed}"
+            yield f"{dependency['name']} {dependency['version']}: {advisory['id']}, fixed in {fixed}"
 
 
 def _failed(errors: str) -> int:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workflows import measures
-from workflows.faults import QUADRANT, Quadrant
-from workflows.measures import MICRO, UNREPORTED, Metric
-from workflows.routing import RETRIES_PER_KIND
+from workflows.account import metrics
+from workflows.account.metrics import MICRO, UNREPORTED, Metric
+from workflows.faults.fault import QUADRANT, Quadrant
+from workflows.faults.retries import RETRIES_PER_KIND
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "grafana" / "dashboards"
 WINDOW = "$window"
@@ -61,7 +61,7 @@ def quantiles(metric: Metric) -> Mapping[str, str]:
 
 def per_task(counter: str) -> str:
     """A counter of `increase` for each task that ended in the window."""
-    return f"{counter} / scalar({increase(measures.TASKS)})"
+    return f"{counter} / scalar({increase(metrics.TASKS)})"
 
 
 def recovered(quadrant: Quadrant) -> str:
@@ -69,8 +69,8 @@ def recovered(quadrant: Quadrant) -> str:
     codes = [code.value for code, cell in QUADRANT.items() if cell is quadrant]
     codes += [UNREPORTED] if quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL else []
     having = f'code=~"{"|".join(codes)}"'
-    counters = (measures.RETRIES, measures.REPLANS, measures.ESCALATIONS)
-    retries, replans, escalations = (f"({increase(one, having=having)} or vector(0))" for one in counters)
+    counters = (metrics.RETRIES, metrics.REPLANS, metrics.ESCALATIONS)
+    retries, replans, escalations = (f"({increase(counter, having=having)} or vector(0))" for counter in counters)
     return f"({retries} + {replans}) / ({retries} + {replans} + {escalations})"
 
 
@@ -84,8 +84,8 @@ OVERVIEW = Dashboard(
     "What tasks need, how they end, and what becomes of faults.",
     {
         "Tool calls per task": [
-            Panel("Tool calls of a task", "Of tasks that ended.", quantiles(measures.TASK_TOOL_CALLS)),
-            Panel("Steps of a task", "Of tasks that ended.", quantiles(measures.TASK_STEPS)),
+            Panel("Tool calls of a task", "Of tasks that ended.", quantiles(metrics.TASK_TOOL_CALLS)),
+            Panel("Steps of a task", "Of tasks that ended.", quantiles(metrics.TASK_STEPS)),
         ],
         "Recovery from faults": [
             Panel(
@@ -100,7 +100,7 @@ OVERVIEW = Dashboard(
             Panel(
                 "Tool calls whose recorded result was returned again",
                 "Each is a second effect that was prevented: by the ledger, or by a read that found the first one.",
-                {"{{how}}": f"{increase(measures.REPLAYED_RESULTS, 'how')} / scalar({increase(measures.TOOL_CALLS)})"},
+                {"{{how}}": f"{increase(metrics.REPLAYED_RESULTS, 'how')} / scalar({increase(metrics.TOOL_CALLS)})"},
                 "percentunit",
             )
         ],
@@ -108,7 +108,7 @@ OVERVIEW = Dashboard(
             Panel(
                 "How tasks ended",
                 f"Tasks in the last {WINDOW}, by status and code.",
-                {"{{status}} {{code}}": increase(measures.TASKS, "status", "code")},
+                {"{{status}} {{code}}": increase(metrics.TASKS, "status", "code")},
                 is_stacked=True,
             )
         ],
@@ -124,13 +124,13 @@ FAULTS = Dashboard(
             Panel(
                 "Replans per task, by code",
                 "The code is that of the fault.",
-                {"{{code}}": per_task(increase(measures.REPLANS, "code"))},
+                {"{{code}}": per_task(increase(metrics.REPLANS, "code"))},
                 is_stacked=True,
             ),
             Panel(
                 "Time to replan",
                 "From a fault to the first step of the new plan.",
-                quantiles(measures.TIME_TO_REPLAN),
+                quantiles(metrics.TIME_TO_REPLAN),
                 "s",
             ),
         ],
@@ -138,12 +138,12 @@ FAULTS = Dashboard(
             Panel(
                 "Retries that 99% of the tasks stay below, by tool",
                 f"A task may use {RETRIES_PER_KIND} retries of one tool.",
-                {"{{tool}}": quantile(0.99, measures.RETRY_BUDGET_USED, "tool")},
+                {"{{tool}}": quantile(0.99, metrics.RETRY_BUDGET_USED, "tool")},
             ),
             Panel(
                 "Wasted attempts",
                 "Attempts after a fault that no retry can help. The promise is 0.",
-                {"wasted": f"sum({measures.WASTED_ATTEMPTS.name}_total)"},
+                {"wasted": f"sum({metrics.WASTED_ATTEMPTS.name}_total)"},
                 kind="stat",
             ),
         ],
@@ -151,21 +151,21 @@ FAULTS = Dashboard(
             Panel(
                 "Escalations, by code",
                 f"Faults that needed a person in the last {WINDOW}.",
-                {"{{code}}": increase(measures.ESCALATIONS, "code")},
+                {"{{code}}": increase(metrics.ESCALATIONS, "code")},
                 is_stacked=True,
             ),
             Panel(
                 "Waiting tasks",
                 "Tasks that wait for a person, and the causes that several of them share.",
                 {
-                    "waiting tasks": f"sum(max by (namespace, task_queue) ({measures.WAITING_TASKS.name}))",
-                    "incidents": f"sum(max by (namespace, task_queue) ({measures.INCIDENTS.name}))",
+                    "waiting tasks": f"sum(max by (namespace, task_queue) ({metrics.WAITING_TASKS.name}))",
+                    "incidents": f"sum(max by (namespace, task_queue) ({metrics.INCIDENTS.name}))",
                 },
             ),
             Panel(
                 "Age of the oldest request",
                 "0 if none is open.",
-                {"oldest": f"max({measures.OLDEST_REQUEST.name})"},
+                {"oldest": f"max({metrics.OLDEST_REQUEST.name})"},
                 "s",
             ),
         ],
@@ -173,40 +173,40 @@ FAULTS = Dashboard(
             Panel(
                 "Circuit breakers",
                 "The state of each tool that ever failed. An open one is left alone.",
-                {"{{tool}}": f"max by (tool) ({measures.BREAKER_STATE.name})"},
+                {"{{tool}}": f"max by (tool) ({metrics.BREAKER_STATE.name})"},
                 kind="state-timeline",
                 mappings=((0, "closed", "green"), (1, "half-open", "yellow"), (2, "open", "red")),
             ),
             Panel(
                 "Calls that wait for their turn",
                 "At a tool or service that is down, limits its callers, or has a limit of your own.",
-                {"{{tool}}": f"max by (tool) ({measures.WAITING_CALLS.name})"},
+                {"{{tool}}": f"max by (tool) ({metrics.WAITING_CALLS.name})"},
             ),
             Panel(
                 "Unknown outcomes, by verdict",
                 "Calls of which nobody knew whether they were applied, and what was found out.",
-                {"{{tool}} {{verdict}}": increase(measures.UNKNOWN_OUTCOMES, "tool", "verdict")},
+                {"{{tool}} {{verdict}}": increase(metrics.UNKNOWN_OUTCOMES, "tool", "verdict")},
             ),
         ],
         "Money": [
             Panel(
                 "US dollars, by model",
                 f"What requests of the last {WINDOW} cost, where the price is known.",
-                {"{{provider}} {{model}}": dollars(measures.MODEL_COST, "provider", "model")},
+                {"{{provider}} {{model}}": dollars(metrics.MODEL_COST, "provider", "model")},
                 "currencyUSD",
                 is_stacked=True,
             ),
             Panel(
                 "US dollars, by purpose",
                 "What tasks paid; a lost reply counts as the most that it may cost.",
-                {"{{purpose}}": dollars(measures.COST, "purpose")},
+                {"{{purpose}}": dollars(metrics.COST, "purpose")},
                 "currencyUSD",
                 is_stacked=True,
             ),
             Panel(
                 "Tokens, by purpose",
                 f"Tokens that tasks paid for in the last {WINDOW}.",
-                {"{{purpose}}": increase(measures.TOKENS, "purpose")},
+                {"{{purpose}}": increase(metrics.TOKENS, "purpose")},
                 is_stacked=True,
             ),
         ],
@@ -272,7 +272,9 @@ def _panel(panel: Panel) -> Mapping[str, Any]:
 
 def files() -> Mapping[Path, str]:
     """The text of each file of FOLDER."""
-    return {FOLDER / f"{one.uid}.json": json.dumps(document(one), indent=1) + "\n" for one in DASHBOARDS}
+    return {
+        FOLDER / f"{dashboard.uid}.json": json.dumps(document(dashboard), indent=1) + "\n" for dashboard in DASHBOARDS
+    }
 
 
 def main() -> None:

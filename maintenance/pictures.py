@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
+from client.lines import wrap
 from console.demo import ROOT, TASK, Playground, open_playground, starter
 from console.exits import Exit
-from console.render.terminal import DONE, wrap
+from console.render.terminal import DONE
 
 if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
     from playwright.sync_api import Locator, Page

@@ -13,174 +13,85 @@ A tool lets any other exception through. Replan knows those of the common HTTP c
 libraries; `raises={ShopError: "conflict"}` and `fault(...)` say what others are.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from activities.borders.declared import fault
-    from activities.errors import Busy, NeedsPerson, Refused, ToolError, Unreachable
-    from activities.providers.messages import LanguageModel, Request, UserTurn
-    from activities.providers.untrusted import fenced
-    from activities.storage.store import Moment, StoreUnavailable, metadata, open_store
-    from activities.toolbox.declare.tool import Tool, tool
-    from activities.toolbox.documents.excerpt import DocumentText
-    from activities.toolbox.injection import Documents, Key, Services, Transaction, Web, Workspace
+if TYPE_CHECKING:  # the list of all public names; at runtime each is imported when it is used
+    from activities.borders.declared import fault as fault
+    from activities.errors import (
+        Busy as Busy,
+        NeedsPerson as NeedsPerson,
+        Refused as Refused,
+        ToolError as ToolError,
+        Unreachable as Unreachable,
+    )
+    from activities.providers.messages import LanguageModel as LanguageModel, Request as Request, UserTurn as UserTurn
+    from activities.providers.untrusted import fenced as fenced
+    from activities.storage.store import (
+        Moment as Moment,
+        StoreUnavailable as StoreUnavailable,
+        metadata as metadata,
+        open_store as open_store,
+    )
+    from activities.toolbox.declare.tool import Tool as Tool, tool as tool
+    from activities.toolbox.documents.excerpt import DocumentText as DocumentText
+    from activities.toolbox.injection import (
+        Documents as Documents,
+        Key as Key,
+        Services as Services,
+        Transaction as Transaction,
+        Web as Web,
+        Workspace as Workspace,
+    )
     from client.client import (
-        Client,
-        TaskCancelled,
-        TaskEscalated,
-        TaskFailed,
-        TaskHandle,
-        TaskNotCompleted,
-        TaskOverBudget,
+        Client as Client,
+        TaskCancelled as TaskCancelled,
+        TaskEscalated as TaskEscalated,
+        TaskFailed as TaskFailed,
+        TaskHandle as TaskHandle,
+        TaskNotCompleted as TaskNotCompleted,
+        TaskOverBudget as TaskOverBudget,
     )
     from client.events import (
-        Began,
-        Compacted,
-        Ended,
-        FaultHappened,
-        Paused,
-        PersonAnswered,
-        PersonAsked,
-        PlanAccepted,
-        PlannerAwaited,
-        PlannerPassedOver,
-        ProposalRejected,
-        Silence,
-        StepChanged,
-        TaskEvent,
-        Thinking,
-        WorkerBusy,
-        WorkflowTaskFails,
+        Began as Began,
+        Compacted as Compacted,
+        Ended as Ended,
+        FaultHappened as FaultHappened,
+        Paused as Paused,
+        PersonAnswered as PersonAnswered,
+        PersonAsked as PersonAsked,
+        PlanAccepted as PlanAccepted,
+        PlannerAwaited as PlannerAwaited,
+        PlannerPassedOver as PlannerPassedOver,
+        ProposalRejected as ProposalRejected,
+        Silence as Silence,
+        StepChanged as StepChanged,
+        TaskEvent as TaskEvent,
+        Thinking as Thinking,
+        WorkerBusy as WorkerBusy,
+        WorkflowTaskFails as WorkflowTaskFails,
     )
-    from client.problem import Problem
-    from replan.plugin import Replan
-    from workflows.budget import Limits
-    from workflows.outcome import Outcome
-    from workflows.people import Choice, HumanRequest
-    from workflows.plan import Step
-    from workflows.routing import CircuitBreaker
-    from workflows.task import Task, TaskStatus
+    from client.problem import Problem as Problem
+    from replan.plugin import Replan as Replan
+    from workflows.account.outcome import Outcome as Outcome
+    from workflows.account.task import Task as Task, TaskStatus as TaskStatus
+    from workflows.faults.retries import CircuitBreaker as CircuitBreaker
+    from workflows.limits.budget import Limits as Limits
+    from workflows.people.requests import Choice as Choice, HumanRequest as HumanRequest
+    from workflows.plans.proposal import Step as Step
 
-__all__ = [
-    "Began",
-    "Busy",
-    "Choice",
-    "CircuitBreaker",
-    "Client",
-    "Compacted",
-    "DocumentText",
-    "Documents",
-    "Ended",
-    "FaultHappened",
-    "HumanRequest",
-    "Key",
-    "LanguageModel",
-    "Limits",
-    "Moment",
-    "NeedsPerson",
-    "Outcome",
-    "Paused",
-    "PersonAnswered",
-    "PersonAsked",
-    "PlanAccepted",
-    "PlannerAwaited",
-    "PlannerPassedOver",
-    "Problem",
-    "ProposalRejected",
-    "Refused",
-    "Replan",
-    "Request",
-    "Services",
-    "Silence",
-    "Step",
-    "StepChanged",
-    "StoreUnavailable",
-    "Task",
-    "TaskCancelled",
-    "TaskEscalated",
-    "TaskEvent",
-    "TaskFailed",
-    "TaskHandle",
-    "TaskNotCompleted",
-    "TaskOverBudget",
-    "TaskStatus",
-    "Thinking",
-    "Tool",
-    "ToolError",
-    "Transaction",
-    "Unreachable",
-    "UserTurn",
-    "Web",
-    "WorkerBusy",
-    "WorkflowTaskFails",
-    "Workspace",
-    "fault",
-    "fenced",
-    "metadata",
-    "open_store",
-    "tool",
-]
 
-_MODULES = {
-    "Began": "client.events",
-    "Busy": "activities.errors",
-    "Choice": "workflows.people",
-    "CircuitBreaker": "workflows.routing",
-    "Client": "client.client",
-    "Compacted": "client.events",
-    "DocumentText": "activities.toolbox.documents.excerpt",
-    "Documents": "activities.toolbox.injection",
-    "Ended": "client.events",
-    "FaultHappened": "client.events",
-    "HumanRequest": "workflows.people",
-    "Key": "activities.toolbox.injection",
-    "LanguageModel": "activities.providers.messages",
-    "Limits": "workflows.budget",
-    "Moment": "activities.storage.store",
-    "NeedsPerson": "activities.errors",
-    "Outcome": "workflows.outcome",
-    "Paused": "client.events",
-    "PersonAnswered": "client.events",
-    "PersonAsked": "client.events",
-    "PlanAccepted": "client.events",
-    "PlannerAwaited": "client.events",
-    "PlannerPassedOver": "client.events",
-    "Problem": "client.problem",
-    "ProposalRejected": "client.events",
-    "Refused": "activities.errors",
-    "Replan": "replan.plugin",
-    "Request": "activities.providers.messages",
-    "Services": "activities.toolbox.injection",
-    "Silence": "client.events",
-    "Step": "workflows.plan",
-    "StepChanged": "client.events",
-    "StoreUnavailable": "activities.storage.store",
-    "Task": "workflows.task",
-    "TaskCancelled": "client.client",
-    "TaskEscalated": "client.client",
-    "TaskEvent": "client.events",
-    "TaskFailed": "client.client",
-    "TaskHandle": "client.client",
-    "TaskNotCompleted": "client.client",
-    "TaskOverBudget": "client.client",
-    "TaskStatus": "workflows.task",
-    "Thinking": "client.events",
-    "Tool": "activities.toolbox.declare.tool",
-    "ToolError": "activities.errors",
-    "Transaction": "activities.toolbox.injection",
-    "Unreachable": "activities.errors",
-    "UserTurn": "activities.providers.messages",
-    "Web": "activities.toolbox.injection",
-    "WorkerBusy": "client.events",
-    "WorkflowTaskFails": "client.events",
-    "Workspace": "activities.toolbox.injection",
-    "fault": "activities.borders.declared",
-    "fenced": "activities.providers.untrusted",
-    "metadata": "activities.storage.store",
-    "open_store": "activities.storage.store",
-    "tool": "activities.toolbox.declare.tool",
-}
+def _modules() -> dict[str, str]:
+    """The module of each public name, as the imports above have it."""
+    block = next(node for node in ast.parse(Path(__file__).read_text()).body if isinstance(node, ast.If))
+    imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+_MODULES = _modules()
+__all__ = sorted(_MODULES)
 
 if not TYPE_CHECKING:  # a type checker would take every name for one that is here
 

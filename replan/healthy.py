@@ -48,7 +48,9 @@ async def _pollers(client: Client, queue: str) -> Iterable[PollerInfo]:
 
 def _last_seen(pollers: Iterable[PollerInfo], host: str) -> float | None:
     """When one of this host asked for work last, in seconds since the epoch; the SDK's identities are `pid@host`."""
-    return max((one.last_access_time.seconds for one in pollers if one.identity.endswith(f"@{host}")), default=None)
+    return max(
+        (poller.last_access_time.seconds for poller in pollers if poller.identity.endswith(f"@{host}")), default=None
+    )
 
 
 if __name__ == "__main__":

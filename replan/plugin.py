@@ -27,9 +27,9 @@ from runtime.client import as_replan, namespace_id, register_search_attributes
 from runtime.payloads import PayloadConverter as OurPayloadConverter
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
+from workflows.account.search_attributes import TYPES
 from workflows.agent import AgentWorkflow
-from workflows.attributes import TYPES
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
 OURS = __name__.partition(".")[0], AgentWorkflow.__module__.partition(".")[0]
 PASSED_THROUGH = (*OURS, "pydantic", "pydantic_core", "annotated_types", "typing_inspection")

@@ -15,8 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.enums.v1 import IndexedValueType, WorkflowExecutionStatus as Status
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (

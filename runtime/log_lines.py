@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field, JsonValue
 
-from workflows.faults import Applied, Quadrant
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied, Quadrant
 
 Level = Literal["info", "warning", "error"]
 COMMON = ("timestamp", "level", "event", "logger")

@@ -13,9 +13,8 @@ from temporalio.common import MetricMeter
 from temporalio.runtime import LoggingConfig, PrometheusConfig, Runtime, TelemetryConfig
 
 from runtime.settings import BadSetting
-from workflows import attributes
-from workflows.agent import REQUEST_MEMO
-from workflows.measures import (
+from workflows.account import search_attributes
+from workflows.account.metrics import (
     INCIDENTS,
     METRICS,
     OLDEST_REQUEST,
@@ -24,8 +23,9 @@ from workflows.measures import (
     Sample,
     add,
 )
-from workflows.people import HumanRequest
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.agent import REQUEST_MEMO
+from workflows.people.requests import HumanRequest
 
 SAMPLE_SECONDS = 15.0
 """Seconds between two samples of the gauges."""
@@ -53,7 +53,7 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
         counters_total_suffix=True,
         unit_suffix=True,
         durations_as_seconds=True,
-        histogram_bucket_overrides={one.name: one.buckets for one in METRICS if one.buckets},
+        histogram_bucket_overrides={metric.name: metric.buckets for metric in METRICS if metric.buckets},
     )
     try:
         return Runtime(telemetry=TelemetryConfig(logging=logging, metrics=prometheus, attach_service_name=False))
@@ -131,15 +131,14 @@ async def _sample(
 
 async def _waiting(client: Client, queue: str) -> list[Sample]:
     """The samples of the tasks of a queue that wait for a person."""
-    query = (
-        f'TaskQueue = "{queue}" AND ExecutionStatus = "Running" AND {attributes.STATUS.name} = "{TaskStatus.WAITING}"'
-    )
+    is_waiting = f'{search_attributes.STATUS.name} = "{TaskStatus.WAITING}"'
+    query = f'TaskQueue = "{queue}" AND ExecutionStatus = "Running" AND {is_waiting}'
     now = oldest = datetime.now(UTC)
     tasks, causes = 0, set[str]()
     async for row in client.list_workflows(query, page_size=MAX_WAITING, limit=MAX_WAITING):
         request = await row.memo_value(REQUEST_MEMO, None, type_hint=HumanRequest)
         tasks, oldest = tasks + 1, min(oldest, request.since if request else row.start_time)
-        causes.update(row.typed_search_attributes.get(attributes.INCIDENTS) or ())
+        causes.update(row.typed_search_attributes.get(search_attributes.INCIDENTS) or ())
     return [
         Sample(WAITING_TASKS, (), tasks),
         Sample(OLDEST_REQUEST, (), (now - oldest).total_seconds()),

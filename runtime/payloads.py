@@ -20,20 +20,21 @@ from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
     ExternalStorage,
+    PayloadConverter as AnyPayloadConverter,
     SerializationContext,
     StorageDriver,
     StorageDriverSelectContext,
     WorkflowSerializationContext,
 )
-from temporalio.converter import PayloadConverter as AnyPayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from runtime.settings import BadSetting
-from workflows.catalogue import Catalogue
-from workflows.inspect import Findings
-from workflows.outcome import Outcome
-from workflows.plan import PRUNED, PRUNED_ENCODING, Proposed, StepReturn
-from workflows.progress import Progress
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.inquiries import Findings
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.proposal import Proposed, StepReturn
+from workflows.plans.references import PRUNED, PRUNED_ENCODING
 
 LARGE = 64 * 1024
 """Bytes; a payload of this size and more is kept in external storage."""

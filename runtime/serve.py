@@ -22,14 +22,14 @@ from runtime.client import connect, namespace_id, register_search_attributes
 from runtime.dev_server import LocalServer, dev_server
 from runtime.settings import Settings
 from runtime.temporal_cli import Say
-from workflows import routing
+from workflows.account.search_attributes import TYPES
 from workflows.agent import AgentWorkflow
-from workflows.attributes import TYPES
-from workflows.inspect import InspectWorkflow
-from workflows.notifying import NotifyWorkflow
-from workflows.resolving import ResolveWorkflow
+from workflows.faults import retries
+from workflows.inquiries import InspectWorkflow
+from workflows.people.incidents import ResolveWorkflow
+from workflows.people.notifications import NotifyWorkflow
+from workflows.rollback import UndoWorkflow
 from workflows.text import visible
-from workflows.undoing import UndoWorkflow
 
 OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
 """The types of the workflows that run on the control queue."""
@@ -96,8 +96,8 @@ def build(
         "interceptors": interceptors,
         "graceful_shutdown_timeout": GRACE,
         # An activity hears of its cancellation with a heartbeat, so heartbeats must not be held back for longer.
-        "max_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
-        "default_heartbeat_throttle_interval": routing.CANCEL_NOTICE,
+        "max_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
+        "default_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
         "workflow_runner": sandbox() if is_watched else UnsandboxedWorkflowRunner(),
         "sticky_queue_schedule_to_start_timeout": STICKY,
     }
@@ -107,19 +107,19 @@ def build(
         workflows=workflows,
         activities=activities,  # all of them: an earlier version of Replan scheduled its own activities here
         max_concurrent_activities=slots,
-        max_eager_activity_reservations_per_workflow_task=routing.MAX_PARALLEL,
+        max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,
     )
-    own = [one for one in activities if _type(activity._Definition.from_callable(one)) in routing.INTERNAL_KINDS]
+    own = [one for one in activities if _type(activity._Definition.from_callable(one)) in retries.INTERNAL_KINDS]
     on_control = [one for one in workflows if _type(workflow._Definition.from_class(one)) in OWN]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
-        Worker(client, task_queue=routing.control_queue(queue), workflows=on_control, activities=own, **limits),
+        Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [one for one in own if _type(activity._Definition.from_callable(one)) == routing.NOTIFY.kind]:
-        workers.append(Worker(client, task_queue=routing.notification_queue(queue), activities=notify, **limits))
+    if notify := [one for one in own if _type(activity._Definition.from_callable(one)) == retries.NOTIFY.kind]:
+        workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 
 
@@ -140,7 +140,9 @@ class Workers:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *error: Any) -> None:
-        ended = await asyncio.gather(*(one.__aexit__(kind, *error) for one in self._workers), return_exceptions=True)
+        ended = await asyncio.gather(
+            *(worker.__aexit__(kind, *error) for worker in self._workers), return_exceptions=True
+        )
         for failure in filter(None, ended):
             raise failure
 
@@ -187,7 +189,7 @@ class CannotContinue(Exception):
 async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -> None:
     """Run `worker` until `stop` says so, then let the calls in `running` finish.
 
-    After GRACE plus `routing.EXIT_WITHIN` the process ends, even if a call still runs.
+    After GRACE plus `retries.EXIT_WITHIN` the process ends, even if a call still runs.
 
     Raises:
         CannotContinue: the worker stopped by itself.
@@ -201,11 +203,11 @@ async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -
                 calls = "1 call still runs, and is" if len(running) == 1 else f"{len(running)} calls still run, and are"
                 say(f"stopping; {calls} cancelled after {GRACE.total_seconds():g} s")
             # Nothing can stop a thread. Other workers rely on it that the threads of this one have ended
-            # `routing.EXIT_WITHIN` after its calls were cancelled.
+            # `retries.EXIT_WITHIN` after its calls were cancelled.
             code = 1 if stop.failure else 0
-            _end_in(GRACE + routing.EXIT_WITHIN, code, lambda: say(_forced(running, stop.failure)))
+            _end_in(GRACE + retries.EXIT_WITHIN, code, lambda: say(_forced(running, stop.failure)))
     except BaseException:
-        _end_in(routing.EXIT_WITHIN, 1, lambda: None)
+        _end_in(retries.EXIT_WITHIN, 1, lambda: None)
         raise
     if stop.failure:
         raise CannotContinue(_stopped(stop.failure))
@@ -226,7 +228,7 @@ def _stopped(failure: str) -> str:
 
 
 def _forced(running: Sequence[str], failure: str | None = None) -> str:
-    calls, limit = [visible(call) for call in running], (GRACE + routing.EXIT_WITHIN).total_seconds()
+    calls, limit = [visible(call) for call in running], (GRACE + retries.EXIT_WITHIN).total_seconds()
     more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
     why = f"{_stopped(failure)}\n" if failure else ""
     return (

@@ -13,7 +13,7 @@ import typer
 
 from runtime import state_folder
 from runtime.options import HELP, Version
-from workflows.routing import CONTROL
+from workflows.faults.retries import CONTROL
 
 DEFAULT_QUEUE, QUEUE_VARIABLE = "replan", "REPLAN_QUEUE"
 OTHERS = 0o027

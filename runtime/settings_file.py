@@ -10,9 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from runtime.validation import expected
-from workflows.budget import MAX_DEADLINE
-from workflows.catalogue import Price
-from workflows.plan import nearest
+from workflows.limits.budget import MAX_DEADLINE
+from workflows.plans.catalogue import Price
+from workflows.text import nearest
 
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
@@ -98,7 +98,7 @@ class Budget(_Frozen):
 
 class Budgets(_Frozen):
     """The limits of tasks for which a person waits at a terminal, and of all other tasks of the console; what is left
-    out is as `workflows.budget.Limits` has it."""
+    out is as `workflows.limits.budget.Limits` has it."""
 
     interactive: Budget = Budget()
     background: Budget = Budget()

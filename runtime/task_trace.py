@@ -40,9 +40,9 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
 from workflows.agent import OUTCOME_MEMO
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
 
 HEADER = "_tracer-data"
 """The header of the SDK's own interceptors, with the W3C trace context."""

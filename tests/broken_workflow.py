@@ -2,9 +2,9 @@
 
 from temporalio import workflow
 
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task
 
 SAID = "a mistake\x1b[31m\nof " + "many words " * 100
 """What its exception says: text that would draw on a terminal, and fill it."""

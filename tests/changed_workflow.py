@@ -12,9 +12,9 @@ from temporalio import workflow
 
 from client.replay import replayed, saved
 from runtime.process import leave
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task
 
 
 @workflow.defn(name="AgentWorkflow")

@@ -12,8 +12,8 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
-from tests.web.browser import MISSING as NO_BROWSER
-from workflows import attributes
+from tests.server.browser import MISSING as NO_BROWSER
+from workflows.account import search_attributes
 
 pytest_plugins = ["tests.gate"]
 ENDED = pytest.StashKey[int]()
@@ -42,18 +42,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def search_attributes() -> Mapping[str, str]:
+def server_attributes() -> Mapping[str, str]:
     """The search attributes that the shared server knows, name to type."""
-    return attributes.TYPES
+    return search_attributes.TYPES
 
 
 @pytest.fixture(scope="session")
 async def server(
-    tmp_path_factory: pytest.TempPathFactory, search_attributes: Mapping[str, str]
+    tmp_path_factory: pytest.TempPathFactory, server_attributes: Mapping[str, str]
 ) -> AsyncIterator[DevServer]:
     """A development server on ports of its own, with an empty database."""
     folder = tmp_path_factory.mktemp("server")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=server_attributes)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

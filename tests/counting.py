@@ -9,6 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
+from client import tree
 from client.explain import explanation
 from client.explain.explanation import Explanation
 from client.history.fetch import fetch_history
@@ -17,9 +18,8 @@ from client.history.records import History
 from client.redaction import Redaction
 from client.report.row import row_of
 from client.wording import count
-from console.render import tree
 from runtime.payloads import DATA_CONVERTER
-from workflows.measures import (
+from workflows.account.metrics import (
     CIRCUIT_OPEN,
     COUNTED,
     HELPED_RETRIES,
@@ -108,7 +108,7 @@ def check_readers(history: History) -> None:
     metrics = RETRIES, HELPED_RETRIES, WASTED_ATTEMPTS, CIRCUIT_OPEN
     retries, helped, wasted, not_made = (total(counts, metric) for metric in metrics)
     sums = {name: sum(number for one, _, number in row.counters if one == name) for name, _, _ in row.counters}
-    document = explanation.document(explained)
+    document = explained.document()
 
     assert (receipt.helped.number, receipt.not_helped.number) == (helped, retries - helped)
     assert (receipt.wasted.number, receipt.not_made.number) == (wasted, not_made)

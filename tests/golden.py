@@ -13,10 +13,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tests import log_lines
-from workflows.catalogue import Catalogue
-from workflows.faults import Fault
-from workflows.header import CallHeader
-from workflows.inspect import (
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.task import Task
+from workflows.calls.header import CallHeader
+from workflows.faults.fault import Fault
+from workflows.inquiries import (
     BreakersFindings,
     ClaimsFindings,
     EffectsFindings,
@@ -27,14 +29,21 @@ from workflows.inspect import (
     TranscriptFindings,
     WorkerFindings,
 )
-from workflows.notifying import Notification
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Resolution
-from workflows.plan import Proposed, StepReturn
-from workflows.progress import Progress
-from workflows.resolving import Batch, Look, Resolve, Resolved, Search, Seen, Told, Waiting
-from workflows.situation import Situation
-from workflows.task import Task
+from workflows.people.incidents import (
+    Batch,
+    Look,
+    Resolve,
+    Resolved,
+    Search,
+    Seen,
+    Told,
+    Waiting,
+)
+from workflows.people.notifications import Notification
+from workflows.people.requests import CHOICES, Resolution
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.proposal import Proposed, StepReturn
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 MODELS: Mapping[str, TypeAdapter[Any]] = {

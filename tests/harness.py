@@ -14,12 +14,12 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from activities import deadline
-from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
+from activities.boundary.breakers.turns import telling
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
-from activities.boundary.turns import telling
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.notification import Notifier, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
@@ -38,17 +38,17 @@ from runtime.metrics import meter_of
 from runtime.payloads import DATA_CONVERTER
 from runtime.settings import Settings
 from tests.counting import check_counts
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.catalogue import Price
-from workflows.inspect import InspectWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.notifying import NotifyWorkflow
-from workflows.outcome import Outcome
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.resolving import ResolveWorkflow
-from workflows.task import Task
-from workflows.undoing import UndoWorkflow
+from workflows.calls.interceptor import CallInterceptor
+from workflows.inquiries import InspectWorkflow
+from workflows.limits.budget import Limits
+from workflows.people.incidents import ResolveWorkflow
+from workflows.people.notifications import NotifyWorkflow
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
+from workflows.rollback import UndoWorkflow
 
 Proposals = Sequence[NewSteps | Answer | Question | GiveUp]
 

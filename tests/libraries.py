@@ -21,7 +21,7 @@ from types import ModuleType
 
 from activities.borders import WIRES, entry_of
 from activities.borders.table import Choice, Entry, qualified
-from workflows.faults import QUADRANT, Quadrant
+from workflows.faults.fault import QUADRANT, Quadrant
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "activities" / "libraries" / "classes.json"

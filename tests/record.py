@@ -33,8 +33,17 @@ from client.follow import View
 from client.incidents import resolve
 from client.undo import undo
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
-from replan.testing.script import ModelCall, ModelError, ModelReply, Response, asks, calls, finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import (
+    ModelCall,
+    ModelError,
+    ModelReply,
+    Response,
+    asks,
+    calls,
+    finishes,
+    proposes,
+    step as written,
+)
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
@@ -43,12 +52,12 @@ from tests.providers.planning import planning
 from tests.workflows.history import Handle, backoff
 from tests.workflows.test_agent_missing import outdated
 from tests.workflows.test_agent_people import asked
-from workflows import attributes
-from workflows.asking import RESOLVE
-from workflows.people import Resolution
-from workflows.plan import Answer, Question, Step
-from workflows.resolving import waiting_query
-from workflows.task import Task
+from workflows.account import search_attributes
+from workflows.account.task import Task
+from workflows.people.incidents import waiting_query
+from workflows.people.requests import Resolution
+from workflows.people.updates import RESOLVE
+from workflows.plans.proposal import Answer, Question, Step
 
 FOLDER = Path(__file__).with_name("histories")
 
@@ -433,7 +442,7 @@ async def main() -> None:
     (FOLDER / "beside_tasks").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+        spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
         async with DevServer(spec, await find_cli(print)) as server:
             client = await connect(address=server.address, plain=True)
             for scenario in SCENARIOS:

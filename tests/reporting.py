@@ -10,8 +10,8 @@ from temporalio import activity
 from activities.toolbox.declare.kind import Kind
 from replan import Busy, Key, NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, plan, step
-from workflows.plan import Answer, GiveUp, NewSteps
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, GiveUp, NewSteps
 
 
 class Faults(BaseModel):

@@ -14,10 +14,10 @@ import pytest
 from console.commands import extend
 from tests.documentation import sections
 from tests.processes import PATIENCE, ROOT
-from workflows.budget import LIMITS, Amounts, Limits
-from workflows.people import CHOICES, Choice
+from workflows.limits.budget import LIMITS, Amounts, Limits
+from workflows.people.requests import CHOICES, Choice
 
-ROOMS = ("activities", "client", "console", "replan", "runtime", "workflows")
+ROOMS = ("activities", "client", "console", "replan", "runtime", "server", "workflows")
 PEOPLE = {
     '    EXTEND = "extend"\n': '    EXTEND = "extend"\n    HOLD = "hold"\n',
     "class ChoiceRow(": """class GivenHold(GivenWithCode):
@@ -49,13 +49,13 @@ from console import answers
 from console.app import load
 from console.commands.answer import ANSWERS
 from console.render import requests
-from console.web import pages
-from console.web.api import Extension, NewAnswer
+from server import pages
+from server.api import Extension, NewAnswer
 from workflows.agent import AgentWorkflow
-from workflows.budget import LIMITS, Limits
-from workflows.notifying import Event, Notification
-from workflows.people import Choice, HumanRequest, ProposedCall, RequestKind
-from workflows.spending import limit_message
+from workflows.limits.budget import LIMITS, Limits
+from workflows.people.notifications import Event, Notification
+from workflows.people.requests import Choice, HumanRequest, ProposedCall, RequestKind
+from workflows.limits.spending import limit_message
 
 now = datetime(2026, 11, 25, tzinfo=UTC)
 updates = workflow._Definition.must_from_class(AgentWorkflow).updates
@@ -93,7 +93,7 @@ def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("changed")
     for room in ROOMS:
         shutil.copytree(ROOT / room, folder / room)  # with what is compiled, which saves seconds
-    for file, edits in {"people.py": PEOPLE, "budget.py": BUDGET}.items():
+    for file, edits in {"people/requests.py": PEOPLE, "limits/budget.py": BUDGET}.items():
         path = folder / "workflows" / file
         text = path.read_text()
         for old, new in edits.items():

@@ -8,9 +8,9 @@ import pytest
 from runtime.settings_file import Budget, SettingsFile
 from tests import documentation
 from tests.processes import ROOT
-from workflows.budget import Limits
-from workflows.spending import MAX_OUTPUT
-from workflows.task import REPLANS
+from workflows.account.task import REPLANS
+from workflows.limits.budget import Limits
+from workflows.limits.spending import MAX_OUTPUT
 
 SECTION = (ROOT / "docs" / "models.md").read_text().partition("\n## Budgets\n")[2].partition("\n## ")[0]
 ROWS = dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*?) \|$", SECTION, re.MULTILINE))

@@ -17,8 +17,8 @@ from tests.activities.situations import asked
 from tests.harness import staged
 from tests.processes import ROOT
 from tests.providers.planning import planning
-from workflows.plan import MAX_STEPS
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.proposal import MAX_STEPS
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 CALLS = {call: cells for call, *cells in documentation.tables(PAGE)["call"]}

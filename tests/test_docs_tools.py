@@ -25,8 +25,8 @@ from tests.activities.mistakes import PLANTED
 from tests.activities.payments import Payments, payments
 from tests.processes import ROOT, Processes
 from tests.test_break import BROKEN
-from workflows import routing
-from workflows.faults import Code, Quadrant
+from workflows.faults import retries
+from workflows.faults.fault import Code, Quadrant
 
 TEXT = (ROOT / "docs" / "tools.md").read_text()
 FILES: dict[str, str] = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
@@ -293,7 +293,7 @@ def test_all_four_classes_are_there() -> None:
 def test_the_options_are_those_that_exist() -> None:
     """Each option of the decorators has a row; the numbers of the retry profiles are right."""
     rows = {ticked(row[0])[0].partition("=")[0]: row for row in table("option")}
-    profiles = {name: str(profile.attempts) for name, profile in routing.PROFILES.items()}
+    profiles = {name: str(profile.attempts) for name, profile in retries.PROFILES.items()}
     said = re.findall(r'"(\w+)"` (?:\| )?(\d+)', " | ".join(rows["retry"]).replace("retry=", ""))
 
     assert set(rows) == set(ToolOptions.__dataclass_fields__)
@@ -303,7 +303,7 @@ def test_the_options_are_those_that_exist() -> None:
 @pytest.mark.parametrize(("profile", "seconds"), [("standard", 2), ("patient", 123)])
 def test_the_waits_of_a_profile_are_as_long_as_the_page_says(profile: str, seconds: int) -> None:
     """All its waits, each as long as it can be."""
-    longest = sum(routing.backoff(profile, attempt, 1) for attempt in range(1, routing.PROFILES[profile].attempts))
+    longest = sum(retries.backoff(profile, attempt, 1) for attempt in range(1, retries.PROFILES[profile].attempts))
 
     assert math.ceil(longest) == seconds and f"within {seconds} s" in TEXT
 

@@ -21,10 +21,10 @@ from runtime.dev_server import DevServer, free_port
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, plan, staged, step
 from tests.processes import ROOT, Processes
-from workflows.faults import Code
-from workflows.outcome import Outcome
-from workflows.plan import NewSteps
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
+from workflows.plans.proposal import NewSteps
 
 FILES = sorted(
     path for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "service", "approvals")

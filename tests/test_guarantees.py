@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.processes import ROOT
-from workflows.catalogue import Effect
-from workflows.decision import DECISIONS
+from workflows.faults.decision import DECISIONS
+from workflows.plans.catalogue import Effect
 
 PAGE = ROOT / "docs" / "guarantees.md"
 HEADING = ["When", "Holds", "Does not hold", "Shown by"]

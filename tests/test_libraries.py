@@ -19,9 +19,9 @@ from replan.testing.http_server import reply, serving
 from replan.testing.postgresql import Cluster
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, plan, staged, step
-from workflows.faults import Applied, Code
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied, Code
 
 
 class Where(BaseModel):

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client as TemporalClient, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
 from activities.toolbox.registry import ToolMistakes
@@ -19,13 +18,13 @@ from replan.plugin import Replan
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow, charge, confirm, plugin
 from tests.processes import ROOT
-from workflows import attributes
+from workflows.account import search_attributes
 
 
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server on which no other worker serves Replan's queue."""
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

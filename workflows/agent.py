@@ -10,25 +10,41 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows import attributes, ids, measures, routing
+from workflows import ids
+from workflows.account import metrics, search_attributes
+from workflows.account.outcome import (
+    REFUSED,
+    Ending,
+    Outcome,
+    TaskEnded,
+    refusal,
+    unasked,
+)
+from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
+from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
+from workflows.account.task import UNREADABLE, Task, TaskStatus
 from workflows.arguments import MalformedArgument, read_argument, undecoded
-from workflows.asking import ABORTED, Answers, People, log_closed, unanswered
-from workflows.catalogue import Catalogue
-from workflows.details import details
-from workflows.execution import Execution
-from workflows.header import made_by_reset
-from workflows.notifying import Notifications
-from workflows.observing import observe
-from workflows.outcome import REFUSED, Ending, Outcome, TaskEnded, refusal, unasked
-from workflows.people import MAX_NAME, Choice, RequestKind, Word
-from workflows.plan import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
-from workflows.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
-from workflows.proposing import describe_opening, last_answer, propose
-from workflows.record import FaultRecord, Revision, StepRecord, UndoRecord
-from workflows.scheduling import TakesTurns, raise_if_cancelled, read_catalogue
-from workflows.spending import limit_message
-from workflows.task import UNREADABLE, Task, TaskStatus
-from workflows.undoing import roll_back
+from workflows.calls.execution import Execution
+from workflows.calls.header import made_by_reset
+from workflows.calls.observing import observe
+from workflows.calls.scheduling import TakesTurns, raise_if_cancelled, read_catalogue
+from workflows.faults import retries
+from workflows.limits.spending import limit_message
+from workflows.people.notifications import Notifications
+from workflows.people.requests import MAX_NAME, Choice, RequestKind, Word
+from workflows.people.updates import ABORTED, Answers, People, log_closed, unanswered
+from workflows.planning.proposing import describe_opening, last_answer, propose
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.proposal import (
+    BY_HAND,
+    Answer,
+    GiveUp,
+    NewSteps,
+    Proposal,
+    Question,
+)
+from workflows.rollback import roll_back
+from workflows.web_ui import details
 
 T = TypeVar("T")
 
@@ -80,7 +96,7 @@ class AgentWorkflow(Answers, TakesTurns):
         # Empty until the activity has returned it, because a query may come first.
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)
         self._turn_at_run_start = self._progress.turn
-        self._published: attributes.Values = ()
+        self._published: search_attributes.Values = ()
         self._had_others = False
         self._people = People(self._progress, self._publish_requests)
         self._notifications = Notifications(self._progress)
@@ -105,7 +121,7 @@ class AgentWorkflow(Answers, TakesTurns):
         limit = self._progress.budget.limits.deadline
         # Since the first run began: to continue as new does not extend the deadline.
         spent = (workflow.now() - self._progress.started_at).total_seconds()
-        deadline = routing.timer(limit - spent) if limit else None
+        deadline = retries.timer(limit - spent) if limit else None
         try:
             await workflow.wait_condition(work.done, timeout=deadline, timeout_summary=ids.DEADLINE_TIMER)
             ending = work.result()
@@ -312,7 +328,7 @@ class AgentWorkflow(Answers, TakesTurns):
                 self._check_replans(rejecting, fruitless)
 
             await self._asked_about(check)
-            progress.count(measures.of_replan(rejecting[0].code, progress.revision))
+            progress.count(metrics.of_replan(rejecting[0].code, progress.revision))
             progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
 
@@ -320,7 +336,7 @@ class AgentWorkflow(Answers, TakesTurns):
         progress, specs = self._progress, self._catalogue.specs
         seen = progress.observations if progress.replanning else []  # else they are of an earlier replan
         if progress.replanning:
-            progress.count(measures.of_new_plan(progress.rejecting_faults, workflow.now()))
+            progress.count(metrics.of_new_plan(progress.rejecting_faults, workflow.now()))
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,
@@ -368,9 +384,9 @@ class AgentWorkflow(Answers, TakesTurns):
         self._publish()
         self._notify()
         await self._notifications.handed_over()
-        progress.count(measures.of_ending(ending))
+        progress.count(metrics.of_ending(ending))
         outcome = progress.outcome(workflow.now())
-        progress.count(measures.distributions(outcome, progress.budget))
+        progress.count(metrics.distributions(outcome, progress.budget))
         self._log_end(outcome)
         if ending.status is TaskStatus.COMPLETED:
             return outcome
@@ -383,7 +399,7 @@ class AgentWorkflow(Answers, TakesTurns):
         for request in outcome.requests:
             if request.is_ended:
                 log_closed(request)
-        wasted = measures.total(self._progress.counts, measures.WASTED_ATTEMPTS)
+        wasted = metrics.total(self._progress.counts, metrics.WASTED_ATTEMPTS)
         extra = {"status": outcome.status.value, "code": outcome.code, "revision": self._progress.revision}
         extra |= {"replans": outcome.replans, "wasted": wasted, **outcome.spent.model_dump()}
         workflow.logger.info("task", extra=extra)
@@ -411,10 +427,10 @@ class AgentWorkflow(Answers, TakesTurns):
             self._notifications.tell()
 
     def _publish(self) -> None:
-        values = attributes.values(self._progress)
+        values = search_attributes.values(self._progress)
         # A model may take many turns: then only changed values are worth a history event.
         if not self._catalogue.converses or values != self._published:
-            attributes.publish(self._progress)
+            search_attributes.publish(self._progress)
         self._published = values
         self._show()
 

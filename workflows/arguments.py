@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from workflows.plan import PRUNED_ENCODING
+from workflows.plans.references import PRUNED_ENCODING
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,10 +1,16 @@
 """The commands of Replan and their options, as messages name them: those of the checkout, or those of the wheel."""
 
+import shlex
 from typing import Literal, NamedTuple
 
 STARTER, WORKER = (
     ("replan", "replan worker") if __name__.startswith("replan.") else ("python starter.py", "python worker.py")
 )
+
+
+def command(*words: str) -> str:
+    """The command of the console with these words, quoted for a shell where a word, such as an id, needs it."""
+    return f"{STARTER} {shlex.join(words)}"
 
 
 def option_of(name: str) -> str:

@@ -5,8 +5,7 @@ Histories and idempotency keys hold them, and `explain` finds calls and waits by
 
 from temporalio import workflow
 
-from workflows.people import HumanRequest
-from workflows.plan import digest
+from workflows.people.requests import HumanRequest
 
 CATALOGUE = "catalogue"
 INSPECT = "inspect"
@@ -51,14 +50,6 @@ def idempotency_key(call: str, first_run: str | None = None) -> str:
     If `first_run` is None, the first run of the current workflow is taken.
     """
     return f"{first_run or workflow.info().first_execution_run_id}/{call}"
-
-
-def approval_code(run: str, key: str, call: str) -> str:
-    """The code of a call that a person is asked to approve; `call` is the digest of its kind and arguments.
-
-    Another run of the task, as after a reset, has another code for the same call.
-    """
-    return digest("approval", run, key, call)[:12]
 
 
 def rollback_id(task: str) -> str:

@@ -1,11 +1,14 @@
-"""Shows untrusted text as it is: characters that nobody sees, or that turn, move or hide others, become escapes.
+"""Text for people: untrusted text as it is, and which names were probably meant.
 
-Temporal's web UI, a terminal and the page obey or hide them. What a person approves is shown with `visible`, in which
-two different values never look the same because of them. What only informs is shown with `legible`.
+In untrusted text, characters that nobody sees, or that turn, move or hide others, become escapes: Temporal's web UI, a
+terminal and the page obey or hide them. What a person approves is shown with `visible`, in which two different values
+never look the same because of them. What only informs is shown with `legible`.
 """
 
+import difflib
 import json
 import re
+from collections.abc import Iterable
 from unicodedata import category
 
 INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"})
@@ -54,3 +57,14 @@ def _shown(char: str) -> str:
     if category(char) not in INVISIBLE and not _FILLER.fullmatch(char):
         return char
     return json.dumps(char)[1:-1] if char != "\x7f" else r"\u007f"  # JSON does not escape DEL
+
+
+def nearest(name: str, among: Iterable[str]) -> str:
+    """The clause ": did you mean A or B?" with up to three names that are similar to `name`; empty if none is.
+
+    Two names are similar if they are spelt alike, or if one has all words of the other: `get_price` and `price`.
+    """
+    words, names = set(name.split("_")), sorted(among)
+    parts = [one for one in names if words <= set(one.split("_")) or words >= set(one.split("_"))]
+    found = list(dict.fromkeys([*difflib.get_close_matches(name, names), *parts]))[:3]
+    return f": did you mean {' or '.join(found)}?" if found else ""

@@ -25,7 +25,7 @@ from activities.borders.table import (
     tells_its_cause,
 )
 from activities.errors import ToolError
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults.fault import Code, Fault, Quadrant
 
 # A new library: its rows go to the module of its wire, its package here, its distribution to the extra `libraries`, its
 # classes to tests/activities/libraries/classes.json (`python -m tests.libraries`).
@@ -79,8 +79,8 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
     try:
         # By their real class: `isinstance` would ask the exception for its `__class__`.
         if issubclass(type(error), BaseExceptionGroup):
-            return _worst([judge(one, raises) for one in _members(error)])
-        verdicts = (_verdict(one, raises or {}) for one in _translations(error))
+            return _worst([judge(member, raises) for member in _members(error)])
+        verdicts = (_verdict(translation, raises or {}) for translation in _translations(error))
         return next(filter(None, verdicts), None) or _unknown(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
         return _unknown(class_name(error))
@@ -171,10 +171,10 @@ def _worst(verdicts: list[Verdict]) -> Verdict:
     worst = min(
         verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), _LEAST_PROVEN_FIRST.index(one.proves))
     )
-    proves = min((one.proves for one in verdicts), key=_LEAST_PROVEN_FIRST.index)
-    counts = [one.requests for one in verdicts if one.proves is Proof.REFUSED]
+    proves = min((verdict.proves for verdict in verdicts), key=_LEAST_PROVEN_FIRST.index)
+    counts = [verdict.requests for verdict in verdicts if verdict.proves is Proof.REFUSED]
     requests = min((count for count in counts if count is not None), default=None) if None not in counts else None
-    waits = [one.fault.retry_after for one in verdicts if one.fault.retry_after is not None]
+    waits = [verdict.fault.retry_after for verdict in verdicts if verdict.fault.retry_after is not None]
     found: dict[str, Any] = {"retry_after": max(waits, default=None)} if worst.fault.quadrant.is_transient else {}
     if proves is Proof.UNKNOWN and worst.proves is not proves:  # the reason may say that nothing was sent
         reason = worst.fault.reason.removesuffix(".")

@@ -43,7 +43,7 @@ from activities.borders.service_api import (
 )
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified
 from activities.borders.waits import wait_of
-from workflows.faults import QUADRANT, Code
+from workflows.faults.fault import QUADRANT, Code
 
 AWS: Mapping[str, Row] = named(
     (

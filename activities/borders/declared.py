@@ -16,8 +16,8 @@ import structlog
 
 from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, parents, qualified
 from activities.errors import RESERVED_CODES, ToolError
-from workflows.faults import QUADRANT, Code, Quadrant
-from workflows.plan import nearest
+from workflows.faults.fault import QUADRANT, Code, Quadrant
+from workflows.text import nearest
 
 GROUP = "replan.faults"
 """The group of entry points; the name of an entry point is the top-level package whose exceptions it declares."""

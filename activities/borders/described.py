@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from activities.borders import KNOWN, declared, entry_of, table_of
 from activities.borders.table import Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
-from workflows.faults import QUADRANT, Quadrant
-from workflows.plan import nearest
+from workflows.faults.fault import QUADRANT, Quadrant
+from workflows.text import nearest
 
 FOLLOWS: Mapping[Quadrant, str] = {
     Quadrant.TRANSIENT_INFRASTRUCTURAL: "retried with growing waits; then fallback=, else a new plan, else a person",

@@ -39,7 +39,7 @@ from activities.borders.service_api import (
 )
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, traceback_of
 from activities.borders.waits import wait_of
-from workflows.faults import Code, Quadrant
+from workflows.faults.fault import Code, Quadrant
 
 GRPC: Mapping[str, Row] = {
     # Either side may have cancelled it, at any time.

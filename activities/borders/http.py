@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from activities import sends
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, traceback_of
 from activities.borders.waits import wait_of
-from workflows.faults import QUADRANT, Code, Quadrant
+from workflows.faults.fault import QUADRANT, Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
     400: (Code.INVALID_INPUT, "the request is wrong, change the arguments"),

@@ -13,7 +13,7 @@ import httpx2
 from activities.borders.http import is_unsent
 from activities.borders.table import Choice, Entry, Proof, Row, Verdict
 from activities.borders.waits import wait_of
-from workflows.faults import QUADRANT, Code
+from workflows.faults.fault import QUADRANT, Code
 
 ModelRow = tuple[Code, str]
 """The code of a Fault, and the part of its reason that follows the provider's name."""

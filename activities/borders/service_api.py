@@ -11,7 +11,7 @@ from typing import Any
 
 from activities.borders import http
 from activities.borders.table import MAX_CARRIED, Entry, Proof, Row, Verdict, carried
-from workflows.faults import QUADRANT, Code, Quadrant
+from workflows.faults.fault import QUADRANT, Code, Quadrant
 
 MAX_ITEMS = 200
 """The most items of a list in an answer that are looked at; a transaction of DynamoDB has at most 100."""

@@ -37,7 +37,7 @@ from activities.borders.service_api import (
 )
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified, traceback_of
 from activities.borders.waits import wait_of
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 _ENDED = refused(Code.GONE, "It has expired: begin it anew.")
 _NOT_ENABLED = refused(Code.FORBIDDEN, "The account may not do this: enable the feature at Stripe.")

@@ -33,7 +33,7 @@ from activities.borders.table import (
     traceback_of,
 )
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 MAX_NAME = 256
 """Characters of a constraint's, table's or column's name; PostgreSQL's have at most 63 bytes."""
@@ -325,7 +325,7 @@ def _several(error: Any) -> Verdict | None:
     results = [frame.f_locals.get("self") for frame in _frames(error, "sqlalchemy")]
     more = [attribute(result, name) for result in results for name in ("_real_result", "raw")]
     statements = [attribute(result, "context", "statement") for result in [*results, *more]]
-    is_read = any(isinstance(one, str) and _READ.match(one) for one in statements)
+    is_read = any(isinstance(statement, str) and _READ.match(statement) for statement in statements)
     return _SEVERAL.verdict() if is_read else None
 
 
@@ -396,7 +396,7 @@ def _connecting(error: Any) -> str:
 def _package(error: object) -> str:
     """The driver's package that defines the class, or a parent of it; empty for other packages."""
     packages = (str(raised.__module__).partition(".")[0] for raised in parents(type(error)))
-    return next((one for one in packages if one in (*_MYSQL, *_LIBPQ_PACKAGES, "asyncpg")), "")
+    return next((package for package in packages if package in (*_MYSQL, *_LIBPQ_PACKAGES, "asyncpg")), "")
 
 
 def _first(error: object) -> object:

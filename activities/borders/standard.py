@@ -24,7 +24,7 @@ from activities.borders.table import (
     qualified,
     traceback_of,
 )
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 _CUT = Row(Code.UNREACHABLE, "The connection broke or could not be made.", Proof.UNKNOWN)
 _UNSENT = Row(Code.UNREACHABLE, "No connection could be made; nothing was sent.", Proof.NOT_SENT)

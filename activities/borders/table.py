@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from activities.errors import bounded
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 
 class Proof(StrEnum):
@@ -99,7 +99,7 @@ def qualified(raised: type[BaseException]) -> str:
 
 _MRO, _NAME = vars(type)["__mro__"], vars(type)["__name__"]
 _TRACEBACK, _CAUSE = vars(BaseException)["__traceback__"], vars(BaseException)["__cause__"]
-_PYTHONS_OWN = [one for one in vars(builtins).values() if isinstance(one, type)]
+_PYTHONS_OWN = [var for var in vars(builtins).values() if isinstance(var, type)]
 _VAGUE = (Exception, RuntimeError, ValueError)
 """Python's own classes that do not say what failed; any other, such as KeyError, says that the code is wrong."""
 
@@ -112,7 +112,7 @@ def parents(raised: type) -> tuple[type[BaseException], ...]:
 
 def class_names(raised: type) -> list[str]:
     """The names by which tables know a class and its parents, nearest first."""
-    return [qualified(one) for one in parents(raised)]
+    return [qualified(parent) for parent in parents(raised)]
 
 
 def class_name(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from activities.borders.table import Choice, Proof, Row, Table, Verdict
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 MAX_NAMED = 5
 MAX_NAME = 40

@@ -3,14 +3,9 @@
 import asyncio
 import contextlib
 import logging
-import random
-import re
-import sysconfig
-import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextvars import ContextVar
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -21,19 +16,21 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities import metrics, tracing
 from activities.borders import judge
 from activities.borders.table import Proof, Verdict, attribute, carried, class_name, is_pythons_own, traceback_of
+from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
+from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed, text_of
 from activities.providers.metering import Meter, start_meter
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.libraries import is_foreign
-from workflows import routing
-from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.faults import (
+from workflows.account.metrics import ATTEMPT_DURATION, Sample
+from workflows.calls.header import CallHeader
+from workflows.faults import retries
+from workflows.faults.fault import (
     MAX_TEXT,
     Applied,
     Code,
@@ -46,18 +43,9 @@ from workflows.faults import (
     parse_faults,
     parse_held,
 )
-from workflows.header import HEADER, CallHeader
-from workflows.measures import ATTEMPT_DURATION, Sample
-
-MAX_WORDS = 300
-"""Characters of an exception's message in the log."""
-MAX_VALUES = 2_000
-"""Characters of the arguments or the result in the log of a worker with `--log-values`."""
+from workflows.plans.catalogue import SAFE, Effect, ToolSpec
 
 log = structlog.get_logger("replan.step")
-_CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
-_JITTER: ContextVar[Callable[[], float]] = ContextVar("replan_backoff_jitter", default=random.random)
-_LOGS_VALUES: ContextVar[bool] = ContextVar("replan_logs_values", default=False)
 
 
 class Settle(Protocol):
@@ -124,8 +112,8 @@ class Attempt:
 
     def show(self, **values: Any) -> None:
         """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
-        if _LOGS_VALUES.get():
-            self.more |= {name: _text_of(value, repr, MAX_VALUES) for name, value in values.items()}
+        if LOGS_VALUES.get():
+            self.more |= {name: text_of(value, repr, MAX_VALUES) for name, value in values.items()}
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
@@ -218,7 +206,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         CancelledError: the workflow cancelled the activity, which is no fault.
     """
     info = activity.info()
-    call = _CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
+    call = CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
     faults = parse_faults(info.heartbeat_details)
     meter = start_meter([model for fault in faults for model in fault.unreadable])
     number, before = number_of(info.attempt, faults), parse_held(info.heartbeat_details)
@@ -265,7 +253,7 @@ async def _send_heartbeats(attempt: Attempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
-        await asyncio.sleep(routing.HEARTBEAT_EVERY.total_seconds())
+        await asyncio.sleep(retries.HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
         thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
@@ -331,14 +319,14 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
         "held": attempt.held,
-        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in routing.PLANNING else {}),
+        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in retries.PLANNING else {}),
     }
     found_fault = fault.model_copy(update=found)
     fault = await attempt.end(found_fault) or found_fault
     delay = None
     may_repeat = fault.retryable(is_safe=attempt.spec.effect in SAFE)
     if may_repeat:
-        jittered = routing.backoff(attempt.spec.retry, attempt.number, _JITTER.get()())
+        jittered = retries.backoff(attempt.spec.retry, attempt.number, JITTER.get()())
         delay = max(fault.retry_after or 0.0, jittered)
         # The last heartbeat is all that the next attempt knows of this one; a local activity has one attempt.
         if not activity.info().is_local:
@@ -406,24 +394,11 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
     log.log(level, "step", **about, **attempt.more)
 
 
-def shape(value: Any, kind: Kind) -> JsonValue:
-    """The type and size of each argument that the kind declares, for the log, without values and dictionary keys."""
-    if not isinstance(value, dict):
-        return type(value).__name__
-    known = {info.alias or name for name, info in kind.args.model_fields.items()}
-    return {name: _size(item) for name, item in value.items() if name in known}
-
-
-def _size(value: Any) -> str:
-    name = type(value).__name__
-    return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name
-
-
 def _described(attempt: Attempt, error: BaseException) -> Fault:
     """The fault of an exception; the attempt's log line gets its class and, if it is a bug, its place."""
     verdict, spec = attempt.judge(error), attempt.spec
     attempt.more["error"] = class_name(error)
-    if _LOGS_VALUES.get():
+    if LOGS_VALUES.get():
         attempt.more["message"] = scrubbed(error)
     if verdict.fault.code is not Code.BUG:
         return verdict.fault
@@ -432,7 +407,7 @@ def _described(attempt: Attempt, error: BaseException) -> Fault:
     reason = verdict.fault.reason
     # One of Python's own classes is a mistake in the code, and nothing to declare.
     if verdict.unknown and not is_pythons_own(error):
-        own = _outside_libraries(traceback.extract_tb(traceback_of(error)))
+        own = outside_libraries(traceback.extract_tb(traceback_of(error)))
         where = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
         reason = (
             f"{spec.kind} raised {verdict.unknown}{where}, which no table knows: fix the tool, or declare the class."
@@ -442,98 +417,3 @@ def _described(attempt: Attempt, error: BaseException) -> Fault:
     step = activity.info().activity_id
     log_line = f"The cause is in the worker's log, in its line with step {step!r} and code 'bug'."
     return verdict.fault.model_copy(update={"reason": f"{reason[: MAX_TEXT // 8]} {log_line}"})
-
-
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_CLOSED = r"[\]),;?(]*(?:[\s\"']|$)"
-"""A pattern of the characters after a `?` that is a placeholder in SQL; the query of a URL does not match."""
-_SECRETS = (
-    re.compile(
-        r"(?i)(?<![a-z])(apikey|token|key|secret|password|passwd|authorization|cookie)"
-        rf"[\"']?(\s*[:=]\s*|\s+(?![:=]))(?!\?{_CLOSED})([\"']?(bearer|basic)\s+)?\S+"
-    ),
-    re.compile(r"(?i)\b(bearer|basic)\s+\S+"),
-    re.compile(r"\b(sk|pk|rk|ghp|xox[a-z])[-_][\w-]{6,}"),
-    re.compile(r"(?<=://)[^/\s@]+@"),
-    re.compile(rf"(?<=\?)(?!{_CLOSED})[^\s\"']+"),
-    re.compile(r"[A-Za-z0-9+/_=-]{32,}"),
-)
-"""Patterns of possible secrets: named credentials, formats of keys, user and query of a URL, long opaque strings."""
-
-
-def scrubbed(error: BaseException) -> str:
-    """The class of an exception and at most MAX_WORDS characters of its message, with `***` for possible secrets."""
-    return f"{class_name(error)}: {_text_of(error, str, MAX_WORDS)}"
-
-
-def _text_of(value: Any, show: Callable[[Any], str], limit: int) -> str:
-    try:
-        text = show(value)[: 4 * limit]
-    except BaseException as failed:  # its class may be anybody's, and the attempt needs a fault
-        text = f"(its text cannot be read: {class_name(failed)})"
-    for secret in _SECRETS:
-        text = secret.sub("***", text)
-    return text[:limit]
-
-
-def raised_at(error: BaseException, last: int = 6) -> list[str]:
-    """Where an exception was raised: at most `last` frames as `file:line function`, the innermost frame at the end.
-
-    Frames in libraries are left out, except the innermost frame.
-    """
-    # The line to fix is the tool's.
-    stack = traceback.extract_tb(traceback_of(error))
-    frames = _outside_libraries(stack[:-1])[1 - last :] + stack[-1:]
-    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-
-
-def _outside_libraries(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    return [frame for frame in frames if not frame.filename.startswith(("<", *_LIBRARIES))]
-
-
-class HeaderInterceptor(Interceptor):
-    """Reads the header `CallHeader`, with which Replan sends an activity its key and other data besides the arguments.
-
-    `jitter` returns a random number in [0, 1); the wait before a retry is the longest backoff times this number.
-    With `logs_values`, log lines have arguments, results and the messages of exceptions.
-    """
-
-    def __init__(self, jitter: Callable[[], float] = random.random, *, logs_values: bool = False) -> None:
-        self._jitter = jitter
-        self._logs_values = logs_values
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Inbound(next, self._jitter, self._logs_values)
-
-
-class _Outbound(ActivityOutboundInterceptor):
-    """Lets a plain function send heartbeats from its thread; the SDK can only send them from the loop's thread."""
-
-    def __init__(self, next: ActivityOutboundInterceptor) -> None:
-        super().__init__(next)
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-
-    def heartbeat(self, *details: Any) -> None:
-        if threading.get_ident() == self._thread:
-            self.next.heartbeat(*details)
-        else:
-            self._loop.call_soon_threadsafe(self.next.heartbeat, *details)
-
-
-class _Inbound(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, jitter: Callable[[], float], logs_values: bool) -> None:
-        super().__init__(next)
-        self._jitter = jitter
-        self._logs_values = logs_values
-
-    def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        super().init(_Outbound(outbound))
-
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        payload = input.headers.get(HEADER)
-        if payload is not None:
-            _CALL.set(activity.payload_converter().from_payload(payload, CallHeader))
-        _JITTER.set(self._jitter)
-        _LOGS_VALUES.set(self._logs_values)
-        return await super().execute_activity(input)

@@ -22,25 +22,29 @@ from temporalio.common import RawValue
 
 from activities import deadline, sends
 from activities.borders import validation
-from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption, shape
-from activities.boundary.breakers import BreakerGuard, Breakers
+from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption
+from activities.boundary.breakers.guard import BreakerGuard
+from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import Effects
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
 from activities.boundary.tool_loop import ToolBlocks, ToolLoop, contained
 from activities.extent import fault_of_extent
+from activities.log_redaction import shape
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
-from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import Applied, Code, Fault
-from workflows.header import CallHeader
-from workflows.inspect import Capacity
-from workflows.plan import PRUNED_ENCODING, StepReturn, canonical, digest, pruned
+from workflows.calls.header import CallHeader
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.inquiries import Capacity
+from workflows.json_values import canonical, digest
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.proposal import StepReturn
+from workflows.plans.references import PRUNED_ENCODING, pruned
 
 MAX_RESULT = 1024 * 1024
 """The most bytes of a result as JSON, for a tool that reads or is idempotent."""
@@ -111,7 +115,7 @@ class Boundary:
         self, loop: ToolLoop, work: Callable[[], Coroutine[Any, Any, StepReturn]], call: str, spec: ToolSpec
     ) -> StepReturn:
         try:
-            return await loop.run(work, call, spec.timeout + (routing.GRACE / 2).total_seconds())
+            return await loop.run(work, call, spec.timeout + (retries.GRACE / 2).total_seconds())
         except ToolBlocks:
             late = f"{spec.kind} gave no answer within {spec.timeout:g} s: it blocks its event loop."
             reason = f"{late} Write it as a plain def, or await."

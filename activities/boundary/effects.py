@@ -11,10 +11,10 @@ from activities.boundary import ledger
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
 from activities.boundary.ledger import ArgumentsDiffer, EffectResult, EffectUndone, LedgerEntry, OutcomeUnknown, Work
 from activities.errors import NeedsPerson, Refused
-from workflows import routing
-from workflows.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
-from workflows.faults import Applied, Code, Fault
-from workflows.plan import StepReturn
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
+from workflows.plans.proposal import StepReturn
 
 _SAME_CALL = "the same call may be made under another id."
 
@@ -115,14 +115,14 @@ class EffectFinder:
         self._ledgers = tuple(ledgers)
         self._effects = Effects(self._ledgers[0], store, self._ledgers)
 
-    @activity.defn(name=routing.FIND_EFFECT.kind)
+    @activity.defn(name=retries.FIND_EFFECT.kind)
     async def find_effect(self, wanted: dict[str, str]) -> StepReturn:
         """The recorded result of the call whose idempotency key is `wanted["key"]`.
 
         Raises:
             ApplicationError: no ledger has the call, its row has no result, or the task works with another store.
         """
-        async with attempt_of(routing.FIND_EFFECT) as attempt:
+        async with attempt_of(retries.FIND_EFFECT) as attempt:
             self._effects.check_store(attempt)
             for engine in self._ledgers:
                 try:

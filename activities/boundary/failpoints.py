@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import TypeVar
 
 from activities.borders.http import STATUS
-from workflows import routing
-from workflows.catalogue import SAFE, Effect, ToolSpec
-from workflows.faults import Code, Fault
-from workflows.plan import nearest
+from workflows.faults import retries
+from workflows.faults.fault import Code, Fault
+from workflows.plans.catalogue import SAFE, Effect, ToolSpec
+from workflows.text import nearest
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ MAY_BE_REPEATED = (Effect.READ, *SAFE)
 """The effects of tools that can be called again after a lost answer."""
 SIGNALS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}
 """By the word in a `--break` option, the signal that kills or freezes the whole worker process."""
-PLANNER = (routing.PLAN, routing.REPLAN, routing.COMPACT)
+PLANNER = (retries.PLAN, retries.REPLAN, retries.COMPACT)
 
 
 class Failpoint(StrEnum):

@@ -9,14 +9,15 @@ from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities import tracing
-from workflows import routing
-from workflows.plan import StepReturn, canonical
+from workflows.faults import retries
+from workflows.json_values import canonical
+from workflows.plans.proposal import StepReturn
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
-TURNS = (routing.PLAN.kind, routing.REPLAN.kind)
+TURNS = (retries.PLAN.kind, retries.REPLAN.kind)
 
 
 ContextOf = Callable[[Mapping[str, Payload]], "Context | None"]
@@ -72,7 +73,7 @@ def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
     kind, task = info.activity_type, {"gen_ai.conversation.id": info.workflow_id or ""}
     if kind in TURNS:
         return turn_span(kind, task)
-    if kind in routing.INTERNAL_KINDS:
+    if kind in retries.INTERNAL_KINDS:
         return kind, task
     tool = {"gen_ai.tool.name": kind, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": info.activity_id}
     return f"execute_tool {kind}", {"gen_ai.operation.name": "execute_tool", **tool, **task}

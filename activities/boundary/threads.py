@@ -1,7 +1,7 @@
 """Tools that are plain functions run in threads, and nothing can stop a thread.
 
 So an attempt that may have an effect waits for its thread even after its timeout or a cancel, up to a limit
-(`routing.overtime`). A thread that still runs then is left running, and counted until it ends.
+(`retries.overtime`). A thread that still runs then is left running, and counted until it ends.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from temporalio import activity
 from activities import deadline
 from activities.boundary.attempt import FaultRaised, is_shutdown
 from activities.errors import Busy
-from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import Applied, Code, Fault
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.catalogue import Effect, ToolSpec
 
 log = structlog.get_logger("replan.step")
 
@@ -68,7 +68,7 @@ class Threads:
             Busy: calls that outlived their attempts hold all threads; nothing was called.
         """
         if self.outlived >= self.size:
-            raise Busy(_exhausted(self._outlived.values()), retry_after=routing.THREADS_RETRY_AFTER)
+            raise Busy(_exhausted(self._outlived.values()), retry_after=retries.THREADS_RETRY_AFTER)
         pool = self._pure if spec.pure else self._pool
         call = pool.submit(copy_context().run, _call, function)
         self._calls.add(call)
@@ -131,9 +131,9 @@ def _exhausted(kinds: Iterable[str]) -> str:
 
 def _overtime(spec: ToolSpec) -> float:
     """Seconds that an attempt may last beyond the tool's timeout and still end before its start-to-close timeout."""
-    limit = activity.info().start_to_close_timeout or routing.STEP_DEADLINE
-    room = (limit - routing.GRACE - routing.HEARTBEAT).total_seconds() - spec.timeout
-    return max(0.0, min(routing.overtime(spec), room))
+    limit = activity.info().start_to_close_timeout or retries.STEP_DEADLINE
+    room = (limit - retries.GRACE - retries.HEARTBEAT).total_seconds() - spec.timeout
+    return max(0.0, min(retries.overtime(spec), room))
 
 
 def _call(function: Callable[[], Any]) -> Any:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from workflows.plan import Unresolved, resolve
+from workflows.plans.references import Unresolved, resolve
 
 OFFERING = ("", "free", "available", "open", "wider", "alternatives", "options", "choices", "suggestions")
 """Names of lists whose items may replace an argument; `""` is the name of an observation that is itself a list."""

@@ -20,9 +20,18 @@ from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
 from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Referent, Things, Value
 from activities.toolbox.declare.kind import Kind
-from workflows.plan import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step, canonical, references
-from workflows.record import StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import StepRecord, StepStatus
+from workflows.json_values import canonical
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import (
+    TURN_ID,
+    Answer,
+    GiveUp,
+    NewSteps,
+    Proposal,
+    Step,
+)
+from workflows.plans.references import references
 
 PAGE = "docs/offline-planner.md lists the forms; with a model key a model plans, which understands free text."
 MIN_LIKENESS = 0.4  # similarity from which on a form is named as the nearest, even without a common word

@@ -9,8 +9,8 @@ from datetime import date
 from typing import TypeVar
 
 from activities.offline.grammar import format_time, parse_day, parse_time
-from workflows.plan import MAX_OPTION, MAX_OPTIONS, Question
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import MAX_OPTION, MAX_OPTIONS, Question
 
 MAX_REPEATED = 80
 """How many characters of a reply that cannot be used the next question repeats."""

@@ -24,10 +24,11 @@ from activities.offline.alternatives import (
 )
 from activities.offline.questions import Unanswered, ask_user, named_option, option
 from activities.toolbox.declare.kind import Kind
-from workflows.catalogue import Effect
-from workflows.plan import GiveUp, Mistake, NewSteps, Question, Step, canonical
-from workflows.record import FaultRecord, StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.json_values import canonical
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import GiveUp, Mistake, NewSteps, Question, Step
 
 MAX_CHANGED = 1  # how many arguments of a call a rule changes after a rejection
 MAX_LISTED = 5
@@ -95,14 +96,18 @@ class _Repair:
         self._situation = situation
         self._kinds = kinds
         self._unfinished = unfinished_steps(situation)
-        failed = [one for one in situation.records if one.status is StepStatus.FAILED and not self._is_only_id(one)]
+        failed = [
+            record
+            for record in situation.records
+            if record.status is StepStatus.FAILED and not self._is_only_id(record)
+        ]
         self._failed = {_call_of(one): one for one in failed}
         self._rejected = rejected
         self._excluded = rejected | self._failed.keys()
         self._planned = {_call_of(one) for one in self._unfinished if self._has_effect(one)}
         steps = [one.step.model_copy(update={"args": _args_of(one)}) for one in self._unfinished]
         self._done = effects_already_applied(steps, situation.earlier, kinds)
-        self._new_ids = _ids_of_retries(self._unfinished, {one.step.id for one in situation.records})
+        self._new_ids = _ids_of_retries(self._unfinished, {record.step.id for record in situation.records})
         self._new_ids |= {id: done.step.id for id, done in self._done.items()}
         self._because: list[str] = []
         self.calls: dict[str, _CallKey] = {}  # the call of each new step, by its id
@@ -288,12 +293,18 @@ class _Repair:
         return kind is not None and kind.spec.effect is not Effect.READ
 
     def _observed(self, record: StepRecord) -> JsonValue:
-        seen = [one.value for one in self._situation.observations if one.step_id == record.step.id]
+        seen = [
+            observation.value for observation in self._situation.observations if observation.step_id == record.step.id
+        ]
         fault = self._fault(record)
         return seen[-1] if seen else fault.observed if fault else None
 
     def _unread(self, record: StepRecord) -> str:
-        reasons = [one.unread for one in self._situation.observations if one.step_id == record.step.id and one.unread]
+        reasons = [
+            observation.unread
+            for observation in self._situation.observations
+            if observation.step_id == record.step.id and observation.unread
+        ]
         return f" The state could not be read again: {reasons[-1]}" if reasons else ""
 
     def _why(self, record: StepRecord) -> str:

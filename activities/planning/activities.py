@@ -23,11 +23,11 @@ from activities.providers.metering import total
 from activities.providers.prices import highest_price
 from activities.providers.registry import UnknownPlanner
 from activities.toolbox.declare.kind import Kind
-from workflows import routing
-from workflows.catalogue import Catalogue, Price, ToolSpec
-from workflows.faults import Code, Fault, ModelUse, parse_faults
-from workflows.plan import BY_HAND, NewSteps, Proposed
-from workflows.situation import Situation
+from workflows.faults import retries
+from workflows.faults.fault import Code, Fault, ModelUse, parse_faults
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue, Price, ToolSpec
+from workflows.plans.proposal import BY_HAND, NewSteps, Proposed
 
 TOO_MANY_LOST = (
     "Replies of the model were lost or unreadable ({lost}), and the rest of the budget does not cover another request."
@@ -49,7 +49,7 @@ class Planning:
         searchable: bool,
         documents: Path | None = None,
         store: str | None = None,
-        patience: float = routing.MISSING_TOOL_PATIENCE,
+        patience: float = retries.MISSING_TOOL_PATIENCE,
         transcript: Transcript | None = None,
         planner_for_task: Callable[[str], Planner] | None = None,
         breaks: FaultInjection | None = None,
@@ -80,13 +80,13 @@ class Planning:
     def activities(self) -> list[Callable[..., Any]]:
         return [self.catalogue, self.plan, self.replan, self.compact]
 
-    @activity.defn(name=routing.CATALOGUE.kind)
+    @activity.defn(name=retries.CATALOGUE.kind)
     async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
         """The kinds and settings of this worker; `refused` says why it cannot run a task that requires `wanted`.
 
         If `wanted` has an `opening`, and no I/O is needed to answer it, the catalogue has the first proposal, too.
         """
-        async with attempt_of(routing.CATALOGUE) as this:
+        async with attempt_of(retries.CATALOGUE) as this:
             try:
                 planner = await self._select(wanted.get("planner"))
             except UnknownPlanner as unknown:
@@ -121,8 +121,8 @@ class Planning:
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
         situation = opening.model_copy(update={"converses": converses})
-        with tracing.span(*turn_span(routing.PLAN.kind, {})):
-            proposed = await self._propose(planner, situation, routing.PLAN, this)
+        with tracing.span(*turn_span(retries.PLAN.kind, {})):
+            proposed = await self._propose(planner, situation, retries.PLAN, this)
         if opening.plan is None or proposed.rejected:
             return proposed
         return proposed.model_copy(update={"proposal": NewSteps(steps=())})
@@ -138,20 +138,20 @@ class Planning:
             notifies=self._notifies,
         )
 
-    @activity.defn(name=routing.PLAN.kind)
+    @activity.defn(name=retries.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
         """Return the first proposal of a task, or the next proposal after all steps of a plan are finished."""
-        return await self._request(situation, routing.PLAN)
+        return await self._request(situation, retries.PLAN)
 
-    @activity.defn(name=routing.REPLAN.kind)
+    @activity.defn(name=retries.REPLAN.kind)
     async def replan(self, situation: Situation) -> Proposed:
         """Return the next proposal after a step was rejected."""
-        return await self._request(situation, routing.REPLAN)
+        return await self._request(situation, retries.REPLAN)
 
-    @activity.defn(name=routing.COMPACT.kind)
+    @activity.defn(name=retries.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
         """Summarise the oldest turns of the conversation; the returned proposal tells only the cost of the summary."""
-        return await self._request(situation, routing.COMPACT)
+        return await self._request(situation, retries.COMPACT)
 
     async def _request(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with attempt_of(spec) as this:

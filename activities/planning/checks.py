@@ -14,8 +14,11 @@ from activities.planning.planner import Planner, RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import folder
 from activities.toolbox.json_schema import BadSchema, JsonSchema
-from workflows.catalogue import Price
-from workflows.plan import (
+from workflows.json_values import depth
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Price
+from workflows.plans.graph import check_graph
+from workflows.plans.proposal import (
     BY_HAND,
     MAX_BYTES,
     MAX_DEPTH,
@@ -30,12 +33,9 @@ from workflows.plan import (
     Proposed,
     Question,
     Step,
-    check_graph,
-    depth,
-    nearest,
-    references,
 )
-from workflows.situation import Situation
+from workflows.plans.references import references
+from workflows.text import nearest
 
 OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
 """Keys that models write instead of `$from`, because other reference syntaxes have them."""
@@ -67,7 +67,7 @@ def check_written(situation: Situation, kinds: Mapping[str, Kind]) -> Proposed |
     known, later = {step.id for step in situation.plan}, list[Mistake]()
     for number, steps in enumerate(situation.later_plans):
         mistakes = [*find_mistakes(NewSteps(steps=steps), kinds), *check_graph(steps, known, ())]
-        later += [Mistake(text=f"revisions.{number}: {one.text}", step=one.step) for one in mistakes]
+        later += [Mistake(text=f"revisions.{number}: {mistake.text}", step=mistake.step) for mistake in mistakes]
         known |= {step.id for step in steps}
     return proposed.model_copy(update={"rejected": (*proposed.rejected, *later)})
 

@@ -15,13 +15,14 @@ from activities.planning.planner import RecordedTurn
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from activities.providers.untrusted import fenced, remove_hidden
-from workflows.catalogue import Effect
-from workflows.faults import Applied
-from workflows.guards import REPEATED_NOTICE
-from workflows.people import Word
-from workflows.plan import GiveUp, NewSteps, Proposed, Question, canonical
-from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
+from workflows.faults.fault import Applied
+from workflows.json_values import canonical
+from workflows.people.requests import Word
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.guards import REPEATED_NOTICE
+from workflows.plans.proposal import GiveUp, NewSteps, Proposed, Question
 
 MAX_ARGS = 2_000
 """The most characters of a call's arguments that a model is shown beside an observed state or an earlier effect."""
@@ -149,13 +150,18 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
     """Yield a text for each state that was seen when a call was rejected (`stale`), or that was read again later."""
-    for one in observations:
-        how = "As it was at the refusal" if one.stale else f"Seen at {one.at:%H:%M:%S %Z}, after the refusal"
-        asked = f" of {fenced('arguments', one.args, min(shown, MAX_ARGS))}" if one.args else ""
-        yield f"{how} of {one.step_id}, with {one.kind}{asked}:\n{fenced(one.kind, one.value, shown)}"
-        if one.unread:
-            yield f"The state could not be read again after the refusal of {one.step_id}:"
-            yield fenced("check", one.unread)
+    for observation in observations:
+        how = (
+            "As it was at the refusal"
+            if observation.stale
+            else f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
+        )
+        asked = f" of {fenced('arguments', observation.args, min(shown, MAX_ARGS))}" if observation.args else ""
+        call = f"{observation.step_id}, with {observation.kind}{asked}"
+        yield f"{how} of {call}:\n{fenced(observation.kind, observation.value, shown)}"
+        if observation.unread:
+            yield f"The state could not be read again after the refusal of {observation.step_id}:"
+            yield fenced("check", observation.unread)
 
 
 def _earlier_effects(situation: Situation) -> Iterator[str]:
@@ -188,7 +194,9 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
         elif call.name == PROPOSE:
             yield _call_result(call.id, situation.planned, situation)
         elif index < len(ids):
-            yield _call_result(call.id, [one for one in situation.records if one.step.id == ids[index]], situation)
+            yield _call_result(
+                call.id, [record for record in situation.records if record.step.id == ids[index]], situation
+            )
         elif words := _replies(before, situation):
             yield ToolResult(call.id, "\n".join(map(prompts.said_by_person, words)))
         else:

@@ -9,10 +9,10 @@ from activities.planning.conversation import whole_situation
 from activities.planning.planner import ConversationalPlanner, Planner, PlannerReply, RecordedTurn
 from activities.providers.fallback import ask_first_usable
 from activities.toolbox.declare.kind import Kind
-from workflows.catalogue import Price
-from workflows.faults import Code
-from workflows.plan import PassedOver, Proposed
-from workflows.situation import Situation
+from workflows.faults.fault import Code
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import PassedOver, Proposed
 
 AnyPlanner = TypeVar("AnyPlanner", bound=Planner)
 

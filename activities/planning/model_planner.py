@@ -23,14 +23,21 @@ from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
-from activities.toolbox.find_tools import MAX_SHOWN, ranked
-from activities.toolbox.find_tools import NAME as FIND_TOOLS
-from workflows import routing
-from workflows.catalogue import Price
-from workflows.faults import Code
-from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Proposal, Proposed, canonical
-from workflows.situation import Situation
-from workflows.spending import MAX_OUTPUT, MIN_LAST_OUTPUT
+from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, ranked
+from workflows.faults import retries
+from workflows.faults.fault import Code
+from workflows.json_values import canonical
+from workflows.limits.spending import MAX_OUTPUT, MIN_LAST_OUTPUT
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import (
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    Proposal,
+    Proposed,
+)
 
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 # For `preamble`, which measures a request without a task; the date has no influence on its length.
@@ -49,7 +56,7 @@ class ModelPlanner:
     def __init__(
         self,
         model: LanguageModel,
-        timeout: float = routing.PLAN.timeout,
+        timeout: float = retries.PLAN.timeout,
         *,
         price: Price | None = None,
         window: int | None = None,

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 
 from activities.providers.messages import AssistantTurn, StopReason, Usage, UserTurn
 from activities.toolbox.declare.kind import Kind
-from workflows.catalogue import Price
-from workflows.plan import GiveUp, Proposal, Proposed
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import GiveUp, Proposal, Proposed
 
 
 class Planner(Protocol):

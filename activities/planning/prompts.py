@@ -5,9 +5,9 @@ from typing import Any
 
 from activities.providers.untrusted import fenced, remove_hidden
 from activities.toolbox.declare.kind import Kind
-from workflows.people import Word
-from workflows.plan import MAX_DEPTH, MAX_STEPS, Mistake
-from workflows.situation import Situation
+from workflows.people.requests import Word
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import MAX_DEPTH, MAX_STEPS, Mistake
 
 DEPTH = 3
 """How many levels of a result's schema a prompt shows."""

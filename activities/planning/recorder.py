@@ -11,9 +11,9 @@ from activities.planning.checks import check_written
 from activities.planning.planner import ConversationalPlanner, PlannerReply, RecordedTurn
 from activities.planning.transcript import TaskTurns, Transcript, situation_digest
 from activities.toolbox.declare.kind import Kind
-from workflows.faults import Code, Fault
-from workflows.plan import Proposed
-from workflows.situation import Situation
+from workflows.faults.fault import Code, Fault
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Proposed
 
 CONVERSATION_LOST = (
     "The conversation of this task is not in this worker's store: start a worker on the store that has it, or start"

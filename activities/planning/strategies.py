@@ -17,7 +17,8 @@ from activities.providers.untrusted import cleaned
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.json_schema import BadSchema, JsonSchema
-from workflows.plan import (
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import (
     MAX_OPTION,
     MAX_OPTIONS,
     MAX_QUESTION,
@@ -28,9 +29,8 @@ from workflows.plan import (
     Proposal,
     Question,
     Step,
-    nearest,
 )
-from workflows.situation import Situation
+from workflows.text import nearest
 
 PROPOSE, FINISH, ASK, GIVE_UP = "propose_plan", "finish", "ask", "give_up"
 ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], Mapping[str, str]]] = {

@@ -15,9 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
-from workflows.inspect import CallCard, ResultCard, TurnCard
-from workflows.plan import NewSteps, Proposed, digest
-from workflows.situation import Situation
+from workflows.inquiries import CallCard, ResultCard, TurnCard
+from workflows.json_values import digest
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import NewSteps, Proposed
 
 TURNS = Table(
     "replan_turns",
@@ -267,8 +268,8 @@ def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
     told, said = turn.exchange.told, turn.exchange.said
     is_rejected = bool(turn.situation.rejected)
     results = tuple(
-        ResultCard(call_id=one.call_id, text=one.text, is_error=one.is_error, is_rejected=is_rejected)
-        for one in told.results
+        ResultCard(call_id=result.call_id, text=result.text, is_error=result.is_error, is_rejected=is_rejected)
+        for result in told.results
     )
     calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in said.calls)
     words = {"told": told.text, "said": said.text, "stop": turn.exchange.stop.value}

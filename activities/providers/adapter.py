@@ -34,9 +34,9 @@ from activities.providers.messages import (
 from activities.providers.metering import arrives, count_rejected
 from activities.providers.streaming import IDLE_TIMEOUT, Draft
 from activities.providers.strict import Standing
-from workflows import routing
-from workflows.faults import Code
-from workflows.spending import BYTES_PER_TOKEN, MAX_OUTPUT
+from workflows.faults import retries
+from workflows.faults.fault import Code
+from workflows.limits.spending import BYTES_PER_TOKEN, MAX_OUTPUT
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -150,7 +150,7 @@ class ModelAdapter(ABC):
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
         own_spans = {} if tracing.RECORDER.get() is None else self.without_spans
-        options = {**self._endpoint.client_options(routing.PLAN.timeout), **own_spans}
+        options = {**self._endpoint.client_options(retries.PLAN.timeout), **own_spans}
         async with getattr(sdk, self.client)(**options) as client:
             stream = await self._begun(client, request)
             try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from activities.providers.streaming import Draft
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from openai import AsyncStream
@@ -112,7 +112,7 @@ class _ChatDraft(Draft):
 
     def _open(self, index: int | None, new_id: str | None) -> dict[str, Any]:
         """The call that a part belongs to. Some servers give each call the index 0, or no index."""
-        found = next((one for one in reversed(self._calls) if index is None or one["index"] == index), None)
+        found = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
         if found is None or (new_id and found["id"] and found["id"] != new_id):
             found = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append(found)

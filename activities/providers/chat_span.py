@@ -70,11 +70,14 @@ def _message(turn: Turn) -> dict[str, Any]:
     text = [_text(turn.text)] if turn.text else []
     match turn:
         case UserTurn():
-            answers = [{"type": "tool_call_response", "id": one.call_id, "response": one.text} for one in turn.results]
+            answers = [
+                {"type": "tool_call_response", "id": result.call_id, "response": result.text} for result in turn.results
+            ]
             return {"role": "user", "parts": [*answers, *text]}
         case AssistantTurn():
             calls = [asdict(call) for call in turn.calls]
             asked = [
-                {"type": "tool_call", "id": one["id"], "name": one["name"], "arguments": one["args"]} for one in calls
+                {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": call["args"]}
+                for call in calls
             ]
             return {"role": "assistant", "parts": [*text, *asked]}

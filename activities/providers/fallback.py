@@ -9,9 +9,9 @@ from temporalio import activity
 
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request
-from workflows.faults import Code, Fault, Quadrant
-from workflows.plan import PassedOver
-from workflows.spending import may_be_billed
+from workflows.faults.fault import Code, Fault, Quadrant
+from workflows.limits.spending import may_be_billed
+from workflows.plans.proposal import PassedOver
 
 log = structlog.get_logger("replan.model")
 

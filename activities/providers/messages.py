@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from activities.errors import Unreachable
-from workflows.faults import Code
-from workflows.spending import BYTES_PER_TOKEN
+from workflows.faults.fault import Code
+from workflows.limits.spending import BYTES_PER_TOKEN
 
 
 class LanguageModel(Protocol):

@@ -23,10 +23,17 @@ from activities.providers.messages import (
     estimate_input,
 )
 from activities.providers.prices import cost_in_usd
-from workflows.catalogue import Price
-from workflows.faults import ModelUse
-from workflows.measures import LOST_REPLIES, MICRO, MODEL_CALLS, MODEL_COST, MODEL_TOKENS, Sample
-from workflows.spending import MAX_OUTPUT, may_be_billed
+from workflows.account.metrics import (
+    LOST_REPLIES,
+    MICRO,
+    MODEL_CALLS,
+    MODEL_COST,
+    MODEL_TOKENS,
+    Sample,
+)
+from workflows.faults.fault import ModelUse
+from workflows.limits.spending import MAX_OUTPUT, may_be_billed
+from workflows.plans.catalogue import Price
 
 log = structlog.get_logger("replan.model")
 

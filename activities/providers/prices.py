@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from activities.providers.messages import Usage
-from workflows.catalogue import Price
+from workflows.plans.catalogue import Price
 
 if TYPE_CHECKING:  # to import the package takes 0.1 s, or 0.5 s without bytecode; only a worker with a model needs it
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
@@ -151,7 +151,7 @@ def _package_date() -> date:
     prices = (model.prices for model in models if not isinstance(model.prices, ModelPrice))
     limits = [one.constraint for each in prices for one in each]
     limits += [one.constraint for model in models for one in model.price_variants or ()]
-    days = (one.start_date for one in limits if isinstance(one, StartDateConstraint))
+    days = (limit.start_date for limit in limits if isinstance(limit, StartDateConstraint))
     return max(PACKAGE_DATE, *(day for day in days if day <= today))
 
 

@@ -54,9 +54,7 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 """The providers by name; without `--planner`, the first provider whose key is set makes the plans.
 
-To add a provider, write an adapter beside `anthropic.py`, a module in `activities/borders` with the table of its SDK's
-exceptions, the SDK's package in `MODEL_SDKS` there, and a row here, with the name that the package `genai-prices`
-gives to the provider.
+docs/architecture.md says what to touch to add a provider.
 """
 NO_KEY = "none"
 """The key for the user's own server if no key is set, because the SDK's client needs a key."""

@@ -23,7 +23,7 @@ from activities.providers.messages import (
     UserTurn,
 )
 from activities.providers.streaming import Draft
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from openai import AsyncStream

@@ -18,8 +18,8 @@ import structlog
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request, ToolDefinition
 from activities.providers.metering import count_rejected
-from workflows.faults import Code
-from workflows.plan import digest
+from workflows.faults.fault import Code
+from workflows.json_values import digest
 
 log = structlog.get_logger("replan.model")
 
@@ -223,7 +223,7 @@ class _Form:
         if ("anyOf" in part and "oneOf" in part) or part.keys() & SHAPES - {"anyOf", "oneOf"}:
             raise NotStrict(f"{name} joins anyOf with other keywords")
         self.needs["unions"] += 1
-        return {**self._described(part), "anyOf": [self._part(one, name, depth, refs) for one in choices]}
+        return {**self._described(part), "anyOf": [self._part(choice, name, depth, refs) for choice in choices]}
 
     def _definition(self, part: Schema, name: str) -> Any:
         """What a `$ref` stands for, with the description beside it."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from workflows.situation import MAX_SHOWN
+from workflows.planning.situation import MAX_SHOWN
 from workflows.text import FILLERS
 
 MAX_LABEL = 80

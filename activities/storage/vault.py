@@ -39,9 +39,9 @@ from temporalio.exceptions import ApplicationError
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
 from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, translated_outage, write
-from workflows.faults import Code, Fault
-from workflows.inspect import Pruned
-from workflows.plan import PRUNED_ENCODING
+from workflows.faults.fault import Code, Fault
+from workflows.inquiries import Pruned
+from workflows.plans.references import PRUNED_ENCODING
 
 PAYLOADS = Table(
     "replan_payloads",

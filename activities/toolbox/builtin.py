@@ -30,5 +30,5 @@ def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
     """The built-in tools of a worker; if it has a model, tools that use the model replace tools of the same name."""
     if not has_model:
         return TOOLS
-    taken = {one.__name__ for one in model_tools.TOOLS}
-    return (*(one for one in TOOLS if one.__name__ not in taken), *model_tools.TOOLS)
+    taken = {tool.__name__ for tool in model_tools.TOOLS}
+    return (*(tool for tool in TOOLS if tool.__name__ not in taken), *model_tools.TOOLS)

@@ -7,10 +7,9 @@ from itertools import islice
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, ValidationError, core_schema
+from pydantic_core import SchemaError as PatternError, SchemaValidator, ValidationError, core_schema
 
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000

@@ -19,10 +19,9 @@ from activities.storage.store import spoken
 from activities.toolbox.declare.kind import Kind, describe
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.documents import extra
-from activities.toolbox.find_tools import MAX_SHOWN, find_tools_among
-from activities.toolbox.find_tools import NAME as FIND_TOOLS
-from workflows.catalogue import Effect
-from workflows.plan import nearest
+from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, find_tools_among
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
 
 GROUP = "replan.tools"
 """The group of entry points whose values are modules with tools."""
@@ -181,7 +180,7 @@ def _shown(file: str) -> str:
 
 
 def _with_place(place: str, mistakes: Iterable[str]) -> list[str]:
-    return [f"{place}: {one}" if place else one for one in mistakes]
+    return [f"{place}: {mistake}" if place else mistake for mistake in mistakes]
 
 
 def _wrapped(line: str) -> str:
@@ -225,7 +224,9 @@ def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
     """
     tools, mistakes = dict[Tool[..., Any], str](), list[str]()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
-    installed = [(one.value, f"{one.dist.name} {one.dist.version}" if one.dist else one.name) for one in points]
+    installed = [
+        (point.value, f"{point.dist.name} {point.dist.version}" if point.dist else point.name) for point in points
+    ]
     for name, package in [*((name, "") for name in names), *installed]:
         try:
             is_file = not package and (name.endswith(".py") or os.sep in name or Path(name).is_file())
@@ -233,7 +234,7 @@ def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
             tools |= {one: package for one in found if one not in tools}
         except ToolMistakes as wrong:
             by = f"{GROUP} of {package}: " if package else ""
-            mistakes += [f"{by}{one}" for one in wrong.mistakes]
+            mistakes += [f"{by}{mistake}" for mistake in wrong.mistakes]
     if mistakes:
         raise ToolMistakes([one for tool in tools for one in _with_place(_place(tool), describe(tool)[1])] + mistakes)
     return tools

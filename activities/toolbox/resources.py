@@ -19,8 +19,8 @@ from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Documents, Key, Transaction
 from activities.toolbox.workspace import Workspace, folder_of
-from workflows.catalogue import Effect
-from workflows.header import CallHeader
+from workflows.calls.header import CallHeader
+from workflows.plans.catalogue import Effect
 
 
 class Resources:

@@ -8,9 +8,9 @@ from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
 from client.wording import count, expiry_words, pause_words
-from workflows.budget import LIMITS, Limits
-from workflows.plan import GiveUp, Question
-from workflows.record import Pause
+from workflows.account.records import Pause
+from workflows.limits.budget import LIMITS, Limits
+from workflows.plans.proposal import GiveUp, Question
 
 TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
 """Outcome codes of tasks whose end another Item explains, such as the Item about a rejected proposal."""
@@ -113,7 +113,7 @@ def state_now(story: Story) -> list[Sentence]:
     said = [_paused(one) for one in history.paused if one.activity is None]
     said += [_running(story, call) for call in history.calls if call.closed is None]
     said += people.now(story)
-    told = [one.timer for one in story.requests]
+    told = [request.timer for request in story.requests]
     for timer in history.timers:
         if timer.ended is None and timer not in told:
             text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"

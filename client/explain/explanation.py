@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -12,10 +13,13 @@ from client.explain.waste import Receipt
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
+from client.problem import Problem
+from client.remedy import Door, in_python, render
 from client.wording import count, spent_on_models
-from workflows.decision import DECISIONS, plan_words, words_of
-from workflows.progress import MAX_FAULTS
-from workflows.task import TaskStatus
+from workflows.account.progress import MAX_FAULTS
+from workflows.account.task import TaskStatus
+from workflows.faults.decision import DECISIONS, plan_words, words_of
+from workflows.text import nearest
 
 SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
@@ -53,6 +57,103 @@ class Explanation(BaseModel):
         """Whether everything went as planned, so that there is little to explain."""
         told = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
         return self.status == "completed" and not told and not self.cost.held
+
+    def document(self, door: Door = in_python) -> dict[str, Any]:
+        """It as the JSON that `explain --json` prints, with remedies in the words of a door."""
+        story = self.story
+        outcome, end = story.history.outcome, story.history.end
+        notes = (*self.resets, *self.compactions, *self.extensions, *self.notes)
+        return {
+            "task_id": story.history.task_id,
+            "task": story.history.task.text if story.history.task else None,
+            "status": self.status,
+            "reason": outcome.reason if outcome else end.reason if end else "",
+            "summary": self.summary,
+            "items": [item.document() for item in self.items],
+            "revisions": [plan.model_dump(mode="json") for plan in self.plans],
+            "kept": world.kept(story),
+            "changed": [change.model_dump(mode="json") for change in world.changes(story)],
+            "cost": {**self.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
+            "steps": [_step(story, id) for id in story.step_ids],
+            "never_started": world.never_started(story),
+            "now": [render(one.text, door) for one in self.now],
+            "paused": [one.model_dump(mode="json") for one in story.history.paused],
+            "todo": [render(one.text, door) for one in self.todo],
+            "notes": [note.text for note in notes],
+            "result": outcome.result if outcome else None,
+            "receipt": self.receipt.document(),
+        }
+
+    def step(self, id: str) -> "StepExplanation":
+        """The part about one step.
+
+        Raises:
+            Problem: the task has no such step.
+        """
+        ids = self.story.step_ids
+        if id not in ids:
+            task = self.story.history.task_id
+            remedy = f"it has {words.listed(ids)}" if ids else "it has no step at all yet"
+            raise Problem("unknown_step", f"Task {task!r} has no step {id!r}{nearest(id, ids)}", remedy)
+        return StepExplanation(id, self)
+
+
+@dataclass(frozen=True)
+class StepExplanation:
+    """What an explanation has about one step."""
+
+    id: str
+    whole: Explanation
+
+    @property
+    def items(self) -> list[Item]:
+        return [item for item in self.whole.items if self.id in item.steps]
+
+    @property
+    def revisions(self) -> list[Diff]:
+        return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
+
+    @property
+    def heading(self) -> Sentence:
+        """How the step stands, after how many attempts, and what it returned."""
+        story = self.whole.story
+        calls = story.history.of_step(self.id)
+        planned_kind = [story.steps[self.id].kind] if self.id in story.steps else []
+        kinds = dict.fromkeys([*planned_kind, *(call.kind for call in calls)])
+        attempts = attempts_of(story, self.id)
+        tried = f" after {count(attempts, 'attempt')}" if attempts and calls[-1:] and calls[-1].closed else ""
+        done = [call for call in story.done if call.step == self.id]
+        got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
+        standing = f"{step_state(story, self.id)}{tried}.{got}"
+        text = f"{self.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}"
+        return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
+
+    def document(self) -> dict[str, Any]:
+        """It as JSON, with the fields of the whole explanation."""
+        whole = self.whole.document()
+        return {
+            "task_id": whole["task_id"],
+            "status": whole["status"],
+            "step": next(step for step in whole["steps"] if step["id"] == self.id),
+            "summary": self.heading.text,
+            "items": [item.document() for item in self.items],
+            "revisions": [diff.model_dump(mode="json") for diff in self.revisions],
+            "kept": {number: ids for number, ids in whole["kept"].items() if self.id in ids},
+            "changed": [change for change in whole["changed"] if change["step_id"] == self.id],
+            "cost": sum((item.cost for item in self.items), Cost()).model_dump(),
+            "notes": whole["notes"],
+        }
+
+
+def _narrowed(diff: Diff, id: str) -> Diff | None:
+    parts = {
+        "kept": tuple(one for one in diff.kept if one == id),
+        "unchanged": tuple(one for one in diff.unchanged if one == id),
+        "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
+        "added": tuple(one for one in diff.added if one.id == id),
+        "dropped": tuple(one for one in diff.dropped if one.id == id),
+    }
+    return diff.model_copy(update=parts) if any(parts.values()) else None
 
 
 def explain_task(history: History) -> Explanation:
@@ -146,39 +247,6 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
         if found[decision] and (names := words_of(decision).counted)
     ]
     return f"Not as planned: {words.listed(counts)}." if counts else ""
-
-
-def document(explanation: Explanation) -> dict[str, Any]:
-    story = explanation.story
-    outcome, end = story.history.outcome, story.history.end
-    return {
-        "task_id": story.history.task_id,
-        "task": story.history.task.text if story.history.task else None,
-        "status": explanation.status,
-        "reason": outcome.reason if outcome else end.reason if end else "",
-        "summary": explanation.summary,
-        "items": [item.document() for item in explanation.items],
-        "revisions": [one.model_dump(mode="json") for one in explanation.plans],
-        "kept": world.kept(story),
-        "changed": [one.model_dump(mode="json") for one in world.changes(story)],
-        "cost": {**explanation.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
-        "steps": [_step(story, id) for id in story.step_ids],
-        "never_started": world.never_started(story),
-        "now": [one.text for one in explanation.now],
-        "paused": [one.model_dump(mode="json") for one in story.history.paused],
-        "todo": [one.text for one in explanation.todo],
-        "notes": [
-            one.text
-            for one in (
-                *explanation.resets,
-                *explanation.compactions,
-                *explanation.extensions,
-                *explanation.notes,
-            )
-        ],
-        "result": outcome.result if outcome else None,
-        "receipt": explanation.receipt.document(),
-    }
 
 
 def _step(story: Story, id: str) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Plan, Story, Turn, diff
 from client.wording import times
-from workflows import ids, routing
-from workflows.decision import Action
-from workflows.faults import UNCOUNTED, Code, Fault
-from workflows.people import Choice
-from workflows.record import FaultRecord
+from workflows import ids
+from workflows.account.records import FaultRecord
+from workflows.faults import retries
+from workflows.faults.decision import Action
+from workflows.faults.fault import UNCOUNTED, Code, Fault
+from workflows.people.requests import Choice
 
 LOST = AttemptFailure.of(
     Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed.")
@@ -182,7 +183,7 @@ def _lost_before(call: Call) -> float:
 def call_name(call: Call) -> str:
     if call.is_planning:
         return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
-    if call.kind == routing.CATALOGUE.kind:
+    if call.kind == retries.CATALOGUE.kind:
         return "The catalogue"
     if call.is_undo:
         return f"Undoing {call.step} ({call.kind})"
@@ -241,7 +242,7 @@ def what_followed(
         return (_fallen_back(story.history.next_call(call)),), Cost()
     if decision == "ask" and record is not None:
         requests = story.requests_about(record)
-        told = tuple(sentence for one in requests for sentence in people.answer_sentences(story, one))
+        told = tuple(sentence for request in requests for sentence in people.answer_sentences(story, request))
         answer = requests[-1].request.answer if requests else None
         if answer is None or answer.choice is not Choice.REPLAN or record not in story.account.faults:
             return told, Cost()
@@ -325,7 +326,11 @@ def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[S
 
 def _is_first_refused(story: Story, record: FaultRecord) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    led = [one.step_id for one in story.account.faults if one.decision == "replan" and one.revision == record.revision]
+    led = [
+        fault.step_id
+        for fault in story.account.faults
+        if fault.decision == "replan" and fault.revision == record.revision
+    ]
     places = {step.id: place for place, step in enumerate(story.account.steps)}
     return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
 
@@ -414,7 +419,7 @@ def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sente
 
 
 def _asked(look: Call) -> Sentence:
-    who = "The ledger" if look.kind == routing.FIND_EFFECT.kind else look.kind
+    who = "The ledger" if look.kind == retries.FIND_EFFECT.kind else look.kind
     asked = f"{who} was asked whether it was applied, and"
     if look.closed is CallEnd.COMPLETED:
         text = f"{asked} found it: {words.stop(words.value(look.result))}"

@@ -6,9 +6,11 @@ from client.explain import words
 from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, Event
 from client.history.story import Asked, Story
-from client.text import one_line, starter
-from workflows.people import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
-from workflows.plan import Question, canonical
+from client.remedy import Remedy, Text
+from client.text import one_line
+from workflows.json_values import canonical
+from workflows.people.requests import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
+from workflows.plans.proposal import Question
 
 
 def request_items(story: Story) -> Iterator[Item]:
@@ -67,9 +69,9 @@ def _last_during(story: Story, asked: Asked) -> Call | None:
     """The last call of a step that the task made while a request was open."""
     timer, calls = asked.timer, story.history.of_step(asked.request.step or "")
     during = [
-        one
-        for one in calls
-        if timer and timer.started < one.scheduled and not (timer.ended and one.scheduled > timer.ended)
+        call
+        for call in calls
+        if timer and timer.started < call.scheduled and not (timer.ended and call.scheduled > timer.ended)
     ]
     return during[-1] if during else None
 
@@ -114,25 +116,31 @@ def _events(call: Call | None) -> tuple[Event, ...]:
 
 
 def now(story: Story) -> list[Sentence]:
-    """The requests that are open now, with the command that answers them."""
-    command = starter("answer", story.history.task_id)
+    """The requests that are open now, with how to answer them."""
+    answer = Remedy("answer", story.history.task_id)
     return [
         Sentence(
-            text=f"The task waits for a person ({one.request.id}: "
-            f"{' '.join(filter(None, [one.request.step, one.request.code]))}) since "
-            f"{words.moment(one.request.since)}: `{command}` shows the answers.",
-            events=one.events,
+            text=Text(
+                f"The task waits for a person ({request.request.id}: "
+                f"{' '.join(filter(None, [request.request.step, request.request.code]))}) since "
+                f"{words.moment(request.request.since)}: ",
+                answer,
+                " shows the answers.",
+            ),
+            events=request.events,
         )
-        for one in story.requests
-        if one.request.is_open
+        for request in story.requests
+        if request.request.is_open
     ]
 
 
 def extensions(story: Story) -> Iterator[Sentence]:
     """The extensions that no request had asked for."""
-    answers = [one.request.answer for one in story.requests]
-    for one in story.account.extensions:
-        if one not in answers:
-            given = (told for told in story.history.answers if told.choice is Choice.EXTEND and told.at >= one.at)
+    answers = [request.request.answer for request in story.requests]
+    for extension in story.account.extensions:
+        if extension not in answers:
+            given = (told for told in story.history.answers if told.choice is Choice.EXTEND and told.at >= extension.at)
             events = tuple(told.event for told in given)[:1]
-            yield Sentence(text=f"{one_line(one.by) or 'Somebody'} extended the budget{_given(one)}.", events=events)
+            yield Sentence(
+                text=f"{one_line(extension.by) or 'Somebody'} extended the budget{_given(extension)}.", events=events
+            )

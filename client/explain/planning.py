@@ -9,9 +9,9 @@ from client.history.records import Call, CallEnd
 from client.history.story import Asked, ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
-from workflows.faults import QUADRANT, Code
-from workflows.people import RequestKind
-from workflows.plan import GiveUp, NewSteps, PassedOver, Question
+from workflows.faults.fault import QUADRANT, Code
+from workflows.people.requests import RequestKind
+from workflows.plans.proposal import GiveUp, NewSteps, PassedOver, Question
 
 
 def failover_items(story: Story) -> Iterator[Item]:
@@ -170,7 +170,9 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
         what, decision = f"The planner asked: {words.sentence(said.text)}{suggested(said.options)}", "escalate"
         then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
         after = turn.call.ended or turn.call.scheduled
-        asked = next((one for one in story.requests if _is_question(one) and one.events > (after,)), None)
+        asked = next(
+            (request for request in story.requests if _is_question(request) and request.events > (after,)), None
+        )
         if asked is not None:
             about = Sentence(text=what, events=turn.call.events)
             return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, asked)))

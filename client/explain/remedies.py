@@ -7,14 +7,15 @@ from client.explain import words
 from client.explain.words import Sentence
 from client.history.records import CallEnd
 from client.history.story import Story
-from client.text import starter
+from client.remedy import Remedy, Text
 from client.wording import withheld_calls
 from workflows import ids
-from workflows.budget import LIMITS
-from workflows.commands import STARTER, option_of
-from workflows.faults import Applied, Code
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
+from workflows.commands import option_of
+from workflows.faults.fault import Applied, Code
+from workflows.limits.budget import LIMITS
+from workflows.text import capitalised
 
 OF_FAULT: Mapping[Code, str] = {
     Code.TIMEOUT: "If it happens often, give the tool a longer `timeout=`, or ask it for less.",
@@ -24,7 +25,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.WORKER_SHUTDOWN: "Nothing, or start a worker.",
     Code.WORKER_LOST: "Read the worker's log.",
     Code.INTERRUPTED: "Nothing, or resume the step with `temporal activity unpause`.",
-    Code.CIRCUIT_OPEN: f"Check the service; `{STARTER} breakers` says since when.",
+    Code.CIRCUIT_OPEN: Text("Check the service; ", Remedy("breakers"), " says since when."),
     Code.STORE_UNAVAILABLE: "Nothing, unless it stays; then check what locks the database, that its server runs, and"
     " that its file is there.",
     Code.RATE_LIMITED: "Nothing, unless it stays; then ask for a larger quota.",
@@ -77,10 +78,8 @@ TAINTED_QUESTION = (
     "The task had read untrusted content, so the question may come from that: answer it only with what you want"
     " yourself."
 )
-CHECK_EFFECT = "Check whether it was applied ({effects} has its key), then start a new task for what is left."
+CHECK_EFFECT = "Check whether it was applied (", " has its key), then start a new task for what is left."
 JUDGE_EFFECT = "It was applied: decide whether it may stay, then start a new task for what is left."
-OR_UNDO = " Or undo what the task did: {undo}."
-UNDO_AGAIN = "Try to undo again what stays ({undo}), or correct it by hand."
 NOT_COMPLETED = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET, TaskStatus.FAILED)
 
 
@@ -89,26 +88,27 @@ def remedies(story: Story) -> Iterator[Sentence]:
     outcome, failing = story.history.outcome, story.history.failing
     if failing is not None and story.history.end is None:
         failing = add_reset_point(failing, story)
-        yield Sentence(text=f"{failing.remedy[:1].upper()}{failing.remedy[1:]}.")
+        cure, *others = failing.remedy.parts
+        yield Sentence(text=Text(capitalised(str(cure)), *others, "."))
     if outcome is None or outcome.status not in NOT_COMPLETED or outcome.code is None:
         return
     escalated = [fault for fault in outcome.faults if fault.decision == "escalate"]
     # What an undo could not take back has its own remedy.
     last = next((fault for fault in reversed(escalated) if not fault.step_id.startswith(ids.UNDO)), None)
-    commands = {name: f"`{starter(name, outcome.task_id)}`" for name in ("effects", "undo")}
+    effects, undo = Remedy("effects", outcome.task_id), Remedy("undo", outcome.task_id)
     if any(not one.done for one in outcome.undo):
-        yield Sentence(text=UNDO_AGAIN.format(**commands))
+        yield Sentence(text=Text("Try to undo again what stays (", undo, "), or correct it by hand."))
     if last and last.applied is not Applied.NONE:
-        text = CHECK_EFFECT if last.applied is Applied.UNKNOWN else JUDGE_EFFECT
-        text += "" if outcome.undo or story.history.rollback else OR_UNDO
-        yield Sentence(text=text.format(**commands))
+        what = (CHECK_EFFECT[0], effects, CHECK_EFFECT[1]) if last.applied is Applied.UNKNOWN else (JUDGE_EFFECT,)
+        more = () if outcome.undo or story.history.rollback else (" Or undo what the task did: ", undo, ".")
+        yield Sentence(text=Text(*what, *more))
     elif outcome.code in OF_ENDING:
         yield from _of_ending(outcome, outcome.code)
     elif outcome.code in set(Code):
         text = OF_FAULT[Code(outcome.code)]
         if outcome.status is TaskStatus.ESCALATED:
             step = last.step_id if last else _last_failed(story)
-            text += f" Then `{starter('reset', outcome.task_id, '--to', step)}` goes on from there."
+            text = Text(text, " Then ", Remedy("reset", outcome.task_id, {"to": step}), " goes on from there.")
         yield Sentence(text=text)
 
 

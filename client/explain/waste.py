@@ -10,10 +10,10 @@ from client.explain.words import Sentence, listed
 from client.history.records import Call, CallEnd, Event
 from client.history.story import Story
 from client.wording import count
-from workflows import measures
-from workflows.faults import Code
+from workflows.account import metrics
+from workflows.faults.fault import Code
 
-PURPOSES = (measures.PLANNING, measures.CORRECTING, measures.SUMMARISING, measures.STEPS, measures.LOST)
+PURPOSES = (metrics.PLANNING, metrics.CORRECTING, metrics.SUMMARISING, metrics.STEPS, metrics.LOST)
 
 
 class _Line(BaseModel):
@@ -66,28 +66,26 @@ def receipt_of(story: Story) -> Receipt:
     retried = [call for call in tools if call.attempt > 1 or _is_repetition(story, call)]
     helped = [call for call in retried if call.closed is CallEnd.COMPLETED]
     wasted = [call for call in retried if (fault := story.fault_of(call)) and not fault.quadrant.is_transient]
-    tokens, cost = (measures.counted(counts, metric) for metric in (measures.TOKENS, measures.COST))
+    tokens, cost = (metrics.counted(counts, metric) for metric in (metrics.TOKENS, metrics.COST))
 
     def tally(number: int, calls: Iterable[Call]) -> Tally:
         return Tally(number=number, events=_events(calls) if number else ())
 
-    retries, helpful = (measures.total(counts, metric) for metric in (measures.RETRIES, measures.HELPED_RETRIES))
+    retries, helpful = (metrics.total(counts, metric) for metric in (metrics.RETRIES, metrics.HELPED_RETRIES))
     results = Counter[str]()
-    for (_, how), number in measures.counted(counts, measures.REPLAYED_RESULTS).items():
+    for (_, how), number in metrics.counted(counts, metrics.REPLAYED_RESULTS).items():
         results[how] += number
     return Receipt(
-        wasted=tally(measures.total(counts, measures.WASTED_ATTEMPTS), wasted),
+        wasted=tally(metrics.total(counts, metrics.WASTED_ATTEMPTS), wasted),
         helped=tally(helpful, helped),
         not_helped=tally(retries - helpful, (call for call in retried if call not in helped)),
         replayed=tally(results["ledger"], (call for call in tools if call.replayed)),
         reconciled=tally(results["reconciled"], (call for call in (*story.done, *story.undone) if call.is_reconcile)),
-        not_made=tally(
-            measures.total(counts, measures.CIRCUIT_OPEN), (call for call in tools if _is_turned_away(call))
-        ),
+        not_made=tally(metrics.total(counts, metrics.CIRCUIT_OPEN), (call for call in tools if _is_turned_away(call))),
         paid={
             purpose: Paid(
                 tokens=tokens[purpose,],
-                usd=cost.get((purpose,), 0) / measures.MICRO,
+                usd=cost.get((purpose,), 0) / metrics.MICRO,
                 events=_events(_paid(story, purpose)),
             )
             for purpose in PURPOSES
@@ -114,15 +112,15 @@ def _is_turned_away(call: Call) -> bool:
 def _paid(story: Story, purpose: str) -> Iterator[Call]:
     """The calls that used models for a purpose."""
     for call in story.history.calls:
-        if purpose == measures.LOST:
+        if purpose == metrics.LOST:
             is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
         elif call.proposed:
             is_correction = bool(call.situation and call.situation.rejected)
             is_meant = (
-                bool(call.proposed.tokens) and measures.purpose_of(call.kind, is_correction=is_correction) == purpose
+                bool(call.proposed.tokens) and metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
             )
         else:
-            is_meant = purpose == measures.STEPS and bool(call.returned and call.returned.tokens)
+            is_meant = purpose == metrics.STEPS and bool(call.returned and call.returned.tokens)
         if is_meant:
             yield call
 
@@ -158,6 +156,6 @@ def paid_words(tokens: int, usd: float) -> str:
 
 
 def _sentence(text: str, *lines: _Line) -> Sentence:
-    events = sorted({event for one in lines for event in one.events})
+    events = sorted({event for line in lines for event in line.events})
     # A citation names the events of one run only.
     return Sentence(text=text, events=tuple(event for event in events if event.run == events[-1].run))

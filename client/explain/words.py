@@ -5,18 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, InstanceOf, JsonValue
 
 from client.history.records import ONE_RUN, AttemptFailure, Call, Event
 from client.history.story import Change
-from client.text import one_line, starter
+from client.remedy import Remedy, Text
+from client.text import one_line
 from client.wording import times
-from workflows import routing
-from workflows.decision import Action, what_follows
-from workflows.details import shorten
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults import retries
+from workflows.faults.decision import Action, what_follows
+from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
-from workflows.plan import canonical
+from workflows.json_values import canonical
+from workflows.web_ui import shorten
 
 
 class _Part(BaseModel):
@@ -26,7 +27,8 @@ class _Part(BaseModel):
 class Sentence(_Part):
     """A sentence, and the events that prove it."""
 
-    text: str
+    text: InstanceOf[str]
+    """A plain str, or a Text with remedies."""
     events: tuple[Event, ...] = ()
 
 
@@ -127,7 +129,7 @@ WAIT_AFTER_TRIAL = (
 )
 WAIT_BECAUSE_LOST = (
     "The worker died or froze during the call, so it does not count as an attempt of the tool; up to "
-    f"{routing.MAX_LOSSES} such calls are repeated"
+    f"{retries.MAX_LOSSES} such calls are repeated"
 )
 WAIT_ANYWAY = "The fault is transient, and the step had attempts left"
 WAIT_FOR_PLANNER = (
@@ -199,7 +201,7 @@ def follows(
     return text[:1].upper() + text[1:]
 
 
-def rolled_back(task: str, stands: str) -> str:
+def rolled_back(task: str, stands: str) -> Text:
     """The sentence about the rollback of a closed task.
 
     `stands` is the status of the rollback's workflow in Temporal's words, or ONE_RUN.
@@ -210,7 +212,7 @@ def rolled_back(task: str, stands: str) -> str:
         ONE_RUN: "was undone after its end, but only the effects of its last run",
         "failed": "was undone after its end, but some effects stay",
     }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
-    return f"What it did {how} (workflow {rollback_id(task)}): `{starter('effects', task)}` says what stands."
+    return Text(f"What it did {how} (workflow {rollback_id(task)}): ", Remedy("effects", task), " says what stands.")
 
 
 def held(call: Call) -> str:
@@ -278,12 +280,12 @@ def differences(change: Change) -> str:
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:
-    return len({(code(one), one.reason) for one in failings}) == 1
+    return len({(code(failing), failing.reason) for failing in failings}) == 1
 
 
 def counted(failings: Sequence[AttemptFailure]) -> str:
     """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
-    number, last = Counter(map(code, failings)), {code(one): one for one in failings}
+    number, last = Counter(map(code, failings)), {code(failing): failing for failing in failings}
     return ", ".join(f"{name} {times(number[name])} ({reason(one)})" for name, one in last.items())
 
 

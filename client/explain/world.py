@@ -61,7 +61,7 @@ def left(story: Story) -> list[Sentence]:
 
 def earlier(story: Story) -> list[Sentence]:
     """Sentences about effects of runs before a reset that were not undone, and about runs whose history was deleted."""
-    own, rollbacks = effects.own_effects(story), [Story(one) for one in story.history.rollbacks]
+    own, rollbacks = effects.own_effects(story), [Story(rollback) for rollback in story.history.rollbacks]
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
     left = [one for one in all if one.key not in own and one.undoes is None and one.state is not EffectState.UNDONE]
     surely = {True: "Changed", False: "Perhaps changed"}
@@ -86,7 +86,7 @@ def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
 
 def unknown(story: Story) -> list[Sentence]:
     """Sentences about open calls that may change the world, and about calls whose outcome is unknown."""
-    perhaps = [one for one in changes(story) if not one.sure]
+    perhaps = [change for change in changes(story) if not change.sure]
     is_open = story.history.end is None
     open = {call.id for call in story.history.calls if call.closed is None and is_open}
     paused = {one.activity for one in story.history.paused}
@@ -116,7 +116,7 @@ def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
 
 def changes(story: Story) -> list[Changed]:
     """Every step of the newest run that changed the world or may have changed it, in order."""
-    return [_changed(story, one) for one in effects.own_effects(story).values() if one.undoes is None]
+    return [_changed(story, effect) for effect in effects.own_effects(story).values() if effect.undoes is None]
 
 
 def _changed(story: Story, one: TaskEffect) -> Changed:

@@ -35,10 +35,10 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
+from workflows.account.progress import Progress
 from workflows.agent import AgentWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.plan import PRUNED_ENCODING
-from workflows.progress import Progress
+from workflows.calls.interceptor import CallInterceptor
+from workflows.plans.references import PRUNED_ENCODING
 
 STORES = ("replan-store", "aws.s3driver")
 """The names of the workers' storage drivers, in the references of histories."""

@@ -17,12 +17,12 @@ from client.history.story import Story, with_values
 from client.pauses import pauses
 from client.tasks import CLOSED, Handle, closing_outcome, existing, memo_field
 from client.workflow_task import UNREADABLE, failing
-from workflows import attributes
-from workflows.faults import number_of, parse_faults, parse_held
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.faults.fault import number_of, parse_faults, parse_held
 from workflows.ids import reset_rollback_id, rollback_id
-from workflows.outcome import Outcome
-from workflows.people import ENDED
-from workflows.record import StepStatus
+from workflows.people.requests import ENDED
 
 ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
@@ -39,10 +39,10 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     """The whole history of a task, and the server's state of its open calls. No worker is asked."""
     seen = await handle.describe()
     reading = await _read_runs(client, handle.id, seen.run_id)
-    for one in seen.raw_description.pending_activities:
-        failure = one.last_failure if one.HasField("last_failure") else None
-        number = await number_of_attempt(client.data_converter, one)
-        await reading.pending(one.activity_id, number, failure, running=one.state not in WAITING)
+    for activity in seen.raw_description.pending_activities:
+        failure = activity.last_failure if activity.HasField("last_failure") else None
+        number = await number_of_attempt(client.data_converter, activity)
+        await reading.pending(activity.activity_id, number, failure, running=activity.state not in WAITING)
     reading.history.paused = pauses(client, seen)
     if found := await failing(client, seen):  # `describe` has the attempt, which no event has
         reading.history.failing = found
@@ -84,9 +84,10 @@ def _as_closed(account: Outcome, closed: Outcome) -> Outcome:
     """The last account of a task that was closed from outside, with the end that `closed` has."""
     stopped = {StepStatus.RUNNING: StepStatus.CANCELLED, StepStatus.WAITING: StepStatus.CANCELLED}
     stopped[StepStatus.PENDING] = StepStatus.SKIPPED
-    steps = (one.model_copy(update={"status": stopped.get(one.status, one.status)}) for one in account.steps)
+    steps = (step.model_copy(update={"status": stopped.get(step.status, step.status)}) for step in account.steps)
     requests = (
-        one if one.answer else one.model_copy(update={"closed": one.closed or ENDED}) for one in account.requests
+        request if request.answer else request.model_copy(update={"closed": request.closed or ENDED})
+        for request in account.requests
     )
     ended = {name: getattr(closed, name) for name in ("status", "reason", "code", "ended_at")}
     spent = account.spent.model_copy(update={"seconds": closed.spent.seconds})
@@ -150,8 +151,8 @@ async def _runs_of(client: Client, id: str) -> list[str]:
     if newest is None:
         return []
     listed = set[str]()
-    if attributes.is_quotable(id):
-        listed = {one.run_id async for one in client.list_workflows(f"WorkflowId = '{id}'")}
+    if search_attributes.is_quotable(id):
+        listed = {workflow.run_id async for workflow in client.list_workflows(f"WorkflowId = '{id}'")}
     return list(listed | {newest.run_id})
 
 

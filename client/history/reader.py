@@ -13,8 +13,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.api.update.v1 import Request
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ActivityError, RetryState
-from temporalio.exceptions import TimeoutError as TemporalTimeout
+from temporalio.exceptions import ActivityError, RetryState, TimeoutError as TemporalTimeout
 
 from client import workflow_task
 from client.history.account import replayed_progress
@@ -35,11 +34,12 @@ from client.history.records import (
     Unreadable,
 )
 from client.tasks import TASK_TYPE, outcome_of
-from workflows import ids, routing
+from workflows import ids
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
-from workflows.asking import RESOLVE
-from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.faults import (
+from workflows.faults import retries
+from workflows.faults.fault import (
     Code,
     Fault,
     Quadrant,
@@ -49,11 +49,11 @@ from workflows.faults import (
     number_of,
     parse_faults,
 )
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Choice, Resolution
-from workflows.plan import NewSteps, Proposed, StepReturn
-from workflows.situation import Situation
-from workflows.task import Task
+from workflows.people.requests import CHOICES, Choice, Resolution
+from workflows.people.updates import RESOLVE
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
+from workflows.plans.proposal import NewSteps, Proposed, StepReturn
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -155,7 +155,7 @@ def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
 
 
 def _activity_error(call: Call, cause: BaseException) -> ActivityError:
-    """The ActivityError that the workflow got, rebuilt with the fields that `workflows.faults` reads."""
+    """The ActivityError that the workflow got, rebuilt with the fields that `workflows.faults.fault` reads."""
     error = ActivityError(
         call.id,
         scheduled_event_id=call.scheduled.id,
@@ -409,7 +409,7 @@ class Reading:
         elif isinstance(back, Catalogue):
             self.history.catalogue = back
             if back.opening is not None:  # the first turn of the planner, in the same activity
-                turn = replace(call, id=ids.of_request(1), kind=routing.PLAN.kind, args=None)
+                turn = replace(call, id=ids.of_request(1), kind=retries.PLAN.kind, args=None)
                 turn.proposed = self._with_plan(back.opening)
                 self.history.calls.append(turn)
         elif isinstance(back, StepReturn):

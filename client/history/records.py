@@ -10,29 +10,30 @@ from pydantic import BaseModel, JsonValue
 from temporalio.exceptions import RetryState
 
 from client.workflow_task import FailingTask
-from workflows import ids, routing
-from workflows.catalogue import Catalogue, ToolSpec
-from workflows.faults import Code, Fault, Quadrant
-from workflows.outcome import Outcome
-from workflows.people import Choice, Given, Resolution
-from workflows.plan import Proposed, StepReturn
-from workflows.progress import Progress
-from workflows.record import Pause, StepRecord
-from workflows.situation import Situation
-from workflows.task import UNREADABLE, Task
+from workflows import ids
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.records import Pause, StepRecord
+from workflows.account.task import UNREADABLE, Task
+from workflows.faults import retries
+from workflows.faults.fault import Code, Fault, Quadrant
+from workflows.people.requests import Choice, Given, Resolution
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue, ToolSpec
+from workflows.plans.proposal import Proposed, StepReturn
 
-PLANNING = (routing.PLAN.kind, routing.REPLAN.kind)
-CONVERSING = (*PLANNING, routing.COMPACT.kind)
+PLANNING = (retries.PLAN.kind, retries.REPLAN.kind)
+CONVERSING = (*PLANNING, retries.COMPACT.kind)
 """The activity types that ask the planner for a plan, or (COMPACT) for a shorter conversation."""
 RESULTS: Mapping[str, type[BaseModel]] = {
-    routing.CATALOGUE.kind: Catalogue,
-    routing.PLAN.kind: Proposed,
-    routing.REPLAN.kind: Proposed,
-    routing.COMPACT.kind: Proposed,
+    retries.CATALOGUE.kind: Catalogue,
+    retries.PLAN.kind: Proposed,
+    retries.REPLAN.kind: Proposed,
+    retries.COMPACT.kind: Proposed,
 }
 """By internal activity type, the model of its result; the activity of a tool returns a StepReturn."""
-SPECS = {spec.kind: spec for spec in routing.INTERNAL}
-INTERNAL_KINDS = frozenset({*CONVERSING, routing.CATALOGUE.kind, routing.INSPECT.kind})
+SPECS = {spec.kind: spec for spec in retries.INTERNAL}
+INTERNAL_KINDS = frozenset({*CONVERSING, retries.CATALOGUE.kind, retries.INSPECT.kind})
 
 
 class Event(NamedTuple):
@@ -320,7 +321,7 @@ class History:
 
     @property
     def compactions(self) -> list[Call]:
-        return [call for call in self.calls if call.kind == routing.COMPACT.kind]
+        return [call for call in self.calls if call.kind == retries.COMPACT.kind]
 
     def next_call(self, call: Call) -> Call | None:
         """The next execution of the same activity, as after a wait; None if there is none."""

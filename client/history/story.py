@@ -12,12 +12,23 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
-from workflows import ids, routing
-from workflows.details import summary
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.people import Choice, Given, HumanRequest, RequestKind, Resolution
-from workflows.plan import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step, Unresolved, canonical, resolve
-from workflows.record import MAX_SHOWN_ARGS, FaultRecord
+from workflows import ids
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
+from workflows.faults import retries
+from workflows.json_values import canonical
+from workflows.people.requests import Choice, Given, HumanRequest, RequestKind, Resolution
+from workflows.plans.proposal import (
+    BY_HAND,
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    Question,
+    Step,
+)
+from workflows.plans.references import Unresolved, resolve
+from workflows.web_ui import summary
 
 LATER = datetime.max.replace(tzinfo=UTC)
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
@@ -47,7 +58,7 @@ class Turn:
 
     @property
     def is_replan(self) -> bool:
-        return self.call.kind == routing.REPLAN.kind
+        return self.call.kind == retries.REPLAN.kind
 
     @property
     def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:
@@ -119,12 +130,12 @@ class Story:
 
     @cached_property
     def _decided(self) -> list[FaultRecord]:
-        return [one for one in (*self.account.faults, *self.account.own_faults) if one.decision != "retry"]
+        return [fault for fault in (*self.account.faults, *self.account.own_faults) if fault.decision != "retry"]
 
     def requests_about(self, fault: FaultRecord) -> list[Asked]:
         """The requests to people that a fault led to: several if what a person gave was not accepted."""
         ids = {one.id for one in requests_about(self.account, fault)}
-        return [one for one in self.requests if one.request.id in ids]
+        return [request for request in self.requests if request.request.id in ids]
 
     @property
     def in_turns(self) -> bool:
@@ -187,20 +198,20 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
     is_own, step = fault in account.own_faults, fault.step_id
     same = [one for one in (*account.faults, *account.own_faults) if one.step_id == step and one.decision != "retry"]
     until = min((one.at for one in same if one.at > fault.at), default=LATER)
-    about = [one for one in account.requests if one.step == (None if is_own else step)]
+    about = [request for request in account.requests if request.step == (None if is_own else step)]
     kinds = RequestKind.FAULT, RequestKind.APPROVAL
     return [one for one in about if one.kind in kinds and fault.at <= one.since < until]
 
 
 def _requests(history: History, account: Outcome) -> list[Asked]:
     timers, answers = list(history.timers), list(history.answers)
-    return [Asked(one, _timer_of(one, timers), _answer_of(one, answers)) for one in account.requests]
+    return [Asked(request, _timer_of(request, timers), _answer_of(request, answers)) for request in account.requests]
 
 
 def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
     """The timer of a request, which is taken from `timers`: a request that asks the same again has another one."""
     name = summary(ids.request_timer(request))
-    found = next((one for one in timers if one.summary == name and one.at >= request.since), None)
+    found = next((timer for timer in timers if timer.summary == name and timer.at >= request.since), None)
     if found:
         timers.remove(found)
     return found
@@ -225,10 +236,10 @@ def _answer_of(request: HumanRequest, answers: list[AcceptedAnswer]) -> Event | 
 
 
 def _turns(history: History, account: Outcome) -> list[Turn]:
-    rejected = {one.turn: one.mistakes for one in account.rejections}
+    rejected = {rejection.turn: rejection.mistakes for rejection in account.rejections}
     if account.reasons:  # the last one ended the task, so that all reasons are kept
         rejected[account.rejections[-1].turn] = account.reasons
-    accepted = {one.turn for one in account.revisions}
+    accepted = {revision.turn for revision in account.revisions}
     first = min(accepted, default=0)  # a long task keeps only its last revisions
     return [_turn(history, call, rejected, accepted, first) for call in history.planning]
 
@@ -283,11 +294,11 @@ def turn_of(ids: Iterable[str]) -> int | None:
 def with_values(outcome: Outcome, story: Story) -> Outcome:
     """The Outcome with all that it leaves out because the events of its run have it: arguments, results and more."""
     ended = {call.id: call for call in story.history.newest_calls if call.is_step and call.closed is CallEnd.COMPLETED}
-    kept = {one.id: one.result for one in outcome.steps if not one.in_history}
+    kept = {step.id: step.result for step in outcome.steps if not step.in_history}
     results = {**kept, **{id: call.result for id, call in ended.items()}}
     steps = [
-        _with_values(one, story.steps.get(one.id), ended.get(one.id), results) if one.in_history else one
-        for one in outcome.steps
+        _with_values(step, story.steps.get(step.id), ended.get(step.id), results) if step.in_history else step
+        for step in outcome.steps
     ]
     return outcome.model_copy(update={"steps": tuple(steps)})
 

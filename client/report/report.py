@@ -22,9 +22,9 @@ from client.report.cache import Cache
 from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
 from client.tasks import TASK_TYPE, TASKS, existing
 from runtime.process import version
-from workflows import measures
-from workflows.measures import Metric
-from workflows.plan import digest
+from workflows.account import metrics
+from workflows.account.metrics import Metric
+from workflows.json_values import digest
 
 AT_ONCE = 8
 """How many histories are read at once."""
@@ -260,23 +260,23 @@ class Totals:
                 ExitCount(status=status, code=code, tasks=number) for (status, code), number in _most_first(self.exits)
             ),
             timeline=self._timeline(period, until),
-            tool_calls=self.spread(measures.TASK_TOOL_CALLS),
-            steps=self.spread(measures.TASK_STEPS),
-            seconds=self.spread(measures.TASK_DURATION),
-            time_to_replan=self.spread(measures.TIME_TO_REPLAN),
-            retry_delay=self.spread(measures.RETRY_DELAY),
-            calls_per_task=dict(sorted(Counter(int(n) for _, n in self.values[measures.TASK_TOOL_CALLS.name]).items())),
+            tool_calls=self.spread(metrics.TASK_TOOL_CALLS),
+            steps=self.spread(metrics.TASK_STEPS),
+            seconds=self.spread(metrics.TASK_DURATION),
+            time_to_replan=self.spread(metrics.TIME_TO_REPLAN),
+            retry_delay=self.spread(metrics.RETRY_DELAY),
+            calls_per_task=dict(sorted(Counter(int(n) for _, n in self.values[metrics.TASK_TOOL_CALLS.name]).items())),
             faults=tuple(self._faults()),
             retries=tuple(self._retries()),
-            wasted=sum(self.of(measures.WASTED_ATTEMPTS).values()),
+            wasted=sum(self.of(metrics.WASTED_ATTEMPTS).values()),
             replans=tuple(self._replans()),
             tools=tuple(self._tools()),
-            requests=dict(_most_first(self.by(measures.REQUESTS, "kind"))),
-            answers=dict(_most_first(self.by(measures.ANSWERS, "choice"))),
-            escalations=dict(_most_first(self.by(measures.ESCALATIONS, "code"))),
+            requests=dict(_most_first(self.by(metrics.REQUESTS, "kind"))),
+            answers=dict(_most_first(self.by(metrics.ANSWERS, "choice"))),
+            escalations=dict(_most_first(self.by(metrics.ESCALATIONS, "code"))),
             waiting=tuple(self._waits()),
             paid=tuple(self._paid()),
-            budget_left=self.spreads(measures.BUDGET_LEFT),
+            budget_left=self.spreads(metrics.BUDGET_LEFT),
             counters=tuple(self._sums()),
         )
 
@@ -306,24 +306,24 @@ class Totals:
             yield FaultCount(quadrant=quadrant, code=code, faults=faults, followed=followed)
 
     def _retries(self) -> Iterator[RetryCount]:
-        wasted = self.of(measures.WASTED_ATTEMPTS)
-        helped = self.of(measures.HELPED_RETRIES)
-        for labels, number in _most_first(self.of(measures.RETRIES)):
+        wasted = self.of(metrics.WASTED_ATTEMPTS)
+        helped = self.of(metrics.HELPED_RETRIES)
+        for labels, number in _most_first(self.of(metrics.RETRIES)):
             tool, code = labels
             more = {"helped": helped.get(labels, 0), "wasted": wasted.get(labels, 0)}
             yield RetryCount(tool=tool, code=code, retries=number, **more)
 
     def _replans(self) -> Iterator[ReplanCount]:
-        of = self.of(measures.REPLANS)
-        for code, number in _most_first(self.by(measures.REPLANS, "code")):
+        of = self.of(metrics.REPLANS)
+        for code, number in _most_first(self.by(metrics.REPLANS, "code")):
             revisions = {revision: many for (one, revision), many in sorted(of.items()) if one == code}
             yield ReplanCount(code=code, replans=number, revisions=revisions)
 
     def _tools(self) -> Iterator[ToolCount]:
-        retries, most = self.by(measures.RETRIES, "tool"), self.spreads(measures.RETRY_BUDGET_USED)
-        results, unknown = self.of(measures.REPLAYED_RESULTS), self.of(measures.UNKNOWN_OUTCOMES)
-        not_made, fallbacks = self.by(measures.CIRCUIT_OPEN, "tool"), self.by(measures.FALLBACKS, "tool")
-        for tool, calls in _most_first(self.by(measures.TOOL_CALLS, "tool")):
+        retries, most = self.by(metrics.RETRIES, "tool"), self.spreads(metrics.RETRY_BUDGET_USED)
+        results, unknown = self.of(metrics.REPLAYED_RESULTS), self.of(metrics.UNKNOWN_OUTCOMES)
+        not_made, fallbacks = self.by(metrics.CIRCUIT_OPEN, "tool"), self.by(metrics.FALLBACKS, "tool")
+        for tool, calls in _most_first(self.by(metrics.TOOL_CALLS, "tool")):
             yield ToolCount(
                 tool=tool,
                 calls=calls,
@@ -345,14 +345,14 @@ class Totals:
             yield WaitCount(kind=kind, requests=len(requests), oldest=oldest.since, example=oldest.task_id)
 
     def _paid(self) -> Iterator[PaidCount]:
-        cost = self.by(measures.COST, "purpose")
-        for purpose, tokens in _most_first(self.by(measures.TOKENS, "purpose")):
-            yield PaidCount(purpose=purpose, tokens=tokens, usd=cost[purpose] / measures.MICRO)
+        cost = self.by(metrics.COST, "purpose")
+        for purpose, tokens in _most_first(self.by(metrics.TOKENS, "purpose")):
+            yield PaidCount(purpose=purpose, tokens=tokens, usd=cost[purpose] / metrics.MICRO)
 
     def _sums(self) -> Iterator[MetricSum]:
-        metrics = {one.name: one for one in measures.COUNTED}
+        metric_of = {metric.name: metric for metric in metrics.COUNTED}
         for (name, labels), number in sorted(self.counters.items()):
-            yield MetricSum(name=name, labels=dict(zip(metrics[name].labels, labels, strict=True)), value=number)
+            yield MetricSum(name=name, labels=dict(zip(metric_of[name].labels, labels, strict=True)), value=number)
 
 
 def _most_first(of: Mapping[K, int]) -> list[tuple[K, int]]:
@@ -471,8 +471,8 @@ class _Reading:
         try:
             await asyncio.gather(*workers)
         finally:
-            for one in workers:
-                one.cancel()
+            for worker in workers:
+                worker.cancel()
         for _, row in self._newest.values():
             totals.add(row)
 
@@ -490,4 +490,4 @@ class _Reading:
 
 def _version() -> str:
     """The version of rows: those of another Replan, or with other fields, are not taken from a cache."""
-    return f"{version()} {digest('row', TaskRow.model_json_schema(), [one.name for one in measures.COUNTED])}"
+    return f"{version()} {digest('row', TaskRow.model_json_schema(), [one.name for one in metrics.COUNTED])}"

@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict
 from client.explain.explanation import status
 from client.history.records import History
 from client.history.story import requests_about
-from workflows import measures
-from workflows.budget import Budget
-from workflows.faults import Code
-from workflows.measures import Sample
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, REPEATED
-from workflows.record import FaultRecord, StepStatus
-from workflows.task import TaskStatus
+from workflows.account import metrics
+from workflows.account.metrics import Sample
+from workflows.account.outcome import Outcome
+from workflows.account.records import FaultRecord, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
+from workflows.limits.budget import Budget
+from workflows.people.requests import CHOICES, REPEATED
 
 Labels = tuple[str, ...]
 
@@ -62,9 +62,9 @@ class TaskRow(BaseModel):
     started_at: datetime
     ended_at: datetime | None
     counters: tuple[tuple[str, Labels, int], ...]
-    """Metric, labels and sum, of the metrics in `measures.COUNTED`."""
+    """Metric, labels and sum, of the metrics in `metrics.COUNTED`."""
     values: tuple[tuple[str, Labels, float], ...]
-    """Metric, labels and value, of those in `measures.DISTRIBUTIONS`."""
+    """Metric, labels and value, of those in `metrics.DISTRIBUTIONS`."""
     recoveries: tuple[tuple[str, str, str, int], ...]
     """By quadrant and code, what followed faults of steps and of the planner."""
     waiting: tuple[OpenRequest, ...] = ()
@@ -76,7 +76,7 @@ def row_of(history: History) -> TaskRow:
     """The row of a task, from its account; that of a running task has what has ended."""
     account, end = history.account, history.end
     is_over = end is not None and end.status != "continued"
-    waiting = [] if is_over else [one for one in account.requests if one.is_open]
+    waiting = [] if is_over else [request for request in account.requests if request.is_open]
     recoveries = Counter((fault.quadrant, fault.code, what) for fault, what in recoveries_of(account, is_over=is_over))
     return TaskRow(
         task_id=history.task_id,
@@ -88,8 +88,8 @@ def row_of(history: History) -> TaskRow:
         ended_at=end.at if end and is_over else None,
         counters=tuple(
             (metric.name, labels, number)
-            for metric in measures.COUNTED
-            for labels, number in measures.counted(account.counts or {}, metric).items()
+            for metric in metrics.COUNTED
+            for labels, number in metrics.counted(account.counts or {}, metric).items()
         ),
         values=tuple((one.metric.name, one.labels, one.value) for one in values_of(account)),
         recoveries=tuple((*of, number) for of, number in recoveries.items()),
@@ -101,25 +101,25 @@ def row_of(history: History) -> TaskRow:
 def values_of(account: Outcome) -> Iterator[Sample]:
     """The samples for histograms: delays of retries and, of a task that ended, what it used."""
     for fault in (*account.faults, *account.own_faults):
-        if fault.waited is not None and fault.source not in measures.PLANNERS:
-            yield Sample(measures.RETRY_DELAY, (fault.source, fault.code), fault.waited)
+        if fault.waited is not None and fault.source not in metrics.PLANNERS:
+            yield Sample(metrics.RETRY_DELAY, (fault.source, fault.code), fault.waited)
     if account.ended_at is None or account.limits is None:
         return
     for plan in account.revisions:
         left = [one for one in account.faults if one.decision == "replan" and one.revision == plan.number - 1]
         if plan.at:
-            yield from measures.of_new_plan(left, plan.at)
+            yield from metrics.of_new_plan(left, plan.at)
     retries = Counter[str]()
-    for (tool, _), number in measures.counted(account.counts or {}, measures.RETRIES).items():
+    for (tool, _), number in metrics.counted(account.counts or {}, metrics.RETRIES).items():
         retries[tool] += number
     budget = Budget(limits=account.limits, spent=account.spent, retries=dict(retries))
-    yield from measures.distributions(account, budget)
+    yield from metrics.distributions(account, budget)
 
 
 def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:
     """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision."""
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
-    own = [one for one in account.own_faults if one.source in measures.PLANNERS]
+    own = [one for one in account.own_faults if one.source in metrics.PLANNERS]
     for faults in (account.faults, own):
         for place, fault in enumerate(faults):
             if fault.code is not Code.NEEDS_APPROVAL:
@@ -138,7 +138,7 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
         return undecided if answer is None else Recovery.NONE if CHOICES[answer.choice].ends_task else Recovery.PERSON
     if fault.decision == "replan":
         went_on = account.status is TaskStatus.COMPLETED or any(
-            one.number > fault.revision for one in account.revisions
+            revision.number > fault.revision for revision in account.revisions
         )
         return Recovery.REPLAN if went_on else undecided
     if later:

@@ -5,18 +5,19 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from client import people, tasks
+from client import document, people, tasks
 from client.problem import Problem
 from client.tasks import Handle
-from client.text import printable, starter
-from console.answers import check_given, either, given_of, options_of
+from client.text import printable
+from console.answers import either, given_of, options_of
 from console.commands import show
 from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document, requests
-from workflows.people import CHOICES, Choice
-from workflows.plan import nearest
+from console.render import requests
+from console.render.command import starter
+from workflows.people.requests import CHOICES, Choice
+from workflows.text import nearest
 
 ANSWERS = tuple(choice.value for choice in Choice if choice is not Choice.EXTEND)
 """The values of CHOICE; `extend` is a command of its own."""
@@ -51,7 +52,7 @@ async def answer_command(
         return await print_requests(client, await tasks.find_task(client, id), common)
     chosen = _choice(choice)
     sent = given_of(chosen, options)
-    check_given(chosen, sent | _who(request, by))  # a mistake is reported without connecting
+    people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
     if CHOICES[chosen].needs_code:

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from client import workers
+from client import document, workers
 from client.text import printable
+from client.wording import breaker_state
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.breakers import state
 
 
 async def breakers_command(
@@ -41,10 +40,10 @@ async def breakers(client: Client, common: Common, reset: str | None) -> int:
         after = next((card.state for card in cards if card.kind == found.before.kind), "closed")
         # Calls wait: closed at once, it would let all of them through together.
         done = "closed" if after == "closed" else "tried at once"
-        print(printable(f"{done} {found.before.kind}, which was {state(found.before)}"))
+        print(printable(f"{done} {found.before.kind}, which was {breaker_state(found.before)}"))
     elif not cards:
         print("no tool has failed")
     width = max((len(card.kind) for card in cards), default=0)
     for card in cards:
-        print(printable(f"{card.kind:<{width}}  {state(card)}"))
+        print(printable(f"{card.kind:<{width}}  {breaker_state(card)}"))
     return Exit.COMPLETED

@@ -5,19 +5,20 @@ from typing import Annotated
 
 import typer
 
+from client import document, tree
 from client.start import new_id, task_of_call
+from client.task_document import task_document
 from client.tasks import CALL_MEMO
 from client.text import one_line
 from console.arguments import read_arguments
 from console.commands import show
 from console.exits import exit_code
 from console.options import Common
-from console.render import document, tree
 from console.render.live import CallView
 from console.render.views import StderrView
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.details import summary
-from workflows.record import StepStatus
+from workflows.web_ui import summary
 
 
 async def call_command(
@@ -45,7 +46,7 @@ async def call_command(
     view = CallView(common, handle.id, None, sys.stdout) if is_drawn else StderrView(common)
     outcome = await show.to_the_end(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
-        print(document.of_task(outcome, await show.receipt(client, handle), handle.result_run_id, None))
+        print(document.of_anything(await task_document(client, handle, outcome)))
         return exit_code(outcome)
     told = sys.stdout if sys.stdout.isatty() else sys.stderr
     for step in outcome.steps:

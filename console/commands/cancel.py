@@ -5,14 +5,15 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from client import undo as undoing
+from client import document, undo as undoing
 from client.pauses import pauses
+from client.remedy import as_command
 from client.tasks import Handle
-from client.text import printable, starter
+from client.text import printable
 from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
+from console.render.command import starter
 
 
 async def cancel_command(
@@ -35,8 +36,8 @@ async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool =
     fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo, "failing": None}
     fields["paused"] = [one.model_dump(mode="json") for one in paused]
     if found is not None:
-        fields["failing"] = found.document()
-        asked = f"{said} It cannot do that yet. {printable(str(found.problem()))}"
+        fields["failing"] = found.document(as_command)
+        asked = f"{said} It cannot do that yet. {printable(found.problem().sentence(as_command))}"
     for pause in paused:
         asked += f" It is paused, and stops when it is resumed: {pause.resume}"
     print(document.of_anything(fields) if common.json else asked)

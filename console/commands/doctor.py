@@ -14,22 +14,24 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import document
 from client.connection import ui_base
+from client.lines import wrap
 from client.problem import Problem
+from client.remedy import as_command, render
 from client.tasks import TASK_TYPE
-from client.text import one_line, starter, worker
+from client.text import one_line, worker
 from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.terminal import terminal_size, wrap
+from console.render.command import starter
+from console.render.terminal import terminal_size
 from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
-from workflows.attributes import TYPES
-from workflows.catalogue import Effect, ToolSpec
-from workflows.inspect import (
+from workflows.account.search_attributes import TYPES
+from workflows.inquiries import (
     BreakerCard,
     Capacity,
     Place,
@@ -39,6 +41,7 @@ from workflows.inspect import (
     WorkerFindings,
     WorkerInquiry,
 )
+from workflows.plans.catalogue import Effect, ToolSpec
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
@@ -297,8 +300,8 @@ def _capacity(capacity: Capacity | None) -> Check:
 def of_workers(count: int, answers: Sequence[ToolsFindings]) -> Check:
     """The check whether all `count` workers of a queue have the same tools, as far as `answers` tell."""
     cards = [{card.spec.kind: card for card in answer.tools} for answer in answers]
-    kinds = sorted({kind for one in cards for kind in one})
-    different = [kind for kind in kinds if any(one.get(kind) != cards[0].get(kind) for one in cards)]
+    kinds = sorted({kind for card in cards for kind in card})
+    different = [kind for kind in kinds if any(card.get(kind) != cards[0].get(kind) for card in cards)]
     if not different:
         return Check("workers", Status.OK, f"{count} serve the queue, with the same tools")
     more = f" and {len(different) - MAX_NAMED} more" if len(different) > MAX_NAMED else ""
@@ -362,7 +365,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
     worker = _within(until, "worker", _worker(client, common))
     seen = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker)
     server, *others = seen
-    found = [*server, Check("namespace", Status.OK, client.namespace), *(check for one in others for check in one)]
+    found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
 
 
@@ -446,7 +449,7 @@ async def _worker(client: Client, common: Common) -> list[Check]:
     try:
         said = await ask(client, common.queue, WorkerInquiry())
     except Problem as none:
-        failed = Check("worker", Status.FAIL, none.reason, none.remedy)
+        failed = Check("worker", Status.FAIL, none.reason, render(none.remedy, as_command))
         return [failed, *skipped(OF_WORKER, "needs a worker")]
     checks = of_worker(said, version(), restart=start, asked=asked, answered=datetime.now(UTC))
     if (count := await serving(client, common.queue)) < 2:
@@ -454,7 +457,7 @@ async def _worker(client: Client, common: Common) -> list[Check]:
     # The server chooses who answers, so more questions are asked than there are workers.
     questions = [ask(client, common.queue, ToolsInquiry()) for _ in range(min(count * ASKED_EACH, MAX_ASKED))]
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    return [*checks, of_workers(count, [said, *(one for one in answers if isinstance(one, ToolsFindings))])]
+    return [*checks, of_workers(count, [said, *(answer for answer in answers if isinstance(answer, ToolsFindings))])]
 
 
 def _host(client: Client) -> str:

@@ -7,19 +7,21 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client
 
+from client import document
 from client.text import cut, one_line
 from client.wording import count
 from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common
-from console.render import document
 from console.render.terminal import print_lines
-from workflows.catalogue import Effect, ToolSpec
-from workflows.inspect import Draft, PlanInquiry
-from workflows.outcome import Ending, unasked
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step, canonical, ready_steps
-from workflows.routing import PROFILES
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Ending, unasked
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.retries import PROFILES
+from workflows.inquiries import Draft, PlanInquiry
+from workflows.json_values import canonical
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.graph import ready_steps
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
 
 MAX_ARGUMENTS = 400
 """The most terminal cells that the arguments of a step take; the rest is cut off."""
@@ -53,7 +55,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         **ending.model_dump(mode="json", include={"reason", "code", "question", "result"}),
         "question_options": ending.question_options,
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
-        "revisions": [one.model_dump(mode="json") for one in task.revisions],
+        "revisions": [revision.model_dump(mode="json") for revision in task.revisions],
         "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
     }
 

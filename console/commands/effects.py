@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-from client import tasks
+from client import document, tasks
 from client.effects import EffectState, TaskEffect
 from client.explain import words
 from client.text import cut, one_line, printable
 from client.workers import list_effects
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
 from console.render.terminal import print_lines
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 MAX_RESULT = 400
 
@@ -25,7 +24,7 @@ async def effects_command(*, id: TaskId = None, common: Common) -> int:
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)
     if common.json:
-        told = [one.model_dump(mode="json") for one in found.effects]
+        told = [effect.model_dump(mode="json") for effect in found.effects]
         unread = [one.model_dump(mode="json") for one in found.unread]
         fields = {"task_id": handle.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)}
         print(document.of_anything(fields))

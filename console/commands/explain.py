@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import tasks
-from client.explain import explanation
+from client import document, tasks
+from client.explain import explanation, page
 from client.history import fetch
+from client.remedy import as_command
 from client.tasks import Handle
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document, page
 
 
 async def explain_command(
@@ -29,10 +29,10 @@ async def explain_command(
 async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:
     """Print why a task, or one step of it, did what it did."""
     explained = explanation.explain_task(await fetch.fetch_history(client, handle))
-    chosen = page.explain_step(explained, step) if step is not None else None
+    chosen = explained.step(step) if step is not None else None
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if common.json:
-        print(document.of_anything(page.step_document(chosen) if chosen else explanation.document(explained)))
+        print(document.of_anything(chosen.document() if chosen else explained.document(as_command)))
     else:
         lines = page.step_lines(chosen, width) if chosen else page.page_lines(explained, width)
         print("\n".join(lines))

@@ -8,16 +8,15 @@ from typing import Annotated
 import typer
 from temporalio.client import Client, WorkflowHistory
 
-from client import export as exporting
-from client import tasks
+from client import document, export as exporting, tasks
 from client.explain import explanation
 from client.export import Export
 from client.problem import Problem
+from client.remedy import as_command
 from client.tasks import Handle
 from client.text import printable
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
 
 STDOUT = "-"
 
@@ -54,7 +53,7 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     """Write the history of a task's newest run, redacted if wanted, to a file or to standard output."""
     done = await exporting.export(client, handle, redact=redact)
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
-    fields["explain"] = explanation.document(explanation.explain_task(done.history))
+    fields["explain"] = explanation.explain_task(done.history).document(as_command)
     fields |= WorkflowHistory(done.task_id, done.events).to_json_dict()
     if file == STDOUT:
         print(document.of_anything(fields))

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from client.people import given_with
 from client.problem import Problem
-from console.answers import check_given, options_of
+from console.answers import options_of
 from console.commands.answer import By, Request, send
 from console.confirm import Yes, find_task
 from console.options import Common, TaskId
-from workflows.people import Choice
+from workflows.people.requests import Choice
 
 OPTIONS = options_of(Choice.EXTEND)
 
@@ -24,7 +25,7 @@ async def extend_command(
     if not any(more.values()):
         raise Problem("usage", "extend needs to know what to give", "write e.g. --tool-calls +10 or --usd +1.50")
     given = {name: value for name, value in {**more, "request": request, "by": by}.items() if value is not None}
-    check_given(Choice.EXTEND, given)  # a mistake is reported without connecting
+    given_with(Choice.EXTEND, given)  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="extend", yes=yes)
     return await send(handle, common, Choice.EXTEND, **given)

@@ -8,16 +8,17 @@ from typing import Annotated
 
 import typer
 
+from client import document
 from client.incidents import Incident, find_incidents, follow_resolution, resolve
 from client.people import login_name
-from client.text import QUEUE, cut, one_line, printable, starter
+from client.text import QUEUE, cut, one_line, printable
+from client.tree import age
 from console.commands.answer import By
 from console.commands.show import say
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.tree import age
-from workflows.resolving import Fate, Resolved
+from console.render.command import starter
+from workflows.people.incidents import Fate, Resolved
 
 
 async def incidents_command(*, common: Common) -> int:
@@ -35,13 +36,15 @@ async def incidents_command(*, common: Common) -> int:
 
 def lines(incidents: Sequence[Incident], width: int | None, now: datetime) -> Iterator[str]:
     """Two lines for each incident, cut to `width` columns: what waits and why, and the command that resolves it."""
-    for one in incidents:
-        many = "1 task waits" if one.waiting == 1 else f"{one.waiting} tasks wait"
-        where = "" if one.queue == QUEUE else f" on queue {one_line(one.queue)}"
-        line = f"{one_line(one.cause)}: {many}{where} since {age(one.since, now)}: {one_line(one.reason)}"
+    for incident in incidents:
+        many = "1 task waits" if incident.waiting == 1 else f"{incident.waiting} tasks wait"
+        where = "" if incident.queue == QUEUE else f" on queue {one_line(incident.queue)}"
+        line = (
+            f"{one_line(incident.cause)}: {many}{where} since {age(incident.since, now)}: {one_line(incident.reason)}"
+        )
         yield line if width is None else cut(line, width)
-        at = () if one.queue == QUEUE else ("--queue", one.queue)
-        yield f"    Repaired? {starter('resolve', one.cause, *at)}"
+        at = () if incident.queue == QUEUE else ("--queue", incident.queue)
+        yield f"    Repaired? {starter('resolve', incident.cause, *at)}"
 
 
 async def resolve_command(

@@ -10,18 +10,19 @@ import typer
 from rich.cells import cell_len, set_cell_size
 from temporalio.client import Client
 
+from client import document
 from client.explain.words import moment
 from client.listing import Listed, list_tasks, status_named
-from client.text import cut, one_line, starter
-from client.wording import pause_words, suggested
+from client.text import cut, one_line
+from client.tree import age
+from client.wording import pause_words, subject_of, suggested
 from console.exits import Exit
 from console.options import Common
-from console.render import document, requests
-from console.render.tree import age
+from console.render.command import starter
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 from workflows.commands import STARTER
-from workflows.details import SIGNS
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.web_ui import SIGNS
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
 GAP = "  "
@@ -92,7 +93,7 @@ def _below(one: Listed, width: int | None, now: datetime) -> str:
         since = age(one.request.since, now)
         asked = f"{one_line(one.request.reason)}{suggested(one.request.options)}"
         incident = f" (incident {one_line(one.request.cause)})" if one.request.cause else ""
-        about = f"{requests.about(one.request)}{incident}: {asked}"
+        about = f"{subject_of(one.request)}{incident}: {asked}"
         line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
     elif one.reason:
         line = f"    ? {one_line(one.reason)}"

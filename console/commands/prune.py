@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import workers
+from client import document, workers
 from client.wording import count
 from console.exits import Exit
 from console.options import Common
-from console.render import document
 
 
 async def prune_command(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from temporalio.client import WorkflowHistory
 
-from client import replay
+from client import document, replay
 from client.problem import Problem
 from client.replay import Replayed
 from client.text import one_line, printable
@@ -18,7 +18,6 @@ from client.wording import count
 from client.workflow_task import WHY, Cause
 from console.exits import Exit
 from console.options import Common
-from console.render import document
 
 SAY_EVERY_SECONDS = 5.0
 REMEDIES = {

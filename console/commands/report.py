@@ -10,18 +10,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from client import document
 from client.client import Client
 from client.problem import Problem
 from client.report.report import MAX_TASKS
 from client.text import printable
+from client.tree import WIDTH
 from console.arguments import read_duration
 from console.commands.export import require_writable, write_file
 from console.exits import Exit
 from console.options import Common, require_extra
-from console.render import document, report_page
+from console.render import report_page
 from console.render.report import printed
 from console.render.terminal import terminal_size
-from console.render.tree import WIDTH
 from workflows.commands import STARTER
 
 ALL = "all"

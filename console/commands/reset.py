@@ -6,17 +6,17 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import reset as resetting
+from client import document, reset as resetting
 from client.problem import Problem
 from client.reset import Fate, ResetResult, named
 from client.tasks import Handle
-from client.text import printable, starter
+from client.text import printable
 from console.commands import show
 from console.commands.undo import RollbackView
 from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
+from console.render.command import starter
 
 
 async def reset_command(

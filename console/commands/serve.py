@@ -53,7 +53,7 @@ async def serve_command(
     common: Common,
 ) -> int:
     require_extra("`serve`", "web")
-    from console.web.access import Access, is_loopback  # of the extra, like what follows
+    from server.access import Access, is_loopback  # of the extra, like what follows
 
     access = Access(token or None, identity_header or None)
     if not is_loopback(host) and access.token is None:
@@ -61,8 +61,8 @@ async def serve_command(
         raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
     import uvicorn
 
-    from console.web.app import make_app
-    from console.web.connections import ACCEPTED_AT_ONCE, Connections, most_connections
+    from server.app import make_app
+    from server.connections import ACCEPTED_AT_ONCE, Connections, most_connections
 
     most = most_connections()
     client = Client(await common.connected(), queue=common.queue)

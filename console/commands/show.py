@@ -14,34 +14,37 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription
 
-from client import people, tasks
+from client import document, people, tasks, tree
 from client.connection import ui_url
 from client.explain import words, world
-from client.explain.waste import Receipt, receipt_of
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
+from client.remedy import as_command, render
 from client.reset import reference_of
+from client.task_document import task_document
 from client.tasks import Handle
-from client.text import printable, starter, worker
+from client.text import printable, worker
+from client.tree import WIDTH
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
 from console.options import Common, Jsonl, TaskId
 from console.prompt import PromptView
-from console.render import document, requests, tree
+from console.render import requests
+from console.render.closing import closing_lines
+from console.render.command import starter
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
-from console.render.tree import WIDTH
 from console.render.views import EventsView, LinesView, StderrView
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.inspect import PayloadInquiry
-from workflows.outcome import Outcome
-from workflows.plan import nearest
-from workflows.record import StepStatus
+from workflows.inquiries import PayloadInquiry
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
 
 
 async def show_command(
@@ -139,7 +142,7 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
     except asyncio.CancelledError:  # of Ctrl-C
         ways = {"Follow": starter("show", handle.id, "--follow"), "Stop": starter("cancel", handle.id)}
         goes_on = "running"
-        if follower.snapshot and any(one.is_open for one in follower.snapshot.outcome.requests):
+        if follower.snapshot and any(request.is_open for request in follower.snapshot.outcome.requests):
             goes_on, ways = "waiting for an answer", {"Answer": starter("answer", handle.id), **ways}
         if sys.stderr.isatty():
             said = "".join(f"\n{f'{way}:':<8}{command}" for way, command in ways.items())
@@ -160,11 +163,11 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines = tree.body(outcome, ui_place(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
-    lines += tree.closing(outcome)
+    lines += closing_lines(outcome)
     if snapshot and snapshot.is_replayed:
         queue = (await handle.describe()).task_queue
         lines.append(f"No worker answers, so this is what its history tells: `{worker(queue)}` goes on with it.")
-    lines += [printable(words.rolled_back(handle.id, rolled_back))] if rolled_back else []
+    lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, seen, outcome, rolled_back))
     return exit_code(outcome)
 
@@ -185,8 +188,8 @@ async def _effects(
         return []
     story = Story(await fetch.fetch_history(client, handle))
     told = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
-    said = [printable(one.text) for one in told]
-    return [*said, f"See what stands: {starter('effects', handle.id)}"] if said else []
+    lines = [printable(render(one.text, as_command)) for one in told]
+    return [*lines, f"See what stands: {starter('effects', handle.id)}"] if lines else []
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
@@ -214,13 +217,7 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:
-    place = (await handle.describe()).run_id, ui_place(client, handle.id)
-    return document.of_task(outcome, await receipt(client, handle), *place)
-
-
-async def receipt(client: Client, handle: Handle) -> Receipt:
-    """The waste receipt of a task, for its document."""
-    return receipt_of(Story(await fetch.fetch_history(client, handle)))
+    return document.of_anything(await task_document(client, handle, outcome))
 
 
 def ui_place(client: Client, id: str) -> str | None:

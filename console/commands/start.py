@@ -8,25 +8,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import JsonValue
-from temporalio.client import Client, WorkflowExecutionStatus
 
 from client import start as starting
-from client import tasks
-from client.history.fetch import final_outcome
+from client.continuing import continued
 from client.problem import Problem
 from client.start import TaskOptions
-from client.tasks import CLOSED
-from client.text import cut, one_line, starter
+from client.text import cut, one_line
 from console.arguments import read_duration
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
-from console.render.tree import is_undo
 from runtime.settings_file import BadSettings, Profile, SettingsFile
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.plan import Step, canonical
-from workflows.record import StepRecord, StepStatus
-from workflows.task import Remains, Task, TaskStatus
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
 
@@ -118,7 +110,10 @@ async def start_command(
     common: Common,
 ) -> int:
     show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
-    starting.check(id, detach=detach, dry_run=dry_run)
+    if detach and dry_run:
+        raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
+    if id is not None:
+        starting.check_id(id)
     until = read_duration("--deadline", deadline)
     given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
     profile = profile_name(common, detach=detach, jsonl=jsonl)
@@ -242,79 +237,3 @@ def _references(value: Any) -> Iterator[str]:
 
 def _unusable(path: Path, wrong: str, remedy: str) -> Problem:
     return Problem("bad_schema", f"The schema {str(path)!r} is not usable: {cut(one_line(wrong), MAX_WORDS)}", remedy)
-
-
-NEWEST = "newest"
-"""The value of `--continue` that means the newest task; the option cannot be given without a value."""
-MAX_REMAINS = 256 * 1024
-"""Bytes: the largest Remains (steps and faults that an ended task leaves to its continuation).
-
-A Remains is part of the workflow's input, of which the server takes at most 2 MB.
-"""
-PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
-"""Outcome codes of tasks that ended with an answer of the planner, which had seen all results by then."""
-
-
-async def continued(client: Client, task: Task, id: str) -> Task:
-    """A copy of `task` that continues the conversation of an ended task.
-
-    `id` is the id of the ended task, the beginning of the id, or NEWEST. Raises Problem if that task still runs.
-    """
-    earlier = await tasks.find_task(client, None if id == NEWEST else id)
-    seen = await earlier.describe()
-    if seen.status is WorkflowExecutionStatus.RUNNING:
-        reason = f"Task {seen.id!r} is running: its conversation is not over"
-        raise Problem("still_running", reason, f"wait for its end with `{starter('show', seen.id, '--follow')}`")
-    run = await tasks.first_run(earlier)
-    return task.model_copy(update={"continues": run, "remains": remains(await final_outcome(client, earlier))})
-
-
-def remains(outcome: Outcome) -> Remains | None:
-    """The steps and faults of an ended task that its planner has not seen yet; None if no worker wrote an outcome."""
-    if outcome.code == CLOSED:
-        return None
-    last = outcome.revisions[-1].number if outcome.revisions else 0
-    unseen = last if not _has_seen_all(outcome) else None
-    steps = [
-        step
-        for step in outcome.steps
-        if not is_undo(step) and (step.revision == unseen or step.status is StepStatus.UNDONE)
-    ]
-    ids = {step.id for step in steps}
-    faults = tuple(fault for fault in outcome.faults if fault.revision == last and fault.step_id in ids)
-    return _fitting(Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted))
-
-
-def _has_seen_all(outcome: Outcome) -> bool:
-    if outcome.status is TaskStatus.OVER_BUDGET:
-        return outcome.result is not None  # the planner was asked for a last answer
-    return outcome.status is TaskStatus.COMPLETED or outcome.code in PLANNER_WAS_LAST
-
-
-def _record(step: OutcomeStep) -> StepRecord:
-    return StepRecord(
-        step=Step(id=step.id, kind=step.kind, args=step.args, needs=step.needs, title=step.title),
-        revision=step.revision,
-        effect=step.effect,
-        status=step.status,
-        attempts=step.attempts,
-        kind=step.kind,
-        result=step.result,
-        left_out=step.result_bytes if step.result_omitted else 0,
-    )
-
-
-def _fitting(whole: Remains) -> Remains:
-    """A copy of `whole` with at most MAX_REMAINS bytes: results of steps are left out, the largest first."""
-    sizes = {record.step.id: len(canonical(record.result).encode()) for record in whole.records}
-    over, dropped = len(whole.model_dump_json().encode()) - MAX_REMAINS, dict[str, int]()
-    for id in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        if over > 0:
-            dropped[id], over = sizes[id], over - sizes[id]
-    records = [
-        record.model_copy(update={"result": None, "left_out": size})
-        if (size := dropped.get(record.step.id))
-        else record
-        for record in whole.records
-    ]
-    return whole.model_copy(update={"records": tuple(records)})

@@ -5,17 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
+from client import document
+from client.lines import wrap
 from client.problem import Problem
-from client.text import printable, starter
+from client.text import printable
 from client.workers import ask
 from console.commands import show
 from console.exits import Exit
 from console.options import Common
-from console.render import document
-from console.render.terminal import terminal_size, wrap
-from workflows import routing
-from workflows.inspect import ToolCard, ToolsInquiry
-from workflows.plan import nearest
+from console.render.command import starter
+from console.render.terminal import terminal_size
+from workflows.faults import retries
+from workflows.inquiries import ToolCard, ToolsInquiry
+from workflows.text import nearest
 
 MIN_ROOM = 20
 """Cells: if the second column of the list is narrower, its text is not wrapped."""
@@ -65,7 +67,7 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  has a circuit breaker with {card.breaker}"] if card.breaker and str(card.breaker) else []
     lines += [f"  shares a breaker as a tool of {card.service}"] if card.service not in ("", spec.kind) else []
     lines += [f"  its service gets at most {card.limit} calls"] if card.limit else []
-    extra = f" and up to {more:g} s more, in a thread" if (more := routing.overtime(spec)) else ""
+    extra = f" and up to {more:g} s more, in a thread" if (more := retries.overtime(spec)) else ""
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt{extra}", "  takes"]
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""

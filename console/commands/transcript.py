@@ -9,17 +9,18 @@ import typer
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from client import tasks
+from client import document, tasks
 from client.explain.words import moment
-from client.text import cut, one_line, printable, starter
+from client.lines import Line
+from client.text import cut, one_line, printable
 from client.wording import count
 from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
-from console.render.terminal import Line, print_lines
-from workflows.inspect import CallCard, ResultCard, TranscriptInquiry, TurnCard
-from workflows.plan import canonical
+from console.render.command import starter
+from console.render.terminal import print_lines
+from workflows.inquiries import CallCard, ResultCard, TranscriptInquiry, TurnCard
+from workflows.json_values import canonical
 
 MAX_TEXT, MAX_ROWS = 600, 8
 """How many characters and lines of a text to the model, or of a call, are shown without `--full`."""
@@ -209,7 +210,7 @@ async def _names(client: Client, runs: set[str]) -> dict[str, str]:
     if not runs:
         return {}
     query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"
-    return {one.run_id: one.id async for one in client.list_workflows(query)}
+    return {workflow.run_id: workflow.id async for workflow in client.list_workflows(query)}
 
 
 def _lines(id: str, cards: Sequence[TurnCard], names: dict[str, str], *, full: bool) -> list[str]:

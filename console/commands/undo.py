@@ -9,23 +9,23 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import undo as undoing
+from client import document, undo as undoing
 from client.explain.words import moment
 from client.follow import Snapshot
 from client.tasks import Handle
-from client.text import cut, one_line, printable, starter
+from client.text import cut, one_line, printable
 from client.undo import Confirm, PlannedUndo, Rollback
 from client.wording import MAX_REASON, count
 from console.commands import show
 from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
 from console.options import Common, TaskId
-from console.render import document
+from console.render.command import starter
 from console.render.requests import undo_lines
 from console.render.views import StderrView
-from workflows.details import SIGNS
-from workflows.outcome import Outcome
-from workflows.record import StepStatus, UndoRecord
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus, UndoRecord
+from workflows.web_ui import SIGNS
 
 
 async def undo_command(

@@ -11,19 +11,23 @@ from itertools import groupby
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
+from client import tree
 from client.follow import Silent, Snapshot, View
+from client.lines import cut_line, wrap
 from client.tasks import UNTOLD
-from client.text import printable, starter
+from client.text import printable
+from client.tree import LineGroup, LiveState, RowLayout
 from client.wording import count, tokens_used
 from client.workflow_task import FailingTask
 from console.options import Common
-from console.render import requests, tree
-from console.render.terminal import Keyboard, Screen, cut_line, terminal_size, wrap
-from console.render.tree import LineGroup, LiveState, RowLayout
+from console.render import requests
+from console.render.closing import closing_lines
+from console.render.command import starter
+from console.render.terminal import Keyboard, Screen, terminal_size
 from console.render.views import busy_state, no_answer, workflow_task_state
-from workflows.inspect import Capacity
-from workflows.outcome import Outcome
-from workflows.record import StepStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.inquiries import Capacity
 
 GIVE_UP = 6
 """The search for groups of lines to show ends when more than this number of groups, one after another, do not fit."""
@@ -88,7 +92,7 @@ class LiveView(View):
 
     def end(self, outcome: Outcome) -> None:
         width, _ = terminal_size(self._out)
-        lines = [*final_lines(outcome, self._ui_url, width), *tree.closing(outcome)]
+        lines = [*final_lines(outcome, self._ui_url, width), *closing_lines(outcome)]
         self._screen.replace(row for line in lines for row in wrap(line, width))
 
     def _draw(self) -> None:

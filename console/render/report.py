@@ -17,7 +17,7 @@ from client.report.report import FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable
 from client.wording import count
-from workflows.decision import DECISIONS, words_of
+from workflows.faults.decision import DECISIONS, words_of
 
 NOTHING = "-"
 
@@ -72,12 +72,14 @@ def _all(report: Report) -> Iterator[Section]:
     followed = recoveries(report.faults)
     names = _columns("", "faults", *followed.values(), "recovered")
     yield Section("faults", "Faults, and what followed", names, list(_faults(report, followed)))
-    retries = [(one.tool, one.code, f"{one.retries}", f"{one.helped}", f"{one.wasted}") for one in report.retries]
+    retries = [
+        (retry.tool, retry.code, f"{retry.retries}", f"{retry.helped}", f"{retry.wasted}") for retry in report.retries
+    ]
     columns = (Column("tool", False), Column("after", False), *map(Column, ("retries", "helped", "wasted")))
     yield Section("retries", "Retries", columns, retries)
     replans = [
-        (one.code, f"{one.replans}", ", ".join(f"{of}: {number}" for of, number in one.revisions.items()))
-        for one in report.replans
+        (replan.code, f"{replan.replans}", ", ".join(f"{of}: {number}" for of, number in replan.revisions.items()))
+        for replan in report.replans
     ]
     yield Section(
         "replans", "New plans", (Column("after", False), Column("replans"), Column("by plan", False)), replans
@@ -127,11 +129,11 @@ def _faults(report: Report, names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     for quadrant, of in groupby(report.faults, key=lambda one: one.quadrant):
         codes = list(of)
         followed = Counter[str]()
-        for one in codes:
-            followed.update(one.followed)
+        for code in codes:
+            followed.update(code.followed)
         yield quadrant.replace("_", " "), *_recoveries(sum(one.faults for one in codes), followed, names)
-        for one in codes:
-            yield f"  {one.code}", *_recoveries(one.faults, one.followed, names)
+        for code in codes:
+            yield f"  {code.code}", *_recoveries(code.faults, code.followed, names)
 
 
 def _recoveries(faults: int, followed: Mapping[str, int], names: Iterable[str]) -> tuple[str, ...]:
@@ -150,11 +152,11 @@ def _without_empty(section: Section) -> Section:
 def _tools(report: Report) -> Section:
     rows = [
         (
-            one.tool,
-            *(f"{number}" if number else "" for number in (one.calls, one.retries, one.most_retries, one.replayed)),
-            *(f"{number}" if number else "" for number in (one.reconciled, sum(one.unknown.values()), one.not_made)),
+            tool.tool,
+            *(f"{number}" if number else "" for number in (tool.calls, tool.retries, tool.most_retries, tool.replayed)),
+            *(f"{number}" if number else "" for number in (tool.reconciled, sum(tool.unknown.values()), tool.not_made)),
         )
-        for one in report.tools
+        for tool in report.tools
     ]
     names = ("calls", "retries", "most a task", "replayed", "found", "unknown", "not made")
     return Section("tools", "Tools", (Column("tool", False), *map(Column, names)), rows)
@@ -170,13 +172,13 @@ def printed(report: Report, width: int) -> str:
     console = Console(file=to, width=width, highlight=False, markup=False, emoji=False, color_system=None)
     for line in heading(report):
         console.print(Text(one_line(line)))
-    for one in sections(report):
+    for section in sections(report):
         console.print()
-        console.print(Text(one.title))
+        console.print(Text(section.title))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
-        for column in one.columns:
+        for column in section.columns:
             table.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
-        for row in one.rows:
+        for row in section.rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
         if console.measure(table, options=console.options.update(width=10 * width)).maximum > width - 2:
             table.padding = (0, 1, 0, 0)  # rather than folding words

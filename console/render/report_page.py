@@ -69,7 +69,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
     yield "completed", f"{completed / ended:.0%}" if ended else "-", ""
     if report.tool_calls:
         yield "tool calls per task, median / p99", f"{report.tool_calls.median:g} / {report.tool_calls.p99:g}", ""
-    yield "new plans", f"{sum(one.replans for one in report.replans):,}", ""
+    yield "new plans", f"{sum(replan.replans for replan in report.replans):,}", ""
     yield "wasted attempts", f"{report.wasted:,}", "bad" if report.wasted else "good"
     waiting = sum(one.requests for one in report.waiting)
     yield "open requests", f"{waiting:,}", "middling" if waiting else ""
@@ -105,28 +105,28 @@ def _charts(report: Report) -> Iterator[Chart]:
         ]
         yield _bars("Faults by code, and what followed", [one.code for one in shown], followed)
     if report.replans:
-        plans = sorted({revision for one in report.replans for revision in one.revisions})
+        plans = sorted({revision for replan in report.replans for revision in replan.revisions})
         series = [
-            Series(f"of plan {plan}", [one.revisions.get(plan, 0) for one in report.replans[:MAX_BARS]], colour)
+            Series(f"of plan {plan}", [replan.revisions.get(plan, 0) for replan in report.replans[:MAX_BARS]], colour)
             for plan, colour in zip(plans, COLOURS, strict=False)
         ]
-        yield _bars("New plans by code of the fault", [one.code for one in report.replans[:MAX_BARS]], series)
+        yield _bars("New plans by code of the fault", [replan.code for replan in report.replans[:MAX_BARS]], series)
     if report.retries:
         retries = report.retries[:MAX_BARS]
-        useless = [one.retries - one.helped - one.wasted for one in retries]
+        useless = [retry.retries - retry.helped - retry.wasted for retry in retries]
         series = [
-            Series("helped", [one.helped for one in retries], GOOD),
+            Series("helped", [retry.helped for retry in retries], GOOD),
             Series("did not help", useless, MIDDLING),
-            Series("wasted", [one.wasted for one in retries], BAD),
+            Series("wasted", [retry.wasted for retry in retries], BAD),
         ]
-        yield _bars("Retries by tool and fault", [f"{one.tool}: {one.code}" for one in retries], series)
+        yield _bars("Retries by tool and fault", [f"{retry.tool}: {retry.code}" for retry in retries], series)
     if report.paid:
         tokens = Series("tokens", [one.tokens for one in report.paid], "var(--a)")
         yield _bars("Tokens by purpose", [one.purpose for one in report.paid], [tokens])
 
 
 def _once(series: Sequence[Series]) -> list[Series]:
-    return list({one.name: one for one in series}.values())
+    return list({sery.name: sery for sery in series}.values())
 
 
 def _buckets(numbers: Mapping[int, int]) -> dict[str, int]:
@@ -152,7 +152,7 @@ def _chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart
 
 
 def _bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
-    rows = [Series(one.name, one.values[::-1], one.colour) for one in series]  # the first is at the top
+    rows = [Series(sery.name, sery.values[::-1], sery.colour) for sery in series]  # the first is at the top
     return _drawn(_pygal().HorizontalStackedBar, title, labels[::-1], rows, {"height": 44 + BAR * len(labels)})
 
 
@@ -160,7 +160,7 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
     from pygal.etree import etree
     from pygal.style import Style
 
-    colours = tuple(one.colour for one in series)
+    colours = tuple(sery.colour for sery in series)
     style = Style(
         background="transparent",
         plot_background="transparent",

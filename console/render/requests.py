@@ -1,18 +1,15 @@
 """Shows the requests of a task to people as lines, with the commands that answer them."""
 
-from collections.abc import Mapping
 from datetime import UTC
 
-from pydantic import JsonValue
-
-from client.text import cut, one_line, printable, starter
+from client.lines import Line, signed
+from client.text import cut, one_line, printable
+from client.tree import duration
 from client.undo import PlannedCall, PlannedUndo
-from client.wording import MAX_REASON, suggested
-from console.render.terminal import Line, signed
-from console.render.tree import duration
-from workflows.outcome import Outcome
-from workflows.people import CHOICES, Change, Choice, HumanAnswer, HumanRequest, RequestKind, answer_command
-from workflows.plan import canonical
+from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested, whole_value
+from console.render.command import starter
+from workflows.account.outcome import Outcome
+from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
 SIGN = "?"
@@ -20,7 +17,7 @@ SIGN = "?"
 
 def lines(outcome: Outcome) -> list[str]:
     """Two lines for each open request: what is asked, and the command that answers; none if the task asks nothing."""
-    opened = [one for one in outcome.requests if one.is_open]
+    opened = [request for request in outcome.requests if request.is_open]
     return [line for one in opened for line in request_lines(outcome.task_id, one, is_alone=len(opened) == 1)]
 
 
@@ -35,7 +32,7 @@ def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`."""
     until = request.until.astimezone(UTC)
     options = suggested(request.options, with_numbers=with_numbers)
-    text = f"{request.id} {about(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
+    text = f"{request.id} {subject_of(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
     return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
 
 
@@ -50,7 +47,7 @@ def call_lines(request: HumanRequest) -> list[str]:
     if call is None:
         return []
     undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
-    args = [f"      {visible(name)}: {_value(value)}" for name, value in (call.args or {}).items()]
+    args = [f"      {visible(name)}: {whole_value(value)}" for name, value in (call.args or {}).items()]
     return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]
 
 
@@ -62,20 +59,8 @@ def undo_lines(planned: PlannedUndo) -> list[str]:
 def _undo_call_lines(call: PlannedCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
-    args = [f"      {printable(name)}: {printable(_value(value))}" for name, value in call.args.items()]
+    args = [f"      {printable(name)}: {printable(whole_value(value))}" for name, value in call.args.items()]
     return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args]
-
-
-def _value(value: JsonValue) -> str:
-    """A value that a person approves: on one line, and whole, so that no two values look alike."""
-    return " ".join(visible(value if isinstance(value, str) else canonical(value), kept="\n\t").split())
-
-
-def about(request: HumanRequest) -> str:
-    """What a request is about: its step, or the planner or the budget."""
-    if request.kind is RequestKind.QUESTION:
-        return "The planner asks"
-    return one_line(request.step or ("budget" if request.kind is RequestKind.BUDGET else "the task"))
 
 
 def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool, is_whole: bool = False) -> str:
@@ -97,35 +82,7 @@ def answered(request: HumanRequest) -> list[str]:
     """The line about the answer of a request, or about its end without an answer; none while it is open."""
     if answer := request.answer:
         after = duration((answer.at - request.since).total_seconds(), 1)
-        return [signed(SIGN, f"{request.id} {about(request)}: {given(answer)} after {after}", "green")]
+        return [signed(SIGN, f"{request.id} {subject_of(request)}: {answer_words(answer)} after {after}", "green")]
     if request.closed:
-        return [signed(SIGN, f"{request.id} {about(request)}: {closed(request)}", "yellow")]
+        return [signed(SIGN, f"{request.id} {subject_of(request)}: {closing_words(request)}", "yellow")]
     return []
-
-
-def given(answer: HumanAnswer) -> str:
-    """Who answered what: `ann answered replan ("Pay by invoice.")`."""
-    who = one_line(answer.by) or "somebody"
-    words = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
-    more = f" ({amounts(answer.extended)})" if answer.extended else ""
-    undo = " with its effects undone" if answer.undo else ""
-    edited = f" ({changed(answer.edited)})" if answer.edited else ""
-    whole = " for all tasks that waited for it" if answer.resolution else ""
-    return f"{who} answered {answer.choice.value}{whole}{undo}{words}{more}{edited}"
-
-
-def changed(edited: Mapping[str, Change]) -> str:
-    """The arguments that a person changed: `amount 900 -> 400`."""
-    said = (f"{name} {_value(one.was)} -> {_value(one.now)}" for name, one in edited.items())
-    return cut(one_line(", ".join(said)), MAX_REASON)
-
-
-def closed(request: HumanRequest) -> str:
-    if request.closed == "repeated":
-        return "the task went on by itself, since the cause is gone"
-    return "nobody answered in time" if request.closed == "unanswered" else "the task ended before an answer"
-
-
-def amounts(extended: Mapping[str, int | float]) -> str:
-    """Additions to limits: `+10 tool calls, +1.5 usd`."""
-    return ", ".join(f"+{amount} {name.replace('_', ' ')}" for name, amount in extended.items())

@@ -1,45 +1,24 @@
-"""How a followed task is printed: as lines (`LinesView`), as JSON events (`EventsView`), or only warnings on stderr.
-
-The events of `--jsonl` are one JSON object per line:
-
-task           a worker has taken the task up
-plan           a plan was accepted (each revision)
-step           the status, the attempts or the kind of a step has changed
-fault          a fault, with the decision
-failover       a planner could not be used
-wait           the task waits for its planner
-pause          an operator has paused a step, another activity, or the task
-thinking       how many tokens of a model's reply have come, by the id of the activity that asks it
-request        the task asks a person
-answer         a request was answered, or closed without an answer
-compaction     the oldest turns of the conversation were summarised
-rejection      Replan rejected a proposal of the planner
-worker, server a worker, or the server, stopped or began to answer
-workflow_task  the workflow task of the task fails, or no longer fails
-busy           all slots of the worker are in use, or no longer are
-end            the task ended; with the document of `--json`
-error          the command failed
-
-A task is read every quarter of a second, so a short status may be missed.
-"""
+"""How a followed task is printed: as lines (`LinesView`), as JSON events (`EventsView`), or only warnings on stderr."""
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
-from client import events
-from client.events import Events, TaskEvent
+from client import document, tree
+from client.events import Events, TaskEvent, event_fields
 from client.follow import Silent, Snapshot, View
 from client.problem import Problem
+from client.remedy import as_command
 from client.text import one_line, printable, worker
+from client.tree import WIDTH, RowLayout
 from client.wording import pause_words
 from client.workflow_task import FailingTask
 from console.options import Common
-from console.render import document, requests, tree
-from console.render.tree import WIDTH, RowLayout
-from workflows.inspect import Capacity
-from workflows.outcome import Outcome
+from console.render import requests
+from console.render.closing import closing_lines
+from workflows.account.outcome import Outcome
+from workflows.inquiries import Capacity
 
 SCHEMA = 1
 
@@ -94,7 +73,7 @@ class LinesView(StderrView):
 
     def end(self, outcome: Outcome) -> None:
         self._report(outcome)
-        for line in tree.closing(outcome):
+        for line in closing_lines(outcome):
             self._say(line)
 
     def _report(self, outcome: Outcome) -> None:
@@ -152,51 +131,12 @@ def line(event: str, **fields: Any) -> str:
     return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
 
 
-def event_fields(event: TaskEvent, queue: str) -> tuple[str, dict[str, Any]] | None:
-    """The name of an event, as the docstring of this module lists it, and its fields; None for the end of the task."""
-    match event:
-        case events.Began(outcome):
-            chosen = {"task_id", "task", "planner", "strategy", "started_at"}
-            return "task", outcome.model_dump(mode="json", include=chosen)
-        case events.PlanAccepted(plan):
-            return "plan", plan.model_dump(mode="json")
-        case events.StepChanged(step, attempts):
-            shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
-            return "step", {**shown, "attempts": attempts}
-        case events.FaultHappened(fault):
-            return "fault", fault.model_dump(mode="json")
-        case events.PlannerPassedOver(failover):
-            return "failover", failover.model_dump(mode="json")
-        case events.PlannerAwaited(wait):
-            return "wait", wait.model_dump(mode="json")
-        case events.Thinking(activity, tokens):
-            return "thinking", {"activity": activity, "tokens": tokens}
-        case events.PersonAsked(request):
-            return "request", request.model_dump(mode="json")
-        case events.PersonAnswered(request):
-            return "answer", request.model_dump(mode="json")
-        case events.Compacted(compaction):
-            return "compaction", compaction.model_dump(mode="json")
-        case events.ProposalRejected(rejection):
-            return "rejection", rejection.model_dump(mode="json")
-        case events.Silence(who, answers):
-            return who.value, {"answers": answers, "queue": queue}
-        case events.WorkflowTaskFails(task):
-            return "workflow_task", {"fails": task is not None, **(task.document() if task else {})}
-        case events.Paused(pause):
-            return "pause", pause.model_dump(mode="json")
-        case events.WorkerBusy(capacity):
-            return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
-        case _:
-            return None  # whoever follows knows more about the end: the whole document
-
-
 def of_problem(problem: Problem) -> str:
-    return line("error", error={"code": problem.code, "reason": problem.reason, "remedy": problem.remedy})
+    return line("error", error=problem.fields(as_command))
 
 
 class EventsView(Events):
-    """Writes the events of `--jsonl`, which the docstring of this module lists."""
+    """Writes the events of `--jsonl`, one JSON object per line; docs/console.md lists them."""
 
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
         super().__init__(self._write)
@@ -209,7 +149,7 @@ class EventsView(Events):
         self._write_line("end", document=whole)
 
     def _write(self, event: TaskEvent) -> None:
-        if told := event_fields(event, self._common.queue):
+        if told := event_fields(event, self._common.queue, as_command):
             name, fields = told
             self._write_line(name, **fields, **(self._place if name == "task" else {}))
 
@@ -231,4 +171,4 @@ def busy_state(capacity: Capacity | None) -> str:
 
 
 def workflow_task_state(task: FailingTask | None) -> str:
-    return printable(f"{task.problem()} (still waiting)") if task else "the task goes on again"
+    return printable(f"{task.problem().sentence(as_command)} (still waiting)") if task else "the task goes on again"

@@ -13,10 +13,10 @@ from temporalio.client import WorkflowHistory
 from evals.chaos.payments import Book
 from evals.chaos.tasks import Steps, TaskRunner, outcome, ran_again, replay_failures
 from evals.chaos.world import OPENING, SIZE, Effects, read_effects, read_notes
-from workflows.faults import Applied
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied
 
 
 class Verdict(StrEnum):

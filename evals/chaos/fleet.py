@@ -13,12 +13,12 @@ from pathlib import Path
 from types import TracebackType
 
 from runtime.child import end, last_line, spawn
-from workflows import routing
+from workflows.faults import retries
 
 ROOT = Path(__file__).parents[2]
 POLL_SECONDS = 0.2
 START_SECONDS = 90.0
-FROZEN_SECONDS = routing.HEARTBEAT.total_seconds() + 1.5
+FROZEN_SECONDS = retries.HEARTBEAT.total_seconds() + 1.5
 """Longer than the server waits for a heartbeat."""
 ALL_FROZEN_SECONDS = FROZEN_SECONDS + 18.5
 """Longer than the retry policy waits for four attempts."""

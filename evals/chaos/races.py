@@ -15,9 +15,9 @@ from evals.chaos.placed import Cell, Expected
 from evals.chaos.stage import Stage
 from evals.chaos.tasks import Job, ResetPoint, TaskRunner, outcome, reset, single
 from evals.chaos.world import read_effects
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.plan import Answer, NewSteps
-from workflows.task import Task
+from workflows.plans.proposal import Answer, NewSteps
 
 TWICE = {"transfer": "transactional", "pay_patiently": "keyed"}
 """The kinds that two workers get at once; a retry of any other kind waits for the first attempt."""

@@ -29,7 +29,7 @@ from replan.testing import postgresql
 from runtime.child import end, spawn
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from workflows import attributes
+from workflows.account import search_attributes
 
 AWAY_SECONDS = 1.0
 POLL_SECONDS = 0.05
@@ -168,7 +168,7 @@ class Server:
     def __init__(self, folder: Path, port: int) -> None:
         """Keep the database in `folder`."""
         self.port = port
-        self._spec = ServerSpec(folder, "127.0.0.1", port, free_port(), attributes=attributes.TYPES)
+        self._spec = ServerSpec(folder, "127.0.0.1", port, free_port(), attributes=search_attributes.TYPES)
         self._running: DevServer | None = None
         self.restarts = 0
 

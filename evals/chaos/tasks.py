@@ -34,14 +34,14 @@ from client.replay import replayed
 from evals.chaos.payments import Trouble
 from evals.chaos.world import SIZE, Note
 from runtime.payloads import DATA_CONVERTER
-from workflows import routing
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
-from workflows.budget import Limits
-from workflows.faults import Quadrant
+from workflows.faults import retries
+from workflows.faults.fault import Quadrant
 from workflows.ids import RECONCILIATION
-from workflows.outcome import Outcome
-from workflows.plan import Step
-from workflows.task import Task
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Step
 
 UNTROUBLED = 0.45
 """The share of payments that succeed at once, with those that are denied."""
@@ -416,11 +416,11 @@ async def reset(client: Client, id: str, point: ResetPoint, draw: float = 0.0) -
 
 def _events(scheduled: Sequence[ActivityTaskScheduledEventAttributes], point: ResetPoint) -> list[int]:
     """The workflow tasks that the run can be reset to."""
-    own = {spec.kind for spec in routing.INTERNAL}
+    own = {spec.kind for spec in retries.INTERNAL}
     steps = [activity for activity in scheduled if activity.activity_type.name not in own]
     match point:
         case ResetPoint.BEFORE_PROPOSAL:
-            found = [activity for activity in scheduled if activity.activity_type.name == routing.PLAN.kind][:1]
+            found = [activity for activity in scheduled if activity.activity_type.name == retries.PLAN.kind][:1]
             # A plan that needs no I/O is made in the workflow task that schedules its first step.
             found = found or steps[:1]
         case ResetPoint.AFTER_PROPOSAL:

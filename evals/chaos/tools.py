@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from evals.chaos.payments import PATIENCE, SETTLE
 from evals.chaos.world import ACCOUNTS, NOTES, RECEIPTS, TRANSFERS, back_of, read_notes, take_note
 from replan import Key, Refused, Transaction, tool
-from workflows.routing import OVERTIME_TIMES
+from workflows.faults.retries import OVERTIME_TIMES
 
 LONG_TIMEOUT = 30.0
 """Seconds: longer than a worker is frozen."""

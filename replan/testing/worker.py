@@ -27,10 +27,11 @@ from runtime.serve import CannotContinue
 from runtime.settings import BadSetting, of_program
 from runtime.settings_file import BadSettings, SettingsFile
 from runtime.temporal_cli import Say
-from workflows.attributes import TYPES
-from workflows.outcome import Outcome
-from workflows.plan import canonical, nearest
-from workflows.task import Task
+from workflows.account.outcome import Outcome
+from workflows.account.search_attributes import TYPES
+from workflows.account.task import Task
+from workflows.json_values import canonical
+from workflows.text import nearest
 
 __all__ = ["AsyncCallTool", "CallTool", "RunningWorker"]
 
@@ -76,11 +77,11 @@ def running_worker(
         BAD_SETTINGS: a tool or a setting cannot be used.
         TypeError: there is no such setting.
     """
-    named = [one for one in tools if isinstance(one, str)]
+    named = [tool for tool in tools if isinstance(tool, str)]
     usual = {"queue": f"tests-{secrets.token_hex(6)}", "state": state, "planner": "offline"}
     chosen = of_program({}, **{**usual, **settings, "tools": named})  # never the store of REPLAN_STORE
     models = SettingsFile.read(chosen.settings_file).models
-    abilities = Abilities.of(chosen, os.environ, models, own=[one for one in tools if isinstance(one, Tool)])
+    abilities = Abilities.of(chosen, os.environ, models, own=[tool for tool in tools if isinstance(tool, Tool)])
     loop, failures = asyncio.new_event_loop(), list[str]()
     thread = threading.Thread(target=loop.run_forever, name="replan", daemon=True)
     thread.start()

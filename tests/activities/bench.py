@@ -19,8 +19,8 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities import deadline
-from activities.boundary.attempt import HeaderInterceptor
 from activities.boundary.boundary import Boundary
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.boundary.tool_loop import ToolLoop
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
@@ -30,10 +30,10 @@ from activities.toolbox.http.services import Services
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Tool
-from workflows.catalogue import Price
-from workflows.faults import Fault
-from workflows.header import HEADER, CallHeader
-from workflows.plan import StepReturn
+from workflows.calls.header import HEADER, CallHeader
+from workflows.faults.fault import Fault
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import StepReturn
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts nobody: an HTTP client that has it loads no certificates, which takes longer than most calls."""

@@ -11,7 +11,7 @@ from activities.borders import classify
 from activities.toolbox.http.fetch_page import PageAddress, WebPage, fetch_page
 from activities.toolbox.http.network import Reach, Resolve, Web
 from replan.testing.http_server import serving
-from workflows.faults import Fault
+from workflows.faults.fault import Fault
 
 HERE = ("127.0.0.1",)
 """Allows the servers of tests, which all listen there."""

@@ -12,11 +12,11 @@ from activities.toolbox.registry import Registry
 from examples import desk
 from examples.desk.bookings import Slots
 from replan import tool
-from workflows.catalogue import Effect
-from workflows.faults import Code, Fault
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
+from workflows.faults.fault import Code, Fault
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
 
 NOW = datetime(2025, 11, 21, 12, tzinfo=UTC)
 TODAY = "2025-11-21"

@@ -10,7 +10,7 @@ from activities.providers.registry import UnknownPlanner
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import LanguageModel, tool
 from tests.activities.bench import bench
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "x"}
 SONNET, MINI = "anthropic:claude-sonnet-5-5", "openai:gpt-5.4-mini"

@@ -22,7 +22,7 @@ from sqlalchemy import exc
 from activities.borders import classify, table_of
 from activities.borders.table import qualified
 from replan import Busy, NeedsPerson, Refused, Unreachable
-from workflows.faults import Code, Quadrant
+from workflows.faults.fault import Code, Quadrant
 
 HIDDEN = "sk-secret"
 

@@ -24,7 +24,7 @@ from activities.borders.table import Proof, Verdict
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import NO_TLS
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 PEM = Path(__file__).parents[1] / "site.example.pem"
 

@@ -15,7 +15,7 @@ from activities.borders.anthropic import TABLE as ANTHROPIC
 from activities.borders.openai import TABLE as OPENAI
 from activities.borders.table import Table, qualified
 from tests.processes import ROOT
-from workflows.faults import Code, Quadrant
+from workflows.faults.fault import Code, Quadrant
 
 HIDDEN = "sk-secret"
 ELSEWHERE = ("anthropic.lib.tools.",)

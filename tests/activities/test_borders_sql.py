@@ -15,7 +15,7 @@ from activities.borders import classify, judge
 from activities.borders.table import Proof
 from activities.storage.store import open_store, reading, writing
 from tests.gate import on_sqlite
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 HIDDEN = "sk-secret"
 SCHEMA = (

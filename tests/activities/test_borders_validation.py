@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, Val
 from pydantic_core import PydanticCustomError
 
 from activities.borders import classify, validation
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 HIDDEN = "sk-secret"
 

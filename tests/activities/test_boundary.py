@@ -16,10 +16,10 @@ from activities.toolbox.injection import folder
 from replan import Documents, Key, NeedsPerson, Refused, Tool, Transaction, tool
 from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
-from workflows import ids
-from workflows.faults import Applied, Code, Quadrant
-from workflows.header import Approval, CallHeader
-from workflows.plan import digest
+from workflows.calls.header import CallHeader
+from workflows.faults.fault import Applied, Code, Quadrant
+from workflows.json_values import digest
+from workflows.people.approval import Approval, approval_code
 
 HIDDEN = "sk-secret"
 
@@ -317,7 +317,7 @@ async def spend(args: Word, key: Key) -> Said:
 def approved(number: int, *, run: str = "a-run", key: str = "a-key", allowed: int | None = None) -> Approval:
     """An approval of a call that spends a number."""
     shown, meant = (digest("spend", {"number": one}) for one in (number, number if allowed is None else allowed))
-    return Approval(code=ids.approval_code(run, key, shown), shown=shown, allowed=meant)
+    return Approval(code=approval_code(run, key, shown), shown=shown, allowed=meant)
 
 
 VOID: dict[str, tuple[int, Approval | None]] = {

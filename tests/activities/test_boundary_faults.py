@@ -15,14 +15,21 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from activities.boundary.attempt import MAX_VALUES
 from activities.errors import RESERVED_CODES
+from activities.log_redaction import MAX_VALUES
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
 from runtime.log_lines import EVENTS, IDS
 from tests.activities.bench import Bench
 from tests.log_lines import captured
-from workflows.faults import MAX_TEXT, QUADRANT, Applied, Code, Fault, Quadrant
-from workflows.plan import canonical
+from workflows.faults.fault import (
+    MAX_TEXT,
+    QUADRANT,
+    Applied,
+    Code,
+    Fault,
+    Quadrant,
+)
+from workflows.json_values import canonical
 
 HIDDEN = "sk-secret"
 CLASSES: list[type[ToolError]] = [Refused, Busy, Unreachable, NeedsPerson]

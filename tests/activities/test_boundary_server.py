@@ -17,8 +17,8 @@ from replan import Busy, Documents, Refused, Tool, Transaction, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.log_lines import captured
-from workflows.faults import Code
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Code
 
 HIDDEN = "sk-secret"
 

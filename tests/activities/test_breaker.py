@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from activities.boundary.breaker import Breaker, BreakerState, Instant
-from workflows import routing
-from workflows.faults import Code
-from workflows.routing import STANDARD_BREAKER, TRIAL_LEASE, CircuitBreaker
+from activities.boundary.breakers.states import Breaker, BreakerState, Instant
+from workflows.faults import retries
+from workflows.faults.fault import Code
+from workflows.faults.retries import STANDARD_BREAKER, TRIAL_LEASE, CircuitBreaker
 
 DOWN = Code.SERVER_ERROR
 AWAITED, DESERTED = True, False
@@ -182,9 +181,9 @@ def test_a_limit_halves_the_window_once() -> None:
 @given(asked=st.floats(0, 1e300) | st.none(), limits=st.integers(0, 10**6), jitter=st.floats(0, 0.999))
 def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None, limits: int, jitter: float) -> None:
     """A forged value costs at most half of it; and none makes the workers call without a pause."""
-    wait = routing.limit_wait(asked, limits, 5.0, jitter)
+    wait = retries.limit_wait(asked, limits, 5.0, jitter)
 
-    assert 0.5 <= wait <= routing.LONGEST_LIMIT == routing.turn_patience(is_limit=True) / 2
+    assert 0.5 <= wait <= retries.LONGEST_LIMIT == retries.turn_patience(is_limit=True) / 2
 
 
 def test_a_trial_without_a_verdict_frees_its_place() -> None:
@@ -228,7 +227,7 @@ class Call:
 class Workers(RuleBasedStateMachine):
     """Workers with stale caches that make calls, are late, and die; one row, written by compare-and-set.
 
-    A worker does what `activities.boundary.breakers` does: it decides by its cache, and writes by the row.
+    A worker does what `activities.boundary.breakers.rows` does: it decides by its cache, and writes by the row.
     """
 
     NAMES = ("one", "two", "three")
@@ -357,8 +356,8 @@ class Workers(RuleBasedStateMachine):
     def live_trials_fit_the_window(self) -> None:
         """Over all workers, a new call is admitted only beside fewer than the window has."""
         live = self.row.live_places(self.now)
-        assert self.row.room(self.now) in (0, int(self.row.window) - len(live), routing.MAX_WINDOW)
-        assert 1 <= self.row.window <= routing.MAX_WINDOW
+        assert self.row.room(self.now) in (0, int(self.row.window) - len(live), retries.MAX_WINDOW)
+        assert 1 <= self.row.window <= retries.MAX_WINDOW
 
     @invariant()
     def it_closes_when_the_service_is_back(self) -> None:

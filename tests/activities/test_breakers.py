@@ -19,8 +19,8 @@ from temporalio.testing import ActivityEnvironment
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breaker import Breaker, BreakerState
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.failpoints import FaultInjection
 from activities.boundary.threads import Threads
 from activities.boundary.tool_loop import ToolLoop
@@ -30,8 +30,8 @@ from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.activities.bench import Bench, bench
 from tests.gate import on_sqlite
-from workflows.faults import Applied, Code, Fault
-from workflows.header import CallHeader, Provided
+from workflows.calls.header import CallHeader, Provided
+from workflows.faults.fault import Applied, Code, Fault
 
 PATIENT = CircuitBreaker(recovery=60)
 AT_ONCE = CircuitBreaker(failures=1, calls=1, recovery=60)

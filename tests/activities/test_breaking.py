@@ -10,8 +10,8 @@ import pytest
 from activities.boundary.failpoints import BadBreak, Failpoint, FaultInjection
 from tests.gate import sampled
 from tests.processes import ROOT
-from workflows.catalogue import Companion, Effect, ToolSpec
-from workflows.faults import Code
+from workflows.faults.fault import Code
+from workflows.plans.catalogue import Companion, Effect, ToolSpec
 
 SPECS = {
     "weather": ToolSpec(kind="weather", effect=Effect.READ),
@@ -80,7 +80,7 @@ def test_an_answer_may_be_lost_where_somebody_can_find_out(fault: str) -> None:
 SCRIPT = """
 import sys
 from activities.boundary.failpoints import Failpoint, FaultInjection
-from workflows.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import Effect, ToolSpec
 breaks = FaultInjection([sys.argv[1]], {"book": ToolSpec(kind="book", effect=Effect.UNKEYED)})
 for point in Failpoint:
     print(point, flush=True)

@@ -5,8 +5,7 @@ import tracemalloc
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from activities.errors import Refused

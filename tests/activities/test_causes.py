@@ -16,7 +16,7 @@ from activities.borders.table import Proof, Verdict
 from replan import Key, Refused, Tool, fault, tool
 from replan.testing.http_server import reply, serving
 from tests.activities.bench import NO_TLS, Bench
-from workflows.faults import Applied, Code
+from workflows.faults.fault import Applied, Code
 
 HIDDEN = "sk-secret"
 

@@ -1,13 +1,12 @@
 """`compose` without a model: the results one below the other, always the same, and nothing lost."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from activities.errors import Refused
 from activities.toolbox.reasoning.compose import Materials, compose
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 
 def text(results: JsonValue) -> str:

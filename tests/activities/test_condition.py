@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from activities.errors import Refused
 from activities.toolbox.declare.conditions import MAX_LENGTH, Condition, Undecided

@@ -9,10 +9,10 @@ from activities.planning.conversation import NEVER_SUMMARISED, text_to_summarise
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Turn, Usage, UserTurn
 from tests.activities.situations import NOW, fault, record, seen, step
-from workflows.catalogue import Effect
-from workflows.plan import Answer, GiveUp, Mistake, NewSteps, Proposed
-from workflows.record import StepStatus
-from workflows.situation import Situation
+from workflows.account.records import StepStatus
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, Proposed
 
 THOUGHT: tuple[dict[str, JsonValue], ...] = ({"type": "thinking", "thinking": "", "signature": "s"},)
 

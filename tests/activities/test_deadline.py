@@ -25,7 +25,7 @@ from replan.testing.http_server import reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import PAGE, fetch, whole
-from workflows.faults import Applied, Code, Quadrant
+from workflows.faults.fault import Applied, Code, Quadrant
 
 ROOT = Path(__file__).parents[2]
 

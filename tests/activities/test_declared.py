@@ -18,7 +18,7 @@ from replan import Key, Refused, Tool, Transaction, fault, tool
 from tests.activities.bench import Bench
 from tests.activities.mistakes import HEADER
 from tests.processes import Processes
-from workflows.faults import Applied, Code, Fault
+from workflows.faults.fault import Applied, Code, Fault
 
 HIDDEN = "sk-secret"
 

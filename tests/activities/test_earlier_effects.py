@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, TODAY, asked, fault, gives_up, propose, record, step
-from workflows.plan import Answer, NewSteps
-from workflows.record import StepRecord, StepStatus
+from workflows.account.records import StepRecord, StepStatus
+from workflows.plans.proposal import Answer, NewSteps
 
 TASK = "list the free slots today, then book a slot for the team today at 14:00"
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from replan import Key, Transaction, Unreachable, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import Payments, payments
-from workflows.faults import Applied, Code
+from workflows.faults.fault import Applied, Code
 
 
 class Charge(BaseModel):

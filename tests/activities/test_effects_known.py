@@ -11,7 +11,7 @@ from activities.toolbox.http.network import Reach
 from replan import Services, Transaction, Web, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import payments
-from workflows.faults import Applied
+from workflows.faults.fault import Applied
 
 
 class Word(BaseModel):

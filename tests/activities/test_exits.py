@@ -17,7 +17,7 @@ from activities.boundary.tool_loop import ToolLoop
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import Key, Refused, Tool, Transaction, tool
 from tests.activities.bench import Bench, bench
-from workflows.faults import Applied, Code
+from workflows.faults.fault import Applied, Code
 
 
 class Nothing(BaseModel):

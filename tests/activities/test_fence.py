@@ -5,8 +5,7 @@ import unicodedata
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from activities.planning import conversation, prompts
@@ -14,8 +13,8 @@ from activities.planning.conversation import assistant_turn
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, Usage, UserTurn
 from activities.providers.untrusted import MAX_LABEL, fenced, remove_hidden
-from workflows.plan import Answer, Mistake, Proposed
-from workflows.situation import MAX_SHOWN, Situation
+from workflows.planning.situation import MAX_SHOWN, Situation
+from workflows.plans.proposal import Answer, Mistake, Proposed
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

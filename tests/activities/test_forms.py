@@ -13,7 +13,8 @@ from tests.activities import test_repair
 from tests.activities.desk import test_repair_desk
 from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
 from tests.processes import ROOT
-from workflows.plan import NewSteps, Step, check_graph
+from workflows.plans.graph import check_graph
+from workflows.plans.proposal import NewSteps, Step
 
 PAGE = (ROOT / "docs" / "offline-planner.md").read_text(encoding="utf-8")
 RULES = {

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, TODAY, asked, gives_up, propose
-from workflows.plan import GiveUp, NewSteps, Step, check_graph
+from workflows.plans.graph import check_graph
+from workflows.plans.proposal import GiveUp, NewSteps, Step
 
 
 async def plan_of(text: str) -> Sequence[Step]:

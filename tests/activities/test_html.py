@@ -4,8 +4,7 @@ import codecs
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from activities.toolbox.documents.html import CHUNK, MAX_DEPTH, MAX_ELEMENTS, encoding_of, text_of
 

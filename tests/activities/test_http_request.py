@@ -25,8 +25,8 @@ from runtime.dev_server import free_port
 from tests.activities.bench import Bench, bench
 from tests.activities.pages import HERE, offline, stands_for, whole
 from tests.activities.payments import Payments, payments
-from workflows.faults import Applied, Code, Fault
-from workflows.plan import StepReturn
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.proposal import StepReturn
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 JSON = {"content_type": "application/json"}

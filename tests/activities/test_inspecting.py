@@ -21,7 +21,7 @@ from activities.storage.vault import Vault
 from activities.toolbox import builtin
 from activities.toolbox.registry import Registry
 from examples import desk
-from workflows.inspect import (
+from workflows.inquiries import (
     EffectsInquiry,
     F,
     Inquiry,
@@ -34,8 +34,8 @@ from workflows.inspect import (
     WorkerCard,
     WorkerInquiry,
 )
-from workflows.plan import Answer, Proposed
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, Proposed
 
 KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
 

@@ -4,8 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
 

@@ -23,7 +23,7 @@ from activities.storage.store import open_store, writing
 from replan import Refused, Transaction, tool
 from tests.activities.bench import Bench, bench
 from tests.gate import on_sqlite
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
 

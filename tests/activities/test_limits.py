@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breaker import Breaker, BreakerState
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.errors import Unreachable
 from activities.storage.store import open_store
 from activities.toolbox.declare.tool import Tool
@@ -19,10 +19,10 @@ from activities.toolbox.registry import Registry, ToolMistakes
 from activities.toolbox.resources import Resources
 from replan import tool
 from tests.activities.bench import Bench
-from workflows.faults import Applied, Code, Fault
-from workflows.header import CallHeader
-from workflows.plan import digest
-from workflows.routing import LIMIT_PATIENCE, CallLimit, CircuitBreaker
+from workflows.calls.header import CallHeader
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.faults.retries import LIMIT_PATIENCE, CallLimit, CircuitBreaker
+from workflows.json_values import digest
 
 AT_ONCE = CircuitBreaker(failures=1, calls=1)
 DOWN = set[str]()

@@ -13,7 +13,7 @@ from activities.toolbox.http.network import Patience
 from replan.testing.http_server import endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, stands_for, whole
-from workflows.faults import Code, Quadrant
+from workflows.faults.fault import Code, Quadrant
 
 PEM = Path(__file__).parents[1] / "site.example.pem"
 

@@ -5,13 +5,12 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from activities.toolbox.http.network import MAX_REDIRECTS, MAX_URL
 from replan.testing.http_server import endlessly, reply, serving, streaming
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, whole
-from workflows.faults import Code, Fault, Quadrant
+from workflows.faults.fault import Code, Fault, Quadrant
 
 
 def redirect(to: str, status: int = 302) -> bytes:

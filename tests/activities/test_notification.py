@@ -35,8 +35,8 @@ from runtime.dev_server import free_port
 from tests.documentation import sections, tables
 from tests.processes import ROOT
 from tests.receiving import receiver
-from workflows.notifying import End, Event, Notification
-from workflows.people import Choice, RequestKind
+from workflows.people.notifications import End, Event, Notification
+from workflows.people.requests import Choice, RequestKind
 
 NOW = datetime(2026, 11, 23, 12, 4, tzinfo=UTC)
 ENVIRONMENT = {"PATH": os.defpath}

@@ -4,8 +4,8 @@ import pytest
 from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, TODAY, asked, fault, propose, record, step
-from workflows.plan import Answer
-from workflows.record import StepRecord, StepStatus
+from workflows.account.records import StepRecord, StepStatus
+from workflows.plans.proposal import Answer
 
 
 def done(kind: str, result: JsonValue, title: str = "", id: str = "one") -> StepRecord:

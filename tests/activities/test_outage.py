@@ -26,7 +26,7 @@ from activities.storage.store import (
     writing,
 )
 from replan.testing.postgresql import Cluster
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
 

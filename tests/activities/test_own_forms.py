@@ -12,8 +12,8 @@ from activities.toolbox.registry import Registry, load
 from runtime.dev_server import DevServer
 from tests.activities.situations import TODAY, asked, gives_up, record, step
 from tests.processes import ROOT, Processes
-from workflows.plan import Answer, GiveUp, NewSteps
-from workflows.record import StepStatus
+from workflows.account.records import StepStatus
+from workflows.plans.proposal import Answer, GiveUp, NewSteps
 
 PAGE = (ROOT / "docs" / "offline-planner.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]

@@ -17,8 +17,18 @@ from activities.toolbox.documents.search import search
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.harness import DONE, plan, step
-from workflows.plan import MAX_BYTES, MAX_STEPS, Answer, GiveUp, Mistake, NewSteps, Proposed, Question, Step
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import (
+    MAX_BYTES,
+    MAX_STEPS,
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    Proposed,
+    Question,
+    Step,
+)
 
 HIDDEN = "sk-secret"
 

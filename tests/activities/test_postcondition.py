@@ -19,8 +19,8 @@ from activities.toolbox.registry import Registry
 from replan import Tool, Transaction, tool
 from tests.activities.bench import Bench
 from tests.harness import DONE, plan, staged, step
-from workflows.faults import Applied, Code
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied, Code
 
 
 class Charge(BaseModel):

@@ -17,7 +17,7 @@ from activities.providers import anthropic, openai, prices
 from activities.providers.messages import Usage
 from activities.providers.prices import PriceList, PublishedModel, published_model
 from activities.providers.registry import PROVIDERS
-from workflows.catalogue import Price
+from workflows.plans.catalogue import Price
 
 SONNET = "anthropic:claude-sonnet-5-5"
 OWN = Price(input=1, output=2, cache_read=0.5, cache_write=3)

@@ -19,7 +19,7 @@ from activities.toolbox import builtin
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import Busy, Documents, Tool, tool
 from tests.activities.bench import Bench, bench
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 
 class Text(BaseModel):

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from activities.errors import Refused
@@ -17,7 +16,7 @@ from activities.toolbox.injection import Documents
 from tests.activities.bench import Bench
 from tests.activities.pdfs import BOMBS, BROKEN, packed, pdf
 from tests.gate import sampled
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 EXAMPLES = Documents(Path(__file__).parents[2] / "examples" / "documents")
 DIARY = "Diary\n" + "".join(f"Day {day}: nothing happened.\n" for day in range(1, 3001))

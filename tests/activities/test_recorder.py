@@ -14,10 +14,10 @@ from activities.planning.transcript import Transcript
 from activities.storage.store import open_store, sqlite_url
 from activities.toolbox.declare.kind import Kind
 from tests.activities.situations import NOW
-from workflows.catalogue import Price
-from workflows.faults import Code
-from workflows.plan import Answer, Proposed
-from workflows.situation import Situation
+from workflows.faults.fault import Code
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import Answer, Proposed
 
 
 class Counting:

@@ -4,16 +4,16 @@ from datetime import date, time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from tests.activities.situations import BOOK, FREE, TODAY, fault, gives_up, propose, record, refused, seen, step
-from workflows.faults import Code
-from workflows.people import Word
-from workflows.plan import GiveUp, NewSteps, Question, canonical
-from workflows.record import FaultRecord, Observation, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import FaultRecord, Observation, StepStatus
+from workflows.faults.fault import Code
+from workflows.json_values import canonical
+from workflows.people.requests import Word
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import GiveUp, NewSteps, Question
 
 
 async def new_plan(situation: Situation) -> NewSteps:

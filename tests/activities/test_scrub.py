@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import exc, text
 
-from activities.boundary import attempt
+from activities import log_redaction
 from activities.storage.store import open_store
 
 HIDDEN = "hunter2"
@@ -39,7 +39,7 @@ HIDDEN = "hunter2"
 )
 def test_a_credential_is_not_logged(message: str) -> None:
     """However it is named and quoted."""
-    assert HIDDEN not in attempt.scrubbed(ValueError(message))
+    assert HIDDEN not in log_redaction.scrubbed(ValueError(message))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_a_credential_is_not_logged(message: str) -> None:
         ),
         (ValueError("INSERT INTO t VALUES (?,?, ?)\nx"), "ValueError: INSERT INTO t VALUES (?,?, ?)\nx"),
         (ValueError(), "ValueError: "),
-        (ValueError("x y " * 1000), "ValueError: " + ("x y " * 1000)[: attempt.MAX_WORDS]),
+        (ValueError("x y " * 1000), "ValueError: " + ("x y " * 1000)[: log_redaction.MAX_WORDS]),
     ],
     ids=["key", "words", "update", "insert", "nothing", "long"],
 )
 def test_what_helps_to_mend_is_logged(error: Exception, said: str) -> None:
     """Class and message, cut."""
-    assert attempt.scrubbed(error) == said
+    assert log_redaction.scrubbed(error) == said
 
 
 def test_the_frames_name_files_and_no_folders() -> None:
@@ -67,7 +67,7 @@ def test_the_frames_name_files_and_no_folders() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         _ = 1 / (len(HIDDEN) - 7)
 
-    assert attempt.raised_at(raised.value)[-1].startswith("test_scrub.py:")
+    assert log_redaction.raised_at(raised.value)[-1].startswith("test_scrub.py:")
 
 
 async def test_the_line_of_the_tool_is_among_the_frames(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_the_line_of_the_tool_is_among_the_frames(tmp_path: Path) -> None:
             await connection.execute(text("SELECT * FROM nowhere"))
     await engine.dispose()
 
-    assert [frame for frame in attempt.raised_at(raised.value) if frame.startswith("test_scrub.py:")]
+    assert [frame for frame in log_redaction.raised_at(raised.value) if frame.startswith("test_scrub.py:")]
 
 
 async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> Non
             await connection.execute(text("SELECT * FROM nowhere WHERE name = :name"), {"name": HIDDEN})
     await engine.dispose()
 
-    assert HIDDEN not in attempt.scrubbed(raised.value)
+    assert HIDDEN not in log_redaction.scrubbed(raised.value)

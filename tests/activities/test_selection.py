@@ -7,7 +7,7 @@ from activities.providers.adapter import AdapterOptions
 from activities.providers.anthropic import DEFAULT_MODEL
 from activities.providers.prices import PriceList, own_models
 from activities.providers.registry import UnknownPlanner
-from workflows.catalogue import Price
+from workflows.plans.catalogue import Price
 
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y"}
 HERE = "http://localhost:11434/v1"

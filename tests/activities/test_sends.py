@@ -28,7 +28,7 @@ from activities.toolbox.declare.libraries import libraries_of
 from replan import Key, Refused, Tool, fault, tool
 from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
-from workflows.faults import Applied, Code
+from workflows.faults.fault import Applied, Code
 
 
 class Call(BaseModel):

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
-from activities.boundary.breakers import BREAKERS
+from activities.boundary.breakers.rows import BREAKERS
 from activities.boundary.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream

@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from activities.errors import Refused
 from activities.toolbox.reasoning.summarise import MAX_SENTENCE, MAX_TEXT, LongText, Summary, summarise
 from tests.activities.bench import Bench
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 ROOT = Path(__file__).parents[2]
 POLICY = (ROOT / "examples" / "documents" / "refund-policy.md").read_text()

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 
 from activities.toolbox.registry import Registry, ToolMistakes, load
 from replan import tool
-from workflows.plan import pick
+from workflows.plans.references import pick
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ from activities.storage.store import adopt
 from activities.toolbox.declare.tool import ToolOptions
 from replan import Key, Refused, Tool, Transaction, tool
 from tests.activities.bench import Bench
-from workflows.catalogue import Effect
-from workflows.faults import Code
+from workflows.faults.fault import Code
+from workflows.plans.catalogue import Effect
 
 
 class Word(BaseModel):

@@ -108,7 +108,7 @@ def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
     written(tmp_path / "workflows.py", "raise RuntimeError('the wrong one')")
     file = written(tmp_path / "mine.py", TOOL)
     code = f"from activities.toolbox.registry import *; from pathlib import Path; load(Path({str(file)!r})); "
-    code += "import workflows.guards, activities.errors; print(activities.errors.__file__)"
+    code += "import workflows.plans.guards, activities.errors; print(activities.errors.__file__)"
     command = [sys.executable, "-c", code]
     ran = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True)
 

@@ -11,8 +11,8 @@ from activities.planning.transcript import Transcript, situation_digest
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Usage, UserTurn
 from activities.storage.store import open_store
 from tests.activities.situations import NOW, fault, record, seen, step
-from workflows.plan import Answer, Proposed
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, Proposed
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 CALL = ToolCall("call_1", "book_slot", {"at": "14:00"})

@@ -9,17 +9,17 @@ from pydantic import BaseModel
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
-from activities.boundary.breaker import Breaker, BreakerState
-from activities.boundary.tickets import TICKETS
+from activities.boundary.breakers.states import Breaker, BreakerState
+from activities.boundary.breakers.tickets import TICKETS
 from activities.storage.store import open_store
 from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, Unreachable, tool
 from tests.activities.bench import Bench
 from tests.gate import on_sqlite
-from workflows import routing
-from workflows.faults import Applied, Fault
-from workflows.header import CallHeader
-from workflows.measures import WAITING_CALLS, Sample
+from workflows.account.metrics import WAITING_CALLS, Sample
+from workflows.calls.header import CallHeader
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Fault
 
 AT_ONCE = CircuitBreaker(failures=1, calls=1, recovery=60)
 ANSWERS: dict[str, BaseException | None] = {}
@@ -147,7 +147,7 @@ async def test_a_trial_that_fails_is_no_attempt_and_its_call_waits_on(workers: l
     await due(workers[0])
 
     assert (failed.code, failed.is_trial, failed.taken, error.non_retryable) == ("unreachable", True, 0, True)
-    assert 86_390 < (failed.queued or 0) <= routing.STEP_DEADLINE.total_seconds()
+    assert 86_390 < (failed.queued or 0) <= retries.STEP_DEADLINE.total_seconds()
     assert (first, await called(workers[0])) == (["k1"], ["k2"])
 
 
@@ -211,7 +211,7 @@ async def test_a_call_that_does_not_come_is_called_once_more_and_then_forgotten(
 async def _age(worker: Bench) -> None:
     """Let the turns that have come be over, as after TURN_LEASE."""
     async with worker.engine.begin() as tx:
-        past = TICKETS.c.called - routing.TURN_LEASE - 1
+        past = TICKETS.c.called - retries.TURN_LEASE - 1
         await tx.execute(TICKETS.update().where(TICKETS.c.called > 0).values(called=past))
 
     def expired(one: Breaker, _at: object) -> Breaker:

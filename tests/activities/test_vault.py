@@ -19,9 +19,10 @@ from temporalio.converter import (
 from activities.storage.store import open_store, sqlite_url, writing
 from activities.storage.vault import PAYLOADS, EndedTasks, PayloadLost, Vault
 from runtime.payloads import PayloadConverter, PayloadPruned
-from workflows.faults import Code
-from workflows.plan import PRUNED, StepReturn
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.faults.fault import Code
+from workflows.plans.proposal import StepReturn
+from workflows.plans.references import PRUNED
 
 HERE = StorageDriverRetrieveContext()
 LATER = datetime.now(UTC) + timedelta(days=1)

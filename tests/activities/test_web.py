@@ -12,7 +12,7 @@ from replan.testing.http_server import reply, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import HERE, PAGE, refused, served, whole
-from workflows.faults import Code, Quadrant
+from workflows.faults.fault import Code, Quadrant
 
 
 async def test_a_page_becomes_text() -> None:

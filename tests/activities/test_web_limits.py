@@ -17,7 +17,7 @@ from activities.toolbox.http.network import MAX_TRAFFIC, Patience
 from replan.testing.http_server import SILENCE, endlessly, reply, streaming
 from tests.activities.bench import bench
 from tests.activities.pages import HERE, HTML, PAGE, fault_of, fetch, refused, served, stands_for
-from workflows.faults import Code, Quadrant
+from workflows.faults.fault import Code, Quadrant
 
 BUFFERS = 10_000_000
 """Bytes that a server can send without being read, whatever the system."""

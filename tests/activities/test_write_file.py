@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from activities.errors import Refused
 from activities.toolbox.injection import Workspace
 from activities.toolbox.workspace import MAX_BYTES, MAX_CONTENT, MAX_FILES, NewFile, Written, folder_of, write_file
 from tests.activities.bench import Bench, bench
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 
 @pytest.fixture

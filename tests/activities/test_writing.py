@@ -20,7 +20,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
 from activities.boundary import ledger
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.boundary.ledger import LedgerEntry
 from activities.errors import DatabaseUnavailable
 from activities.planning.planner import RecordedTurn
@@ -28,9 +28,9 @@ from activities.planning.transcript import Transcript
 from activities.storage.store import StoreUnavailable, open_store, sqlite_url
 from activities.storage.vault import Vault
 from tests.activities.situations import asked
-from workflows.faults import Code
-from workflows.plan import Answer, Proposed
-from workflows.routing import STANDARD_BREAKER
+from workflows.faults.fault import Code
+from workflows.faults.retries import STANDARD_BREAKER
+from workflows.plans.proposal import Answer, Proposed
 
 BLOCKS = 30
 """How often the event loop stands still."""

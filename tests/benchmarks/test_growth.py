@@ -8,7 +8,7 @@ from benchmarks import growth
 from benchmarks.growth import GrowthReport
 from benchmarks.long_task import Line, Tally, script
 from runtime.dev_server import DevServer
-from workflows.plan import Answer, NewSteps
+from workflows.plans.proposal import Answer, NewSteps
 
 pytestmark = pytest.mark.full
 

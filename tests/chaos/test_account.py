@@ -10,11 +10,11 @@ from evals.chaos.account import Account, Verdict, verdicts
 from evals.chaos.tasks import Steps, jobs, ran_again
 from evals.chaos.trial import Action, amounts, schedule
 from evals.chaos.world import Effects, Note, back_of
-from workflows.budget import Spent
-from workflows.faults import Applied, Code, Fault
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import FaultRecord, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import FaultRecord, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.limits.budget import Spent
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

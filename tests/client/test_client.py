@@ -19,12 +19,12 @@ from replan import Key, NeedsPerson, Tool, tool
 from runtime.dev_server import DevServer
 from tests.harness import DONE, Stage, plan, staged, step
 from tests.own_worker import Reversing
-from workflows.budget import Limits
-from workflows.plan import Answer, GiveUp, NewSteps
-from workflows.record import StepStatus
-from workflows.resolving import Fate
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.people.incidents import Fate
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, GiveUp, NewSteps
 
 
 class Amount(BaseModel):

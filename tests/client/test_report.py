@@ -21,8 +21,8 @@ from tests import counting
 from tests.harness import Stage, staged
 from tests.own_worker import Reversing
 from tests.reporting import TOOLS, ByText, text
-from workflows.budget import Limits
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
 
 WORKLOAD = [
     *[text([("get_price", []), ("charge", [])])] * 4,

@@ -15,9 +15,9 @@ from console.commands.reset import reset
 from console.options import Common
 from replan import NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Stage, outcome, staged
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task
 
 QUIET = Common(json=True)
 

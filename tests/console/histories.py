@@ -9,11 +9,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history.reader import read_history
 from client.history.records import History
-from console.render import page
 from runtime.payloads import DATA_CONVERTER
 
 FOLDER = Path(__file__).parents[1] / "histories"

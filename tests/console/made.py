@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History
 from client.history.story import Story
-from workflows.catalogue import Catalogue, Effect, ToolSpec
-from workflows.faults import Applied, Code, Fault
-from workflows.record import FaultRecord, Revision
+from workflows.account.records import FaultRecord, Revision
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
 
 BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
 SPECS = {effect.value: ToolSpec(kind=effect.value, effect=effect) for effect in Effect}

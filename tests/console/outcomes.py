@@ -3,14 +3,15 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from client import tree
 from client.explain.waste import Paid, Receipt, Tally
-from console.render import tree
-from workflows.budget import Spent
-from workflows.catalogue import Effect
-from workflows.faults import QUADRANT, Code
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import FaultRecord, Revision, StepStatus
-from workflows.task import TaskStatus
+from console.render.closing import closing_lines
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import FaultRecord, Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import QUADRANT, Code
+from workflows.limits.budget import Spent
+from workflows.plans.catalogue import Effect
 
 RECEIPT = Receipt(
     **dict.fromkeys(("wasted", "helped", "not_helped", "replayed", "reconciled", "not_made"), Tally()),
@@ -82,4 +83,4 @@ def fault(code: Code = Code.CONFLICT, decision: str = "replan", **more: Any) -> 
 
 def all_lines(outcome: Outcome, ui_url: str | None) -> list[str]:
     """The tree of a task with its closing lines, as `show` prints them."""
-    return [*tree.body(outcome, ui_url), *tree.closing(outcome)]
+    return [*tree.body(outcome, ui_url), *closing_lines(outcome)]

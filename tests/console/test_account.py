@@ -8,20 +8,20 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.boundary.attempt import FaultRaised
-from client.explain import explanation
+from client import tree
+from client.explain import explanation, page
 from client.history.fetch import fetch_history, final_outcome
 from client.redaction import Redaction
 from client.report.row import row_of
-from console.render import page, tree
 from replan import Refused, Unreachable, tool
 from tests.console import made
 from tests.console.histories import NAMES, events, history
 from tests.counting import check_readers, is_alike
 from tests.harness import DONE, outcome, plan, staged, step
-from workflows.faults import Code, Fault
-from workflows.progress import MAX_FAULTS
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.progress import MAX_FAULTS
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code, Fault
 
 
 class Nothing(BaseModel):
@@ -97,7 +97,7 @@ async def test_an_attempt_that_a_shutdown_cut_off_is_counted_alike(client: Clien
         handle = await stage.start()
         ended = await outcome(handle)
         told = explanation.explain_task(await fetch_history(client, handle))
-    heading = "\n".join(page.step_lines(page.explain_step(told, "a"), None))
+    heading = "\n".join(page.step_lines(told.step("a"), None))
 
     assert (ended.steps[0].attempts, len(told.story.history.of_step("a"))) == (1, 2)
     assert "a (ask)" in heading and "completed after 1 attempt." in heading

@@ -7,6 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from client.text import printable
+from client.wording import change_words
 from console.commands.reset import reset
 from console.render import requests
 from runtime.dev_server import DevServer
@@ -16,9 +17,9 @@ from tests.console.test_people import Console
 from tests.harness import outcome, plan, step
 from tests.processes import Processes
 from tests.workflows.history import Handle, until
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.people import Change, Choice, HumanRequest, ProposedCall, RequestKind
-from workflows.task import Task
+from workflows.people.requests import Change, Choice, HumanRequest, ProposedCall, RequestKind
 
 WRITE = plan(step("first", "look", word="a"), step("noted", "write", "first", word="dunlin"))
 AGAIN = plan(step("second", "write", word="ruff"))
@@ -177,7 +178,7 @@ def test_no_two_calls_to_approve_look_alike() -> None:
         for call in calls
     ]
     lines = [requests.call_lines(one)[1] for one in asked]
-    edits = [requests.changed({"to": Change(was="bob", now=one)}) for one in LOOK_ALIKE]
+    edits = [change_words({"to": Change(was="bob", now=one)}) for one in LOOK_ALIKE]
 
     assert len(set(lines)) == len(set(edits)) == len(LOOK_ALIKE)
     assert [line for line in [*lines, *edits] if printable(line) != line] == []

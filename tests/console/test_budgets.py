@@ -12,8 +12,8 @@ from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from workflows.budget import Limits
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
 
 PROFILE = """
 from console.commands.start import profile_name

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from console.commands.doctor import Check, Status, lacks, of_attributes, of_tools, of_worker
-from workflows.attributes import TYPES
-from workflows.catalogue import Companion, Effect, Price, ToolSpec
-from workflows.inspect import Place, ToolCard, WorkerCard, WorkerFindings
+from workflows.account.search_attributes import TYPES
+from workflows.inquiries import Place, ToolCard, WorkerCard, WorkerFindings
+from workflows.plans.catalogue import Companion, Effect, Price, ToolSpec
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOOK = Companion(kind="look")

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from console.render import tree
+from console.render.closing import closing_lines
 from tests.console.outcomes import fault, outcome
-from workflows.budget import Spent
-from workflows.record import Rejection
-from workflows.task import TaskStatus
+from workflows.account.records import Rejection
+from workflows.account.task import TaskStatus
+from workflows.limits.budget import Spent
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from workflows.task import TaskStatus
 )
 def test_the_closing_line_counts(more: dict[str, Any], first: str) -> None:
     """Status, time, replans, retries and tool calls, with singular and plural."""
-    assert tree.closing(outcome(**more))[0] == first
+    assert closing_lines(outcome(**more))[0] == first
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_the_closing_line_says_what_retries_were_good_for(retries: int, helped: 
     numbers = {"retries": retries, "helped_retries": helped, "wasted_attempts": wasted}
     counts = {name: {"book_slot/busy": 1, "get_price/timeout": some - 1} for name, some in numbers.items() if some}
 
-    assert said in tree.closing(outcome(counts=counts))[0]
+    assert said in closing_lines(outcome(counts=counts))[0]
 
 
 def test_a_task_that_was_closed_from_outside_counts_nothing() -> None:
     """It left no account: `0 tool calls` would be made up."""
-    assert tree.closing(outcome(status=TaskStatus.FAILED, code="closed"))[0] == "Failed in 2.3 s"
+    assert closing_lines(outcome(status=TaskStatus.FAILED, code="closed"))[0] == "Failed in 2.3 s"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_task_that_was_closed_from_outside_counts_nothing() -> None:
 )
 def test_the_last_line_says_where_to_read_why(faults: tuple[Any, ...], last: str) -> None:
     """Only where there is something to explain."""
-    assert tree.closing(outcome(result="x", faults=faults))[-1] == last
+    assert closing_lines(outcome(result="x", faults=faults))[-1] == last
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_last_line_says_where_to_read_why(faults: tuple[Any, ...], last: str
 )
 def test_an_end_without_a_fault_of_a_step_is_explained_too(status: TaskStatus, *, is_said: bool) -> None:
     """A planner that could not be asked is no fault of a step, and its attempts stand in `explain` alone."""
-    last = tree.closing(outcome(status=status, reason="No answer."))[-1]
+    last = closing_lines(outcome(status=status, reason="No answer."))[-1]
 
     assert (last == "Why: python starter.py explain book-a-slot-7f3a") is is_said
 
@@ -79,12 +79,12 @@ def test_a_task_of_which_something_was_withheld_says_where_to_read_why() -> None
     """A model may claim in its answer that it did what nobody let it do."""
     whole = outcome(result="Bought.", rejections=(Rejection(turn=2, reasons=("No.",)),))
 
-    assert tree.closing(whole)[1:] == ["Bought.", "Why: python starter.py explain book-a-slot-7f3a"]
+    assert closing_lines(whole)[1:] == ["Bought.", "Why: python starter.py explain book-a-slot-7f3a"]
 
 
 def test_a_huge_result_is_cut_and_says_where_the_whole_is() -> None:
     """A terminal shows its beginning, --json has all of it."""
-    lines = tree.closing(outcome(result="word " * 20_000))
+    lines = closing_lines(outcome(result="word " * 20_000))
 
     assert sum(map(len, lines)) < 5000
     assert lines[-1] == "... cut here; all 100,000 characters: python starter.py show book-a-slot-7f3a --json"
@@ -102,4 +102,4 @@ def test_a_huge_result_is_cut_and_says_where_the_whole_is() -> None:
 )
 def test_the_result_comes_last(result: Any, shown: list[str]) -> None:
     """Text as it is, everything else as JSON; nothing where there is none."""
-    assert "\n".join(tree.closing(outcome(result=result))[1:]).splitlines() == shown
+    assert "\n".join(closing_lines(outcome(result=result))[1:]).splitlines() == shown

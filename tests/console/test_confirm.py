@@ -13,8 +13,8 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.console.terminal import Terminal, starter
 from tests.processes import ROOT, Processes
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.task import Task
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.interceptor import HeaderInterceptor
 from runtime import serve
 from runtime.dev_server import DevServer, free_port
 from runtime.process import version
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from workflows.inspect import Findings, InquiryInput, InspectWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.routing import control_queue
+from workflows.calls.interceptor import CallInterceptor
+from workflows.faults.retries import control_queue
+from workflows.inquiries import Findings, InquiryInput, InspectWorkflow
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")

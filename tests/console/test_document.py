@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from client import document
 from client.problem import Problem
+from client.remedy import as_command
+from client.task_document import task_fields
 from console.exits import Exit, exit_code
-from console.render import document
-from tests.console.outcomes import RECEIPT as NOTHING
-from tests.console.outcomes import fault, outcome, step
-from workflows.record import Compaction, Failover, Rejection, Revision, UndoRecord
-from workflows.task import TaskStatus
+from tests.console.outcomes import RECEIPT as NOTHING, fault, outcome, step
+from workflows.account.records import Compaction, Failover, Rejection, Revision, UndoRecord
+from workflows.account.task import TaskStatus
 
 TASK = [
     *("schema", "task_id", "run_id", "task", "status", "reason", "code", "result", "question", "planner", "strategy"),
@@ -74,7 +75,9 @@ def told() -> dict[str, Any]:
     more: dict[str, Any] = {"revisions": (Revision(number=1),), "compactions": (compaction,), "failovers": (failover,)}
     more |= {"rejections": (Rejection(turn=2, reasons=("No.",)),)}
     whole = outcome(steps=(step(fault=refused),), faults=(refused,), undo=(undo,), **more)
-    read: dict[str, Any] = json.loads(document.of_task(whole, NOTHING, "a-run", "http://localhost:8233/x"))
+    read: dict[str, Any] = json.loads(
+        document.of_anything(task_fields(whole, NOTHING, "a-run", "http://localhost:8233/x"))
+    )
     return read
 
 
@@ -110,7 +113,7 @@ def test_the_document_of_a_problem_says_what_and_what_to_do() -> None:
     """The same shape for every command that cannot do what was asked."""
     problem = Problem("unknown_id", "There is no task 'x' here", "check the id and the namespace")
 
-    assert json.loads(document.of_problem(problem)) == {
+    assert json.loads(document.of_problem(problem, as_command)) == {
         "schema": 1,
         "error": {
             "code": "unknown_id",
@@ -142,7 +145,7 @@ def test_what_draws_is_escaped(char: str) -> None:
 
 def test_foreign_letters_stay_readable() -> None:
     """No escapes where none are needed, and line breaks inside a string never break the document."""
-    text = document.of_task(outcome(result="Größe 😀\n\x1b[31m"), NOTHING, None, None)
+    text = document.of_anything(task_fields(outcome(result="Größe 😀\n\x1b[31m"), NOTHING, None, None))
 
     assert "Größe 😀" in text and "\x1b" not in text
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from client import document
 from client.start import read_plan
 from console.commands import dry_run
-from console.render import document
 from tests.harness import plan, step
-from workflows.catalogue import Companion, Effect, ToolSpec
-from workflows.inspect import Draft
-from workflows.outcome import Ending
-from workflows.plan import Answer, GiveUp, Question, Step
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Ending
+from workflows.account.task import Task, TaskStatus
+from workflows.inquiries import Draft
+from workflows.plans.catalogue import Companion, Effect, ToolSpec
+from workflows.plans.proposal import Answer, GiveUp, Question, Step
 
 UNDO = Companion(kind="back")
 SPECS = {

@@ -15,7 +15,7 @@ import pytest
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from activities.boundary.attempt import HeaderInterceptor
+from activities.boundary.interceptor import HeaderInterceptor
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
 from activities.toolbox import builtin
@@ -26,11 +26,11 @@ from runtime.dev_server import DevServer
 from tests.gate import sampled
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
-from workflows.inspect import Findings, InquiryInput, InspectWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.routing import control_queue
-from workflows.situation import Situation
+from workflows.calls.interceptor import CallInterceptor
+from workflows.faults.retries import control_queue
+from workflows.inquiries import Findings, InquiryInput, InspectWorkflow
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question
 
 QUEUE = "dry-run"
 TASK = "book a slot for the team at 15:00, then search the documents for refund policy and calculate 18% of 2450"

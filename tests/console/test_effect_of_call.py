@@ -8,8 +8,8 @@ from client import effects
 from client.effects import EffectState
 from client.history.records import Call, CallEnd
 from tests.console.made import BEGAN, call, lost, refused, story
-from workflows.faults import Applied, Fault
-from workflows.inspect import EffectCard
+from workflows.faults.fault import Applied, Fault
+from workflows.inquiries import EffectCard
 
 
 def card(id: str, kind: str, **more: object) -> EffectCard:

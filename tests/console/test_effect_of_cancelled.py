@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 
 from client.effects import EffectState, fetch_effects
-from client.explain import explanation
+from client.explain import explanation, page
 from client.follow import View
 from client.history.fetch import fetch_history
 from client.history.story import Story
@@ -20,11 +20,10 @@ from client.tasks import Handle
 from client.undo import undo
 from console.commands.show import show
 from console.options import Common
-from console.render import page
 from tests.console.deeds import World, tools
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.task import TaskStatus
 
 
 @asynccontextmanager

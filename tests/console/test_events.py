@@ -13,10 +13,17 @@ from console.entry import main
 from console.options import Common
 from console.render.views import EventsView
 from tests.console.outcomes import fault, outcome, step
-from workflows.faults import Code
-from workflows.outcome import Outcome
-from workflows.record import Compaction, Failover, PlannerWait, Rejection, Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    PlannerWait,
+    Rejection,
+    Revision,
+    StepStatus,
+)
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
 
 
 class Told:

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history import fetch
 from client.tasks import Handle
-from console.render import page
 from runtime.dev_server import DevServer
 from tests.console import histories
 from tests.harness import Proposals, outcome, plan, staged, step

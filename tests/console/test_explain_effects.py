@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from client.explain import explanation, world
+from client import tree
+from client.explain import explanation, page, world
 from client.explain.explanation import Explanation
 from client.history.fetch import fetch_history
-from console.render import page, tree
 from tests.console.deeds import World, bank
 from tests.console.made import call, lost, story
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, step
-from workflows.outcome import Outcome
-from workflows.plan import NewSteps
-from workflows.task import Task
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
+from workflows.plans.proposal import NewSteps
 
 ONE = plan(step("one", "pay"))
 KEYED = plan(step("one", "charge"))
@@ -76,7 +76,7 @@ async def test_a_step_that_was_found_is_completed_and_changed_the_world(client: 
     explained, _ = await told(client, tmp_path, World(["lost"]), ONE)
     text, step_text = (
         said(explained),
-        "\n".join(row.text for _, row in page.step_rows(page.explain_step(explained, "one"))),
+        "\n".join(row.text for _, row in page.step_rows(explained.step("one"))),
     )
 
     assert "1 of 1 step finished" in text and "Changed in the world: one (pay)." in text

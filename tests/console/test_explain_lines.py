@@ -3,10 +3,9 @@
 import pytest
 from rich.cells import cell_len
 
-from client.explain import explanation
+from client.explain import explanation, page
+from client.explain.page import citation, lay_out_sentence
 from client.history.records import Event
-from console.render import page
-from console.render.page import citation, lay_out_sentence
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 

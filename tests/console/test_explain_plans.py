@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from client.explain.page import difference_lines
 from client.history.records import Call, CallEnd, Event, History
 from client.history.story import Diff, Plan, ProposalVerdict, Story, Turn, diff
-from console.render.page import difference_lines
 from tests.harness import step
-from workflows.plan import Step
+from workflows.plans.proposal import Step
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

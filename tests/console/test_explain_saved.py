@@ -2,11 +2,10 @@
 
 import pytest
 
-from client.explain import explanation
+from client.explain import page
 from client.explain.words import Item
 from client.problem import Problem
 from console.exits import OF_PROBLEM
-from console.render import page
 from tests.console import histories
 from tests.console.histories import NAMES, explained, text
 from tests.gate import sampled
@@ -225,7 +224,7 @@ async def test_a_replan_that_is_being_made_says_how_far_it_is() -> None:
 
 async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
     """JSON says the same as the task itself."""
-    document = explanation.document(await explained("replanned"))
+    document = (await explained("replanned")).document()
 
     assert [(item["decision"], item["steps"], item["events"]) for item in document["items"]] == [
         ("replan", ["a"], [22, 26, 27, 28, 32, 33, 34])
@@ -244,7 +243,7 @@ async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
 
 async def test_the_document_has_the_difference_of_the_plans() -> None:
     """From which step to which, with the arguments that changed; what was kept, added, dropped."""
-    second = explanation.document(await explained("replanned"))["revisions"][1]
+    second = (await explained("replanned")).document()["revisions"][1]
 
     assert [(one["before"]["id"], one["after"]["id"], one["args"]) for one in second["changed"]] == [
         ("a", "a-2", {"word": {"before": "taken", "after": "free"}}),
@@ -282,20 +281,20 @@ async def test_one_step_alone(name: str, step: str, lines: list[str]) -> None:
     """Only what concerns it: where it was planned, how it ended, and why."""
     story = await explained(name)
 
-    assert list(page.lay_out_rows(page.step_rows(page.explain_step(story, step)), story.story, None)) == lines
+    assert list(page.lay_out_rows(page.step_rows(story.step(step)), story.story, None)) == lines
 
 
 async def test_one_step_has_the_items_that_name_it() -> None:
     """The rejected proposals name it, too."""
-    one = page.explain_step(await explained("rejected"), "a")
+    one = (await explained("rejected")).step("a")
 
     assert [item.decision for item in one.items] == ["send_back", "send_back"]
-    assert page.step_document(one)["step"]["status"] == "completed"
+    assert one.document()["step"]["status"] == "completed"
 
 
 async def test_an_unknown_step_names_the_nearest() -> None:
     """A sentence with exit code 2."""
     with pytest.raises(Problem, match="has no step 'a-3': did you mean a-2") as wrong:
-        page.explain_step(await explained("replanned"), "a-3")
+        (await explained("replanned")).step("a-3")
 
     assert OF_PROBLEM[wrong.value.kind] == 2

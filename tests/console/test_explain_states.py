@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history import fetch
 from client.tasks import Handle
-from console.render import page
 from replan import Busy, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.record import Said, Word
 from tests.workflows.history import until
+from workflows.account.records import StepStatus
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.record import StepStatus
-from workflows.task import Task
 
 
 async def told(client: Client, handle: Handle) -> Explanation:

@@ -7,12 +7,11 @@ import pytest
 from temporalio.api.enums.v1 import EventType, RetryState, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
-from console.render import page
 from tests.console import histories
 from tests.console.histories import change_payloads, event_type, explained
-from workflows.plan import Mistake
+from workflows.plans.proposal import Mistake
 
 
 async def told(events: Sequence[HistoryEvent]) -> Explanation:

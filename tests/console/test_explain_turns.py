@@ -5,18 +5,24 @@ from typing import Any
 
 import pytest
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
-from console.render import page
 from tests.console import made, outcomes
 from tests.harness import plan, step
-from workflows.catalogue import Catalogue
-from workflows.faults import Code, Fault
-from workflows.plan import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed
-from workflows.record import Rejection, Revision
-from workflows.situation import Situation
-from workflows.task import Task
+from workflows.account.records import Rejection, Revision
+from workflows.account.task import Task
+from workflows.faults.fault import Code, Fault
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.proposal import (
+    Answer,
+    GiveUp,
+    Mistake,
+    NewSteps,
+    PassedOver,
+    Proposed,
+)
 
 LAST = Event(1, 9999)
 NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")
@@ -143,7 +149,7 @@ def test_a_summary_is_told_where_it_was_made(number: int, words: str) -> None:
 
     assert f"The conversation grew too long (61,000 tokens): {words}  [events 40-42, 50-52]" in said(explained)
     assert explained.items == () and len(explained.plans) == 2
-    assert words in " ".join(explanation.document(explained)["notes"])
+    assert words in " ".join(explained.document()["notes"])
 
 
 def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
@@ -159,6 +165,6 @@ def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
 
 def test_one_step_is_planned_by_its_turn() -> None:
     """`--step t2.c0`."""
-    shown = "\n".join(row[1].text for row in page.step_rows(page.explain_step(told(*move(1), *move(2)), "t2.c0")))
+    shown = "\n".join(row[1].text for row in page.step_rows((told(*move(1), *move(2))).step("t2.c0")))
 
     assert "Turn 2: planned: t2.c0 (read at=2)" in shown

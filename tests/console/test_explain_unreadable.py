@@ -13,20 +13,19 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.history import fetch
 from client.tasks import Handle
-from console.render import page
 from runtime.payloads import DATA_CONVERTER
 from tests.console import histories
 from tests.console.histories import NAMES, explained
 from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.record import tools
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.outcome import Outcome
-from workflows.task import Task
+from workflows.plans.catalogue import Effect
 
 
 def encrypt(payload: Payload) -> None:

@@ -18,9 +18,9 @@ from console.options import Common
 from replan import Busy, Refused, Tool, tool
 from tests.console.replaying import replay
 from tests.harness import Proposals, outcome, plan, staged, step
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.plan import Answer
-from workflows.task import Task
+from workflows.plans.proposal import Answer
 
 PLAIN = Common()
 

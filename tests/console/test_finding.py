@@ -11,8 +11,8 @@ from temporalio.common import WorkflowIDReusePolicy
 from client import tasks
 from client.problem import Problem
 from console.exits import OF_PROBLEM
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.task import Task
 
 
 async def begin(client: Client, queue: str, id: str, *, end: bool = True) -> None:

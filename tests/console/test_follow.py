@@ -20,11 +20,11 @@ from replan import Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, Stage, plan, staged, step
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
 
 PATIENCE = 40.0
 
@@ -163,7 +163,7 @@ async def test_a_worker_may_go_and_come_back(client: Client, tmp_path: Path, hea
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server that the test may kill."""
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

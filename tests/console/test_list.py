@@ -15,8 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.toolbox.declare.kind import Kind
-from client import replay
-from client import tasks as finding
+from client import replay, tasks as finding
 from client.client import Client as Replan
 from client.listing import list_tasks, status_named
 from client.problem import Problem
@@ -28,10 +27,10 @@ from replan import NeedsPerson, tool
 from runtime.client import NotConnected, connect
 from runtime.dev_server import DevServer
 from tests.harness import DONE, outcome, plan, staged, step
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.plan import GiveUp, Question
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import GiveUp, Question
 
 Captured = pytest.CaptureFixture[str]
 

@@ -22,7 +22,7 @@ from tests.gate import sampled
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.processes import ROOT
 from workflows.agent import AgentWorkflow
-from workflows.plan import Answer
+from workflows.plans.proposal import Answer
 
 CONTROL = re.compile(r"\x1b\[[?\d;]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")

@@ -19,8 +19,8 @@ from client.tasks import query_progress
 from console.exits import exit_code
 from replan import Refused, tool
 from tests.harness import DONE, plan, staged, step
-from workflows.plan import GiveUp
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.proposal import GiveUp
 
 TASK = build_task(TaskOptions(text="do it", limits={"tool_calls": 100, "replans": 0, "deadline": None}))
 

@@ -26,11 +26,11 @@ from runtime.temporal_cli import find_cli
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.processes import ROOT, Processes
-from workflows.outcome import Outcome
-from workflows.plan import Proposal
-from workflows.record import StepStatus
-from workflows.situation import Situation
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Proposal
 
 PATIENCE = 60
 BACKOFF = 30.0

@@ -18,9 +18,9 @@ from tests.gate import sampled
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
 from tests.workflows.history import Handle, until
-from workflows.budget import Limits
-from workflows.plan import Question
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Question
 
 SIGN = plan(step("first", "look", word="a"), step("signed", "sign", "first", word="b"))
 

@@ -9,22 +9,21 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.history.story import Story
 from client.redaction import Redaction, Values
-from console.render import page
 from tests.activities.situations import NOW
 from tests.console.desk import desk
 from tests.console.histories import history
 from tests.console.replaying import replay
 from tests.harness import outcome, plan, step
 from tests.workflows.history import Handle, until
-from workflows.budget import Limits
-from workflows.catalogue import Effect
-from workflows.people import Change, Choice, HumanAnswer
-from workflows.plan import Question, Step
-from workflows.record import StepRecord
-from workflows.task import Task
+from workflows.account.records import StepRecord
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
+from workflows.people.requests import Change, Choice, HumanAnswer
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Question, Step
 
 SIGN = plan(step("signed", "sign", word="dunlin"))
 QUESTION = Question(text="kestrel?", options=("wren", "lark"))

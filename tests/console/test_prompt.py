@@ -22,10 +22,10 @@ from tests.harness import Stage, outcome, plan, staged, step
 from tests.processes import ROOT
 from tests.workflows import test_approvals
 from tests.workflows.history import Handle, until
-from workflows.budget import Limits
-from workflows.people import HumanAnswer
-from workflows.plan import Question
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
+from workflows.people.requests import HumanAnswer
+from workflows.plans.proposal import Question
 
 SIGN = plan(step("signed", "sign", word="b"))
 TWICE = plan(step("one", "sign", word="b"), step("two", "sign", "one", word="c"))

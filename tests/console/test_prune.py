@@ -29,15 +29,15 @@ from console.options import Common
 from runtime import serve
 from runtime.client import Unreachable, connect, namespace_id
 from tests import malformed
-from workflows import routing
+from workflows.account.progress import Progress
+from workflows.account.task import CONTINUES_MEMO, Task
 from workflows.agent import AgentWorkflow
+from workflows.faults import retries
 from workflows.ids import rollback_id
-from workflows.inspect import InquiryInput, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
-from workflows.plan import Answer, Proposed
-from workflows.progress import Progress
-from workflows.situation import Situation
-from workflows.task import CONTINUES_MEMO, Task
-from workflows.undoing import Undo, UndoWorkflow
+from workflows.inquiries import InquiryInput, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, Proposed
+from workflows.rollback import Undo, UndoWorkflow
 
 NOBODY = "nobody-serves-this"
 LONG_AGO = datetime.now(UTC) - timedelta(days=40)
@@ -246,7 +246,7 @@ async def test_a_memo_that_nobody_can_read_stops_no_prune(place: Place) -> None:
 @activity.defn(name="inspect")
 async def prune_slowly(inquiry: InquiryInput) -> PruneFindings:
     """Delete something, in longer than a console waits for a worker to take its question."""
-    for _ in range(int(routing.INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
+    for _ in range(int(retries.INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
         activity.heartbeat()
         await asyncio.sleep(1)
     return PruneFindings(planner="offline", pruned=Pruned(payloads=1, size=2))

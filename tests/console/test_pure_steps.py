@@ -8,14 +8,13 @@ import pytest
 from temporalio.client import Client
 
 from activities.boundary.boundary import MAX_LOCAL_RESULT
-from client.explain import explanation
+from client.explain import explanation, page
 from client.history import fetch
 from client.history.records import CallEnd
 from console.commands.export import export
 from console.commands.reset import reset
 from console.commands.show import print_result
 from console.options import Common
-from console.render import page
 from replan import tool
 from tests.console.desk import QUIET
 from tests.console.replaying import replay
@@ -23,8 +22,8 @@ from tests.console.test_export import words
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.test_agent_pure import Number, chain, double, lengthen, refuse
+from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.record import StepStatus
 
 
 async def test_explain_tells_of_pure_steps_like_of_others(client: Client, tmp_path: Path) -> None:

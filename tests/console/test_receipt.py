@@ -2,11 +2,10 @@
 
 import pytest
 
-from client.explain import explanation
+from client import tree
 from client.wording import count
-from console.render import tree
 from tests.console.histories import NAMES, explained, text
-from workflows import measures
+from workflows.account import metrics
 
 SAID = {
     "retried": ["Retries of tools: 2 (2 helped); wasted attempts: 0.  [event 16]"],
@@ -34,9 +33,9 @@ async def test_the_receipt_agrees_with_the_counts_of_the_metrics() -> None:
     for name in NAMES:
         whole = await explained(name)
         sums, receipt = whole.story.account.counts or {}, whole.receipt
-        paid = {purpose: tokens for (purpose,), tokens in measures.counted(sums, measures.TOKENS).items()}
-        metrics = measures.RETRIES, measures.WASTED_ATTEMPTS, measures.REPLAYED_RESULTS, measures.CIRCUIT_OPEN
-        counted = [measures.total(sums, metric) for metric in metrics]
+        paid = {purpose: tokens for (purpose,), tokens in metrics.counted(sums, metrics.TOKENS).items()}
+        summed = metrics.RETRIES, metrics.WASTED_ATTEMPTS, metrics.REPLAYED_RESULTS, metrics.CIRCUIT_OPEN
+        counted = [metrics.total(sums, metric) for metric in summed]
         lines = receipt.helped.number + receipt.not_helped.number, receipt.wasted.number
         prevented = receipt.replayed.number + receipt.reconciled.number
         told = [*lines, prevented, receipt.not_made.number]
@@ -66,7 +65,7 @@ async def test_no_saved_history_has_a_wasted_attempt() -> None:
 
 async def test_the_json_of_explain_has_the_receipt() -> None:
     """Each figure with the events that prove it."""
-    told = explanation.document(await explained("retried"))["receipt"]
+    told = (await explained("retried")).document()["receipt"]
 
     assert told["helped"] == {"number": 2, "events": [16]}
     assert (told["wasted"], told["paid"]) == ({"number": 0, "events": []}, {})

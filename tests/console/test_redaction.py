@@ -11,20 +11,19 @@ from pydantic import BaseModel, JsonValue
 from temporalio.api.common.v1 import Header, Memo
 from temporalio.client import Client, WorkflowHistory
 
-from client.explain import explanation
+from client.explain import explanation, page
 from client.redaction import LONG, Placeholders, Redaction, Values
-from console.render import page
 from replan import tool
 from tests import malformed
 from tests.console.deeds import World, bank
 from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay, replay_changed
 from tests.harness import DONE, outcome, plan, staged, step
-from workflows.catalogue import Effect
-from workflows.plan import canonical, digest
-from workflows.progress import Progress
-from workflows.record import Observation, StepRecord
-from workflows.task import Task
+from workflows.account.progress import Progress
+from workflows.account.records import Observation, StepRecord
+from workflows.account.task import Task
+from workflows.json_values import canonical, digest
+from workflows.plans.catalogue import Effect
 
 
 class Empty(BaseModel):

@@ -14,27 +14,21 @@ import typer
 from typer.main import get_command
 
 import worker
+from client import document
 from client.explain import remedies
 from client.follow import Silent
 from client.problem import ProblemKind
+from client.task_document import task_fields
 from console import app as application
 from console.app import app
 from console.entry import BROKEN_PIPE
 from console.exits import OF_PROBLEM, Exit, exit_code
-from console.render import document
 from tests.console.outcomes import RECEIPT, fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT
-from workflows import routing, spending
-from workflows.budget import Limits
-from workflows.catalogue import Effect, ToolSpec
-from workflows.decision import DECISIONS, Remaining, decide
-from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant
-from workflows.outcome import Ending
-from workflows.people import UNANSWERED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
-from workflows.progress import Progress
-from workflows.proposing import MAX_REJECTIONS
-from workflows.record import (
+from workflows.account.outcome import Ending
+from workflows.account.progress import Progress
+from workflows.account.records import (
     Compaction,
     Failover,
     Pause,
@@ -45,7 +39,22 @@ from workflows.record import (
     UndoRecord,
     WithheldCall,
 )
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults import retries
+from workflows.faults.decision import DECISIONS, Remaining, decide
+from workflows.faults.fault import QUADRANT, Applied, Code, Fault, Quadrant
+from workflows.limits import spending
+from workflows.limits.budget import Limits
+from workflows.people.requests import (
+    UNANSWERED,
+    Choice,
+    HumanAnswer,
+    HumanRequest,
+    ProposedCall,
+    RequestKind,
+)
+from workflows.planning.proposing import MAX_REJECTIONS
+from workflows.plans.catalogue import Effect, ToolSpec
 
 ROOMS = ("workflows", "client", "console")
 ENDS, PROBLEM = ("TaskEnded", "Ending"), "Problem"
@@ -172,29 +181,29 @@ def course(code: Code) -> Course:
     bare = ToolSpec(kind="x", effect=Effect.READ)
     covered = bare.model_copy(update={"fallback": "y"})
     some = Remaining(attempts=1, patience=60, losses=1)
-    none = Remaining(attempts=0, patience=60, waited=60, losses=routing.MAX_LOSSES + 1)
+    none = Remaining(attempts=0, patience=60, waited=60, losses=retries.MAX_LOSSES + 1)
     asked = ((covered, some), (covered, none), (bare, none), (bare, none.model_copy(update={"replans": False})))
     return Course(fault.retryable(), *(decide(fault, spec, left).action for spec, left in asked))
 
 
-STANDARD, PATIENT = routing.PROFILES["standard"].attempts, routing.PROFILES["patient"].attempts
+STANDARD, PATIENT = retries.PROFILES["standard"].attempts, retries.PROFILES["patient"].attempts
 FOLLOWS = {
     Course(True, "wait", "fallback", "replan", "escalate"): (
         f'{STANDARD} attempts in all ({PATIENT} with `retry="patient"`)',
-        f"over {routing.LONGEST_RETRY_AFTER:g} s",
+        f"over {retries.LONGEST_RETRY_AFTER:g} s",
     ),
     Course(False, "wait", "fallback", "replan", "escalate"): (
-        f"a timer of {routing.circuit_wait(0):g} s doubling to {routing.circuit_wait(99) / 60:g} min",
+        f"a timer of {retries.circuit_wait(0):g} s doubling to {retries.circuit_wait(99) / 60:g} min",
         "No attempt is used",
     ),
     Course(True, "wait", "escalate", "escalate", "escalate"): (
-        f"no heartbeat for {routing.HEARTBEAT.total_seconds():g} s",
-        f"a timer of {routing.loss_wait(1):g} s, doubling. It does not count as an attempt",
-        f"After {routing.MAX_LOSSES} of them in one step, a person",
+        f"no heartbeat for {retries.HEARTBEAT.total_seconds():g} s",
+        f"a timer of {retries.loss_wait(1):g} s, doubling. It does not count as an attempt",
+        f"After {retries.MAX_LOSSES} of them in one step, a person",
     ),
     Course(False, "wait", "wait", "wait", "wait"): ("the same call at once", "does not count as an attempt"),
     Course(False, "wait", "escalate", "escalate", "escalate"): (
-        f"timers for {routing.MISSING_TOOL_PATIENCE:g} s in all",
+        f"timers for {retries.MISSING_TOOL_PATIENCE:g} s in all",
         "then a person",
     ),
     Course(False, "replan", "replan", "replan", "replan"): ("No retry.", "asks the planner for a new plan"),
@@ -406,7 +415,7 @@ def parts() -> dict[str, dict[str, Any]]:
     also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
     also |= {"own_faults": (refused,), "counts": {"retries": {"book_slot/busy": 1}}, "limits": Limits()}
     whole = outcome(steps=(step(fault=refused, silent=1),), faults=(refused,), **also, **parts_of)
-    told = json.loads(document.of_task(whole, RECEIPT, None, None))
+    told = json.loads(document.of_anything(task_fields(whole, RECEIPT, None, None)))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
     return {"key": told, **listed, "waiting": told["waiting"], "spent": told["spent"], "receipt": told["receipt"]}
 
@@ -442,8 +451,8 @@ def test_every_event_is_explained() -> None:
     """Those that the source writes or returns, by name or by who is silent."""
     found = [one for name in ("self._write_line", "line") for one in calls(name, "console/render/views.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
-    views = ast.parse((ROOT / "console" / "render" / "views.py").read_text(encoding="utf-8"))
-    returned = [one.value for one in ast.walk(views) if isinstance(one, ast.Return)]
+    events = ast.parse((ROOT / "client" / "events.py").read_text(encoding="utf-8"))
+    returned = [one.value for one in ast.walk(events) if isinstance(one, ast.Return)]
     names = [one.elts[0] for one in returned if isinstance(one, ast.Tuple)]
     written |= {str(one.value) for one in names if isinstance(one, ast.Constant)}
 

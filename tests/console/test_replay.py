@@ -21,7 +21,7 @@ from tests.gate import sampled
 from tests.harness import DONE, plan, staged, step
 from tests.processes import Processes
 from tests.workflows.props import Said, Word, echo
-from workflows.task import Task
+from workflows.account.task import Task
 
 
 @tool.read

@@ -22,11 +22,11 @@ from tests.console.histories import history
 from tests.gate import sampled
 from tests.harness import outcome, plan, step
 from tests.workflows.history import until
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.header import HEADER
-from workflows.plan import Question, Step
-from workflows.task import Task, TaskStatus
+from workflows.calls.header import HEADER
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Question, Step
 
 SIGNED = plan(step("a", "look"), step("b", "sign", "a"), step("c", "write", "b", word="later"))
 

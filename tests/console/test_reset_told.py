@@ -24,14 +24,15 @@ from tests.console.desk import QUIET
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
-from workflows import ids, routing
+from workflows import ids
+from workflows.account.progress import Folded
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.inspect import ClaimsFindings, Findings, InquiryInput
-from workflows.plan import Step
-from workflows.progress import Folded
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.faults import retries
+from workflows.inquiries import ClaimsFindings, Findings, InquiryInput
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Step
 
 
 class Word(BaseModel):
@@ -102,7 +103,7 @@ class Told:
         return self.stage.client.get_workflow_handle_for(AgentWorkflow.run, id)
 
 
-@activity.defn(name=routing.INSPECT.kind)
+@activity.defn(name=retries.INSPECT.kind)
 async def inspect(inquiry: InquiryInput) -> Findings:
     """Answer as a worker of this version whose store has everything."""
     return ClaimsFindings(planner="scripted", lacks="")

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 
 from client.listing import Listed
+from client.tree import age
 from console.commands import list_tasks
-from console.render.tree import age
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from client.problem import Problem
-from client.text import starter
+from console.render.command import starter
 
 
 @pytest.mark.parametrize("id", ["a b", "x; rm -rf ~", "it's", "$HOME", "tä"])

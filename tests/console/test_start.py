@@ -14,8 +14,8 @@ from client.problem import Problem
 from client.start import MAX_PLAN, TaskOptions, build_task, kinds, new_id, read_plan, start
 from console.exits import OF_PROBLEM
 from tests.harness import step
-from workflows.budget import Limits
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from client import tree
 from client.follow import Attempt
-from console.render import tree
-from console.render.terminal import wrap
-from console.render.tree import LiveState
+from client.lines import wrap
+from client.tree import LiveState
+from console.render.closing import closing_lines
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
-from workflows.budget import Spent
-from workflows.faults import Code
-from workflows.outcome import Outcome
-from workflows.record import Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
+from workflows.limits.budget import Spent
 
 EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
 """A colour, a bell, line breaks, a C1 sequence that clears the screen, and one that turns the text round."""
@@ -246,7 +247,7 @@ def test_ordinary_lines_fit_a_terminal() -> None:
         step("x" * 64, kind="k" * 60, title="t" * 200, attempts=12, ended=BEGAN + timedelta(seconds=99999.99)),
     )
     whole = outcome(steps=steps)
-    lines = [line for one in steps for line in tree.step_lines(whole, one)] + tree.closing(whole)
+    lines = [line for one in steps for line in tree.step_lines(whole, one)] + closing_lines(whole)
 
     assert max(map(len, lines)) <= 80
 

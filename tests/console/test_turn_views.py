@@ -5,18 +5,20 @@ from typing import Any
 
 import pytest
 
+from client import tree
 from client.follow import Snapshot
+from client.lines import wrap
+from client.tree import RowLayout
 from console.options import Common
-from console.render import tree
+from console.render.closing import closing_lines
 from console.render.live import fit_groups
-from console.render.terminal import painted, wrap
-from console.render.tree import RowLayout
+from console.render.terminal import painted
 from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
-from workflows.budget import Spent
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import Compaction, Failover, Rejection, Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import Compaction, Failover, Rejection, Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.limits.budget import Spent
 
 
 def call(turn: int, revision: int | None = None, **more: Any) -> OutcomeStep:
@@ -167,7 +169,7 @@ def test_a_hand_written_plan_that_was_refused_is_told_once() -> None:
     more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was rejected: x."}
     whole = outcome(revisions=(), rejections=(Rejection(turn=1, reasons=("x",)),), **more)
 
-    assert tree.body(whole, None)[1:] + tree.closing(whole)[1:] == ["The plan was rejected: x."]
+    assert tree.body(whole, None)[1:] + closing_lines(whole)[1:] == ["The plan was rejected: x."]
 
 
 def test_the_lines_tell_each_thing_once() -> None:
@@ -194,7 +196,7 @@ def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
     whole = reacting(1, status=TaskStatus.OVER_BUDGET, reason="All is used up.", result="So far 441.")
 
     told = ["All is used up.", "The answer from what was finished by then:", "So far 441."]
-    assert tree.closing(whole)[1:-1] == told
+    assert closing_lines(whole)[1:-1] == told
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
 )
 def test_what_models_used_is_counted(spent: Spent, said: str) -> None:
     """Behind the calls of tools; an unknown price is never shown as nothing."""
-    assert tree.closing(outcome(spent=spent))[0].endswith(said)
+    assert closing_lines(outcome(spent=spent))[0].endswith(said)
 
 
 def test_turns_and_summaries_are_coloured() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from console.commands import transcript
-from workflows.inspect import CallCard, ResultCard, TurnCard
+from workflows.inquiries import CallCard, ResultCard, TurnCard
 
 AT = datetime(2026, 11, 21, 12, 4, 11, tzinfo=UTC)
 NAMES = {"run-1": "book-a-slot", "run-2": "go-on"}

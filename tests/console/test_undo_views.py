@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
+from client import tree
 from client.explain import words
 from client.follow import Snapshot
 from console.options import Common
-from console.render import tree
 from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, fault, outcome, step
-from workflows.faults import DEFERRED, Applied, Code
-from workflows.outcome import Outcome
-from workflows.people import HumanRequest
-from workflows.record import StepStatus, UndoRecord
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus, UndoRecord
+from workflows.faults.fault import DEFERRED, Applied, Code
+from workflows.people.requests import HumanRequest
 
 
 def rolled_back() -> Outcome:

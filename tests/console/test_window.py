@@ -6,15 +6,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.cells import cell_len
 
+from client import tree
 from client.follow import Snapshot
-from console.render import live, tree
+from client.tree import RowLayout
+from console.render import live
 from console.render.live import fit_groups
-from console.render.tree import RowLayout
 from tests.console.outcomes import BEGAN, fault, outcome, step
-from workflows.faults import Code
-from workflows.outcome import Outcome, OutcomeStep
-from workflows.record import Failover, Revision, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.records import Failover, Revision, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
 
 LONG = 200
 

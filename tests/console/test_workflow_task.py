@@ -16,8 +16,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Given
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause as Given
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import PayloadCodec
@@ -43,10 +42,10 @@ from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.processes import ROOT, Processes
 from tests.workflows.history import timers
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 from workflows.ids import rollback_id
-from workflows.task import Task, TaskStatus
 
 JSON = Common(json=True)
 PATIENCE = 60.0

@@ -12,8 +12,8 @@ from client.start import TaskOptions, build_task
 from runtime.dev_server import DevServer
 from tests.harness import DONE, plan, step
 from tests.processes import Processes
-from workflows.plan import Answer
-from workflows.task import Task
+from workflows.account.task import Task
+from workflows.plans.proposal import Answer
 
 QUEUE = "written"
 MISSING = {"id": "first", "kind": "cancel_booking", "args": {"booking": 999_999}}

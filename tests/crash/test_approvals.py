@@ -15,9 +15,9 @@ from activities.boundary.failpoints import Failpoint
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers
 from tests.harness import DONE, outcome, plan, step
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
 
 PLANNED, EDITED = 900, 700
 

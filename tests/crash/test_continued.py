@@ -14,17 +14,17 @@ from tests.crash.test_crash import Workers, chain, start
 from tests.harness import DONE, outcome
 from tests.workflows.history import calls
 from tests.workflows.test_agent_long import EARLY, runs
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
 
 
 @pytest.fixture
 async def early_server(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server that suggests a new run after about two proposals."""
     spec = ServerSpec(
-        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=EARLY
+        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=EARLY
     )
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running

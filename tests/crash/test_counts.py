@@ -19,11 +19,11 @@ from runtime.dev_server import DevServer, free_port
 from tests.processes import Processes
 from tests.providers.test_worker import environment, prepared
 from tests.scraping import Scraped, scrape
-from workflows import measures
-from workflows.budget import Limits
-from workflows.faults import QUADRANT, Code, Quadrant
-from workflows.outcome import Outcome
-from workflows.task import Task
+from workflows.account import metrics
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
+from workflows.faults.fault import QUADRANT, Code, Quadrant
+from workflows.limits.budget import Limits
 
 Plan = Callable[[str], Response]
 
@@ -111,7 +111,7 @@ async def run(client: Client, case: str, number: int) -> TaskHandle:
 def by_label(found: Scraped) -> Counter[tuple[str, tuple[str, ...]]]:
     """The counters of workflows, with their labels in the order of their metrics."""
     counted = Counter[tuple[str, tuple[str, ...]]]()
-    for metric in measures.COUNTED:
+    for metric in metrics.COUNTED:
         order = [sorted(metric.labels).index(label) for label in metric.labels]
         for (name, labels), value in found.items():
             if name == f"{metric.name}_total" and value:
@@ -143,10 +143,10 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
             found = scrape(f"127.0.0.1:{port}")
     histories = [await fetch_history(client, client.get_workflow_handle(handle.id)) for handle in handles]
     outcomes = [history.outcome for history in histories if history.outcome]
-    metrics, summed = by_label(found), Counter[tuple[str, tuple[str, ...]]]()
+    exported, summed = by_label(found), Counter[tuple[str, tuple[str, ...]]]()
     for history in histories:
-        for metric in measures.COUNTED:
-            for labels, value in measures.counted(history.account.counts or {}, metric).items():
+        for metric in metrics.COUNTED:
+            for labels, value in metrics.counted(history.account.counts or {}, metric).items():
                 summed[metric.name, labels] += value
 
     query = f"TaskQueue = '{queue}'"
@@ -158,28 +158,28 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
     receipts = [receipt_of(Story(history)) for history in histories]
 
     assert len(outcomes) == TASKS and api.violations == []
-    assert metrics == summed == reported
+    assert exported == summed == reported
     assert totals(receipts) == {
-        "retries": total(metrics, measures.RETRIES),
+        "retries": total(exported, metrics.RETRIES),
         "wasted": 0,
-        "replayed": total(metrics, measures.REPLAYED_RESULTS),
-        "not made": total(metrics, measures.CIRCUIT_OPEN),
-        "tokens": total(metrics, measures.TOKENS),
+        "replayed": total(exported, metrics.REPLAYED_RESULTS),
+        "not made": total(exported, metrics.CIRCUIT_OPEN),
+        "tokens": total(exported, metrics.TOKENS),
     }
     # On a slow machine no call may meet the open breaker, since those that wait are told of their turn.
-    moved = {metric.name for metric in measures.COUNTED} - {"replan_wasted_attempts", "replan_circuit_open"}
-    assert moved <= {name for name, _ in metrics}
+    moved = {metric.name for metric in metrics.COUNTED} - {"replan_wasted_attempts", "replan_circuit_open"}
+    assert moved <= {name for name, _ in exported}
     assert found["replan_wasted_attempts_total", ()] == 0
-    assert total(metrics, measures.TOOL_CALLS) == sum(one.spent.tool_calls for one in outcomes)
-    assert total(metrics, measures.REPLANS) == sum(one.replans for one in outcomes)
-    assert total(metrics, measures.TOKENS) == sum(one.spent.tokens for one in outcomes)
-    assert total(metrics, measures.RETRIES) == sum(retries(one) for one in outcomes)
+    assert total(exported, metrics.TOOL_CALLS) == sum(one.spent.tool_calls for one in outcomes)
+    assert total(exported, metrics.REPLANS) == sum(one.replans for one in outcomes)
+    assert total(exported, metrics.TOKENS) == sum(one.spent.tokens for one in outcomes)
+    assert total(exported, metrics.RETRIES) == sum(retries(one) for one in outcomes)
     assert quadrants(outcomes) == set(Quadrant)
     billed = sum(value for (name, labels), value in found.items() if name == "replan_model_tokens_total")
-    assert api.billed == billed == total(metrics, measures.TOKENS)
+    assert api.billed == billed == total(exported, metrics.TOKENS)
 
 
-def total(counted: Counter[tuple[str, tuple[str, ...]]], metric: measures.Metric) -> int:
+def total(counted: Counter[tuple[str, tuple[str, ...]]], metric: metrics.Metric) -> int:
     """The sum over all labels."""
     return sum(value for (name, _), value in counted.items() if name == metric.name)
 

@@ -20,11 +20,11 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.processes import Processes
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.plan import NewSteps
-from workflows.task import Task, TaskStatus
+from workflows.plans.proposal import NewSteps
 
 TOOLS = Path(__file__).with_name("tools.py")
 
@@ -193,7 +193,7 @@ async def test_sigterm_ends_a_worker_in_order(client: Client, server: DevServer,
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server that the test may kill."""
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

@@ -12,9 +12,9 @@ from temporalio.client import Client
 from runtime.dev_server import DevServer
 from tests.harness import outcome, step
 from tests.processes import Processes
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
 
 TOOLS = Path(__file__).with_name("exiting.py")
 FAST_SECONDS = 30.0

@@ -15,7 +15,7 @@ import pytest
 
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.processes import Processes
-from workflows import attributes
+from workflows.account import search_attributes
 
 TOOLS = '''
 import httpx2
@@ -88,7 +88,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server that the test may kill."""
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

@@ -10,10 +10,10 @@ from temporalio.client import Client, WorkflowHandle
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, noted, start
 from tests.harness import DONE, outcome, plan, step
-from workflows import routing
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
+from workflows.faults import retries
 
 
 async def killed(client: Client, workers: Workers, notes: Path, times: int) -> WorkflowHandle[AgentWorkflow, Outcome]:
@@ -35,12 +35,12 @@ async def killed(client: Client, workers: Workers, notes: Path, times: int) -> W
 async def test_a_payment_survives_as_many_losses_as_are_free(client: Client, server: DevServer, tmp_path: Path) -> None:
     """Five workers are killed under a payment with a key: it is made, and none of its attempts was used up before."""
     notes = tmp_path / "notes"
-    pay = plan(step("pay", "pay", file=str(notes), word="pay", patience=routing.MAX_LOSSES))
-    handle = await killed(client, Workers(server.address, tmp_path, [pay, DONE]), notes, routing.MAX_LOSSES)
+    pay = plan(step("pay", "pay", file=str(notes), word="pay", patience=retries.MAX_LOSSES))
+    handle = await killed(client, Workers(server.address, tmp_path, [pay, DONE]), notes, retries.MAX_LOSSES)
     ended = await outcome(handle)
 
     assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 1)
-    assert [fault.code for fault in ended.faults] == ["worker_lost"] * routing.MAX_LOSSES
+    assert [fault.code for fault in ended.faults] == ["worker_lost"] * retries.MAX_LOSSES
 
 
 @pytest.mark.full
@@ -49,7 +49,7 @@ async def test_a_tool_that_kills_its_workers_is_for_a_person(client: Client, ser
     """After the free losses the task ends with `worker_lost`, and names the key to look for."""
     notes = tmp_path / "notes"
     pay = plan(step("pay", "pay", file=str(notes), word="pay", patience=99))
-    handle = await killed(client, Workers(server.address, tmp_path, [pay, DONE]), notes, routing.MAX_LOSSES + 1)
+    handle = await killed(client, Workers(server.address, tmp_path, [pay, DONE]), notes, retries.MAX_LOSSES + 1)
     ended = await outcome(handle)
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "worker_lost")

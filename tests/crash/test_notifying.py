@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.dev_server import DevServer
-from tests.activities.test_notification import SLEEPS, runs
-from tests.activities.test_notification import until as happened
+from tests.activities.test_notification import SLEEPS, runs, until as happened
 from tests.gate import sampled
 from tests.processes import Processes
 from tests.receiving import receiver

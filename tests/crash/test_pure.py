@@ -11,8 +11,8 @@ from temporalio.client import Client
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, noted, start
 from tests.harness import DONE, outcome, plan, step
-from workflows.plan import NewSteps
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.proposal import NewSteps
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from temporalio.client import Client, WorkflowHandle
 from runtime.dev_server import DevServer
 from tests.harness import outcome, step
 from tests.processes import ROOT, Processes
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
 
 TOOLS = Path(__file__).with_name("starving.py")
 

@@ -18,12 +18,12 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.crash.test_crash import Workers
 from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, step
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.plan import StepReturn
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import StepReturn
 
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 TIMERS = {
@@ -114,7 +114,7 @@ async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server that suggests a new run while the first plan is carried out."""
     dynamic = {"limit.historyCount.suggestContinueAsNew": "20"}
     spec = ServerSpec(
-        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=dynamic
+        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic
     )
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running

@@ -15,7 +15,7 @@ from temporalio import activity
 
 from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Transaction, metadata, tool
-from workflows.faults import Code, Fault
+from workflows.faults.fault import Code, Fault
 
 
 class Note(BaseModel):

@@ -11,8 +11,7 @@ from temporalio.client import Client
 from maintenance import dashboards
 from maintenance.dashboards import DASHBOARDS, WINDOW
 from replan.testing.model_api import running as model_running
-from replan.testing.script import finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import finishes, proposes, step as written
 from runtime.dev_server import DevServer, free_port
 from tests.deploy import monitoring
 from tests.deploy.composition import on_host, services
@@ -21,10 +20,10 @@ from tests.harness import outcome, step
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, api_of
 from tests.providers.test_worker import DEFAULTS, environment
+from workflows.account.metrics import BREAKER_STATE, INCIDENTS, OLDEST_REQUEST, WAITING_TASKS
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.measures import BREAKER_STATE, INCIDENTS, OLDEST_REQUEST, WAITING_TASKS
-from workflows.plan import Answer, NewSteps, Step
-from workflows.task import Task
+from workflows.plans.proposal import Answer, NewSteps, Step
 
 QUEUE = "watched"
 RULES = document("alerts.yml")["groups"][0]["rules"]

@@ -18,7 +18,7 @@ from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow
 from tests.processes import ROOT, Processes
 from tests.test_docs_client import check_service
 from tests.test_plugin import running
-from workflows import attributes
+from workflows.account import search_attributes
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
@@ -264,7 +264,7 @@ async def test_a_worker_of_the_user_serves_both(user: Processes, tmp_path: Path)
     assert user.installed is not None
     shutil.copy(ROOT / "tests" / "own_worker.py", user.folder)
     (user.folder / "replay_both.py").write_text(REPLAY)
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     words = [str(user.installed.with_name("python")), "-m", "own_worker", str(tmp_path / "state")]
     calls, files = tmp_path / "calls", list[Path]()
     async with DevServer(spec, await find_cli(lambda _: None)) as server:

@@ -27,14 +27,13 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.task_trace import TaskIds, TaskTrace
 from tests.crash.test_crash import chain, noted
-from tests.harness import DONE, outcome, plan
-from tests.harness import step as step_of
+from tests.harness import DONE, outcome, plan, step as step_of
 from tests.observability.otlp import Receiver, receiver
 from tests.processes import ROOT, Processes
 from tests.providers.test_worker import done, environment, prepared
-from workflows import attributes
+from workflows.account import search_attributes
 from workflows.agent import AgentWorkflow
-from workflows.interceptor import CallInterceptor
+from workflows.calls.interceptor import CallInterceptor
 
 TOOLS = str(Path(__file__).with_name("tools.py"))
 SHOWN = ("replan.attempt", "replan.outcome", "error.type", "http.response.status_code")
@@ -140,7 +139,9 @@ async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
     """A server that suggests a new run after 20 events."""
     dynamic = {"limit.historyCount.suggestContinueAsNew": "20"}
     folder = tmp_path / "server"
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=dynamic)
+    spec = ServerSpec(
+        folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic
+    )
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 
@@ -196,7 +197,7 @@ async def test_a_killed_worker_breaks_no_trace(
 async def test_a_worker_of_a_user_keeps_its_own_traces(tmp_path: Path, received: Receiver) -> None:
     """Its provider and its interceptors stay as they are; Replan's spans are in the traces that the user began."""
     folder = tmp_path / "server"
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as server:
         with receiver() as theirs:
             processes = Processes(server.address, tmp_path, received.environment)

@@ -14,9 +14,9 @@ from replan.testing.script import ScriptedResponse
 from tests.harness import Stage, outcome, staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.task import Task
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
 
 
 @dataclass

@@ -18,9 +18,9 @@ from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
 from tests.providers.planning import LIMIT, api_of, model_of
 from tests.providers.plates import read_plate
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.spending import MAX_OUTPUT
-from workflows.task import TaskStatus
+from workflows.limits.spending import MAX_OUTPUT
 
 
 class Long(BaseModel):

@@ -29,8 +29,8 @@ from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import CUT_OFF, PROVIDERS, api_of, model_of
 from tests.providers.plates import read_plate
-from workflows.budget import Limits
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.limits.budget import Limits
 
 SOON = {"retry-after-ms": "20"}
 GOOD: tuple[Callable[[int], tuple[str, dict[str, Any]]], ...] = (

@@ -13,7 +13,7 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Respon
 from tests.harness import outcome
 from tests.providers.acting import acting
 from tests.providers.test_questions import opened, waiting
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 
 class Slot(BaseModel):

@@ -29,12 +29,12 @@ from tests.harness import Stage, outcome, plan, staged, step
 from tests.processes import Processes
 from tests.providers.desk import TOOLS
 from tests.providers.planning import LIMIT, MAKER, api_of, model_of
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.catalogue import Price
-from workflows.plan import Answer
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import Answer
 
 PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
 USED = (100 * 2 + 7 * 10 + 3 * 0.2 + 20 * 2.5) / 1_000_000

@@ -14,8 +14,8 @@ from tests.providers.acting import Acting, acting, reacting
 from tests.providers.planning import PROVIDERS
 from tests.providers.plates import GOAL, read_plate
 from tests.providers.visitor import FOUND, visitor
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
 
 WINDOW = 12_200
 """Tokens: instructions, tools, a summary, and a dozen plates."""

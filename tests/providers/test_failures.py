@@ -12,7 +12,7 @@ from replan.testing.model_api import json_answer, running
 from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, RawBytes, Response
 from tests.providers.asking import ASKED, failing, request
 from tests.providers.planning import api_of, model_of
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 FAILURES: list[tuple[str, Response, Code]] = [
     ("anthropic", ModelError(429, "rate_limit_error"), Code.RATE_LIMITED),

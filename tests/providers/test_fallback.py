@@ -13,7 +13,7 @@ from replan.testing.model_api import running
 from replan.testing.script import ModelError, ModelReply
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of, planning
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 WRONG_KEY = {
     "anthropic": ModelError(401, "authentication_error"),

@@ -13,7 +13,7 @@ from activities.borders import classify
 from replan.testing.model_api import json_answer
 from replan.testing.script import ModelError, ModelReply, RawBytes, Streamed
 from tests.providers.asking import failing
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 WINDOW = "This model's maximum context length is 4096 tokens. However, your prompt contains 5000 input tokens"
 QUOTA = "You exceeded your current quota, please check your plan and billing details."

@@ -6,7 +6,7 @@ from temporalio.client import Client
 
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.acting import acting
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 HALF = "A-\ud83d17"
 

@@ -12,7 +12,7 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Respon
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.test_budgets import priced, react
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 
 class Page(BaseModel):

@@ -17,15 +17,15 @@ from tests.providers.test_react_reset import newest
 from tests.providers.visitor import FOUND, visitor
 from tests.workflows.test_agent_long import EARLY, runs
 from tests.workflows.test_agent_reset import again
-from workflows import attributes
-from workflows.task import TaskStatus
+from workflows.account import search_attributes
+from workflows.account.task import TaskStatus
 
 
 @pytest.fixture(scope="module")
 async def early(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """A client of a server that suggests a new run after 20 events."""
     folder = tmp_path_factory.mktemp("early")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=EARLY)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=EARLY)
     async with DevServer(spec, await find_cli(lambda _: None)) as server:
         yield await connect(address=server.address, plain=True)
 

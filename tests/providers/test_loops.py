@@ -8,8 +8,8 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from tests.harness import staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import planning
-from workflows.guards import REPEATED_NOTICE
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.plans.guards import REPEATED_NOTICE
 
 REFUSED = "makes the same call for the third time"
 

@@ -13,7 +13,7 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Respon
 from tests.harness import outcome
 from tests.providers import desk
 from tests.providers.acting import acting
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
 
 
 class Gauge(BaseModel):

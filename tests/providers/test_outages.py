@@ -21,9 +21,9 @@ from tests.providers.planning import PROVIDERS, planning
 from tests.workflows.history import Timer, timers, until
 from tests.workflows.test_agent_proposals import AttemptFailure
 from tests.workflows.test_agent_visible import details_of
-from workflows.budget import Limits
-from workflows.inspect import PlanInquiry
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.inquiries import PlanInquiry
+from workflows.limits.budget import Limits
 
 DAY = 86_400
 

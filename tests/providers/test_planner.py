@@ -26,14 +26,13 @@ from replan.testing.script import (
     proposes,
     step,
 )
-from tests.activities.situations import FREE, KINDS, asked, fault, record, refused
-from tests.activities.situations import step as planned
+from tests.activities.situations import FREE, KINDS, asked, fault, record, refused, step as planned
 from tests.gate import sampled
 from tests.providers.planning import CUT_OFF, MAKER, PROVIDERS, api_of, model_of, planning, quickly_one
-from workflows.faults import Code
-from workflows.plan import Answer, GiveUp, NewSteps, Proposed, Question
-from workflows.record import StepStatus
-from workflows.situation import MAX_SHOWN, Situation
+from workflows.account.records import StepStatus
+from workflows.faults.fault import Code
+from workflows.planning.situation import MAX_SHOWN, Situation
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Proposed, Question
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
 

@@ -27,8 +27,7 @@ from replan.testing.script import (
     step,
 )
 from runtime.dev_server import DevServer
-from tests.activities.situations import NOW, record
-from tests.activities.situations import step as planned
+from tests.activities.situations import NOW, record, step as planned
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
@@ -36,11 +35,11 @@ from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
 from tests.providers.test_react_crash import begun, dead, working
 from tests.workflows.history import Handle, until
-from workflows.outcome import Outcome
-from workflows.people import HumanRequest, Word
-from workflows.plan import MAX_OPTION, MAX_OPTIONS, NewSteps, Proposed, Question
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
+from workflows.people.requests import HumanRequest, Word
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import MAX_OPTION, MAX_OPTIONS, NewSteps, Proposed, Question
 
 TIMES = ("14:30", "15:00")
 

@@ -14,8 +14,8 @@ from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
 from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 
 A17, B2 = ModelCall("get_price", {"sku": "A-17"}), ModelCall("get_price", {"sku": "B-2"})
 

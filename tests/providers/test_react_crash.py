@@ -39,10 +39,10 @@ from tests.providers.planning import MAKER, api_of
 from tests.providers.plates import GOAL
 from tests.providers.test_worker import environment
 from tests.providers.visitor import FOUND, visitor
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.planning.situation import Situation
 
 DESK, PLATES = Path(__file__).with_name("desk.py"), Path(__file__).with_name("plates.py")
 PATIENCE = 60

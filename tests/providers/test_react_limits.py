@@ -10,7 +10,7 @@ from replan import Refused, tool
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.acting import acting
 from tests.providers.desk import TOOLS
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 
 def endless(heard: ReceivedRequest) -> Response:

@@ -9,7 +9,7 @@ from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Respon
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.planning import CUT_OFF, FINISHED
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 GOOD = calls(ModelCall("book", {"at": "14:30"}))
 WRONG: dict[str, tuple[ModelReply, str]] = {

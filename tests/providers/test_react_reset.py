@@ -12,9 +12,9 @@ from tests.gate import sampled
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting
 from tests.workflows.test_agent_reset import again
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import TaskStatus
 
 
 def newest(client: Client, id: str) -> WorkflowHandle[AgentWorkflow, Outcome]:

@@ -11,8 +11,8 @@ from replan.testing.model_api import running
 from replan.testing.script import ModelError, ReceivedRequest, Response, finishes
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import LIMIT, MAKER, api_of, model_of
-from workflows.plan import Proposed
-from workflows.spending import MAX_OUTPUT
+from workflows.limits.spending import MAX_OUTPUT
+from workflows.plans.proposal import Proposed
 
 
 async def limit(provider: str, window: int | None = None, **more: Any) -> int | None:

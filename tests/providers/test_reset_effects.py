@@ -18,7 +18,7 @@ from tests.harness import outcome
 from tests.providers.acting import acting, reacting
 from tests.providers.test_react_reset import newest
 from tests.workflows.test_agent_reset import again, lines, tools
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
 
 BEFORE = {name: (name,) for name in ("catalogue", "plan:1", "t1.c0", "t2.c0", "plan:3")}
 

@@ -37,9 +37,9 @@ from tests.processes import ROOT
 from tests.providers.asking import ASKED, ask, failing, request
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
-from workflows.catalogue import Price
-from workflows.faults import Code, ModelUse
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Code, ModelUse
+from workflows.plans.catalogue import Price
 
 ROME = ModelCall("weather", {"place": "Rome"})
 PARIS = ModelCall("weather", {"place": "Paris"})

@@ -12,8 +12,8 @@ from tests.activities.situations import KINDS, asked
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.planning import LIMIT, planning, quickly_one
-from workflows.plan import Answer
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.proposal import Answer
 
 FORMATS = {"output_config", "text", "response_format"}
 """The field of each API for the form of a text."""

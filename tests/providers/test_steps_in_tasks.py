@@ -16,10 +16,10 @@ from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.providers.planning import MAKER, api_of, model_of
-from workflows.catalogue import Price
-from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.catalogue import Price
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question
 
 TEXT = "The lamp costs 24.50 euros. It was sold in May. It is green."
 TOTAL: JsonValue = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}

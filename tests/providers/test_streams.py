@@ -16,7 +16,7 @@ from replan.testing.responses_api import ResponsesApi
 from replan.testing.script import Delayed, ModelCall, ModelReply, RawBytes, Response, Streamed
 from tests.providers.asking import ASKED, request
 from tests.providers.planning import PROVIDERS, api_of, model_of
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 IDLE = 0.6
 LOOKS = ModelReply(

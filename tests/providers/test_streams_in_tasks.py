@@ -17,7 +17,7 @@ from tests.providers.acting import reacting
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
 from tests.providers.test_streams import IDLE, number_of_events
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 
 @pytest.mark.parametrize("then", ["drop", "stall"])

@@ -19,14 +19,14 @@ from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.records import Revision, StepRecord, StepStatus
+from workflows.account.task import Remains, Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.outcome import Outcome
-from workflows.plan import Step
-from workflows.progress import Progress
-from workflows.record import Revision, StepRecord, StepStatus
-from workflows.situation import Situation
-from workflows.task import Remains, Task, TaskStatus
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Step
 
 NO_KEY = ModelError(401, "authentication_error", code="invalid_api_key")
 

@@ -18,10 +18,10 @@ from tests.gate import sampled
 from tests.harness import Stage, outcome, staged
 from tests.providers.desk import PAGE, TOOLS
 from tests.providers.planning import MAKER, PROVIDERS, planning
-from workflows.outcome import Outcome
-from workflows.plan import BY_HAND, NewSteps, Step
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.plans.proposal import BY_HAND, NewSteps, Step
 
 PRICES = proposes(
     step("a", "get_price", sku="A-17"),

@@ -15,8 +15,7 @@ from activities.providers.fallback import FallbackModel
 from activities.providers.metering import MeteredModel
 from activities.toolbox.reasoning.model_tools import compose
 from replan.testing.model_api import KEY, ModelApi, json_answer, running
-from replan.testing.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes, step as written
 from runtime.dev_server import DevServer
 from tests.activities.bench import bench
 from tests.gate import sampled
@@ -25,10 +24,10 @@ from tests.processes import Processes
 from tests.providers.desk import TOOLS
 from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of
 from tests.providers.test_budgets import LOOK, endless, react
-from workflows.budget import Limits
-from workflows.catalogue import Price
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.plans.catalogue import Price
 
 CHEAP = Price(input=2, output=10, cache_read=2, cache_write=2)
 DEAR = Price(input=200, output=1000, cache_read=200, cache_write=200)

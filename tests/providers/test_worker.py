@@ -15,8 +15,7 @@ import openai.types.shared.chat_model
 import pytest
 from temporalio.client import Client
 
-from activities.providers import anthropic as anthropic_adapter
-from activities.providers import openai as openai_adapter
+from activities.providers import anthropic as anthropic_adapter, openai as openai_adapter
 from replan.testing.model_api import KEY, ModelApi, running
 from replan.testing.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
 from runtime import serve
@@ -26,9 +25,9 @@ from tests.gate import sampled
 from tests.log_lines import lines_of, wrong
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, PROVIDERS, api_of
-from workflows import routing
-from workflows.situation import MAX_SHOWN
-from workflows.spending import MAX_OUTPUT
+from workflows.faults import retries
+from workflows.limits.spending import MAX_OUTPUT
+from workflows.planning.situation import MAX_SHOWN
 
 PROMPT = "planted-prompt-1f0e"
 DEFAULTS = {
@@ -179,8 +178,8 @@ def test_the_sdk_does_not_warn_of_the_default_model() -> None:
 def test_the_page_says_what_is_so() -> None:
     """Names and numbers that a reader relies on."""
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    attempts = routing.PROFILES[routing.PLAN.retry].attempts
+    attempts = retries.PROFILES[retries.PLAN.retry].attempts
 
     assert all(f"`{model}`" in page for model in DEFAULTS.values())
     assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
-    assert (attempts, routing.PLAN.timeout) == (8, 300) and "eight attempts" in page and "take five minutes" in page
+    assert (attempts, retries.PLAN.timeout) == (8, 300) and "eight attempts" in page and "take five minutes" in page

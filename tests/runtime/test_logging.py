@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from replan.testing.script import ModelError, asks, finishes, proposes
-from replan.testing.script import step as planned
+from replan.testing.script import ModelError, asks, finishes, proposes, step as planned
 from runtime.dev_server import DevServer
 from runtime.log_lines import COMMON
 from tests.harness import outcome, plan, step
@@ -18,11 +17,11 @@ from tests.log_lines import lines_of, wrong
 from tests.processes import Processes
 from tests.providers.test_worker import environment, prepared
 from tests.runtime.logging_tools import PLANTED
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.plan import Answer
-from workflows.task import Task
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Answer
 
 TOOLS = Path(__file__).with_name("logging_tools.py")
 QUEUE = "logging"

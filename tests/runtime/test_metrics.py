@@ -13,14 +13,13 @@ from temporalio.client import WorkflowHistory
 from temporalio.runtime import LoggingConfig, Runtime
 from temporalio.worker import Replayer
 
-from activities.boundary.breakers import Breakers
+from activities.boundary.breakers.rows import Breakers
 from activities.planning.model_planner import ModelPlanner
 from activities.storage.store import open_store, sqlite_url
 from client.replay import replayer
 from replan import CircuitBreaker, Refused, Unreachable, tool
 from replan.testing.model_api import running
-from replan.testing.script import DROPPED, finishes, proposes
-from replan.testing.script import step as written
+from replan.testing.script import DROPPED, finishes, proposes, step as written
 from runtime import metrics
 from runtime.client import connect
 from runtime.dev_server import DevServer, free_port
@@ -30,9 +29,9 @@ from tests.processes import ROOT, Processes
 from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
 from tests.scraping import Scraped, scrape
-from workflows.catalogue import Price as ModelPrice
-from workflows.measures import COUNTED, METRICS, OF_ACTIVITIES, Sample
-from workflows.task import Task
+from workflows.account.metrics import COUNTED, METRICS, OF_ACTIVITIES, Sample
+from workflows.account.task import Task
+from workflows.plans.catalogue import Price as ModelPrice
 
 BAD_ADDRESSES = {
     "nonsense": "is no address",

@@ -3,8 +3,7 @@
 import pytest
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client as TemporalClient, WorkflowExecutionStatus
 from temporalio.service import WorkflowService
 
 from client.client import Client

@@ -7,8 +7,8 @@ import pytest
 
 from activities.providers import prices, streaming
 from runtime.settings_file import BadSettings, Models, Profile, SettingsFile, seconds
-from workflows.budget import Limits
-from workflows.catalogue import Price
+from workflows.limits.budget import Limits
+from workflows.plans.catalogue import Price
 
 WHOLE = """
 [budgets.interactive]

@@ -17,8 +17,8 @@ from tests.deploy.composition import services
 from tests.harness import outcome
 from tests.processes import ROOT
 from tests.stack.stack import Stack
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.task import Task, TaskStatus
 
 WORKER = services()["worker"]
 TASKS = 20

@@ -24,7 +24,7 @@ from tests.harness import DONE, outcome, plan, staged, step
 from tests.processes import Processes
 from tests.stack.places import free_ports
 from tests.stack.programs import NEWER, SERVER_PACKAGE, built
-from workflows import attributes
+from workflows.account import search_attributes
 
 FRONTEND = "frontend"
 PATIENCE = 60
@@ -94,7 +94,7 @@ async def _serving(address: str) -> Client:
     while True:
         try:
             client = await connect(address=address, plain=True)
-            await register_search_attributes(client, attributes.TYPES)
+            await register_search_attributes(client, search_attributes.TYPES)
             return client
         except NotConnected:  # a new namespace is known after a while
             await asyncio.sleep(POLL_SECONDS)

@@ -13,9 +13,9 @@ from tests import documentation
 from tests.deploy.composition import services
 from tests.harness import outcome
 from tests.stack.stack import Stack
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
 
 INSIDE = "docker compose exec -T postgresql "
 DATABASES = ("temporal", "temporal_visibility")

@@ -11,10 +11,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
 from client.history.local import local_activity
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
 from workflows.agent import AgentWorkflow
-from workflows.header import HEADER
-from workflows.outcome import Outcome
-from workflows.progress import Progress
+from workflows.calls.header import HEADER
 
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from activities.planning.planner import ScriptedPlanner
 from activities.toolbox.declare.kind import Kind
 from replan import tool
-from workflows.plan import Answer, GiveUp, NewSteps, Question
-from workflows.situation import Situation
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question
 
 
 class Word(BaseModel):

@@ -7,7 +7,7 @@ from temporalio.client import Client
 from replan import Unreachable, tool
 from tests.harness import DONE, plan, staged, step
 from tests.workflows.props import Said, Word, echo
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
 
 
 async def test_a_plan_runs_and_its_answer_completes_the_task(client: Client, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from runtime import process
 from tests.harness import DONE, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.props import Said, Word, echo
-from workflows.outcome import OutcomeStep
-from workflows.task import Task
+from workflows.account.outcome import OutcomeStep
+from workflows.account.task import Task
 
 
 @tool.read

@@ -14,12 +14,12 @@ from replan import Busy, Refused, ToolError, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
-from workflows.outcome import Outcome
-from workflows.plan import NewSteps
-from workflows.progress import Progress
-from workflows.record import StepStatus
-from workflows.situation import Situation
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import NewSteps
 
 
 async def cancelled(handle: Handle) -> Outcome:

@@ -16,14 +16,14 @@ from replan import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachab
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, backoff
 from tests.workflows.test_agent_reset import again
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.catalogue import Effect
-from workflows.faults import Applied, Code, Fault
-from workflows.plan import Step
-from workflows.progress import Progress
-from workflows.record import FaultRecord, StepRecord, StepStatus
-from workflows.task import Task, TaskStatus
-from workflows.undoing import Undo, UndoWorkflow
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Step
+from workflows.rollback import Undo, UndoWorkflow
 
 UNDONE = Task(text="a task", on_escalation="undo")
 

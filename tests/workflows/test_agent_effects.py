@@ -14,8 +14,8 @@ from temporalio.client import Client
 from replan import Key, Tool, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from workflows.faults import Applied
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied
 
 
 class Charge(BaseModel):

@@ -9,9 +9,9 @@ from replan import Refused, Transaction, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import calls, kinds
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.catalogue import Effect
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.catalogue import Effect
 
 
 @tool.read(retry="once")

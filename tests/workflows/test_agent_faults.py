@@ -14,10 +14,10 @@ from replan import Busy, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.faults import Code, Fault
-from workflows.progress import Progress
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.progress import Progress
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code, Fault
 
 
 def step_waits(progress: Progress) -> bool:

@@ -13,10 +13,10 @@ from replan import Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import events, kinds, timers
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.outcome import Outcome
-from workflows.record import StepStatus
-from workflows.routing import MAX_PARALLEL
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.retries import MAX_PARALLEL
 
 
 @tool.read

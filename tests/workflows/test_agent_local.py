@@ -11,9 +11,9 @@ from client.history.story import Story
 from tests.harness import outcome, staged, step
 from tests.workflows.history import calls, events, kinds
 from tests.workflows.props import echo
-from workflows.faults import Code
-from workflows.plan import BY_HAND
-from workflows.task import Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Code
+from workflows.plans.proposal import BY_HAND
 
 ONE = Task(text="by hand", plan=(step("a", "echo", word="x"),))
 

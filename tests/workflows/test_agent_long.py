@@ -18,12 +18,12 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import calls, until
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.plan import BY_HAND, GiveUp, NewSteps
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import BY_HAND, GiveUp, NewSteps
 
 EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
@@ -40,7 +40,7 @@ class Page(BaseModel):
 async def early(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """A client of a server that suggests a new run after 20 events, about two proposals."""
     folder = tmp_path_factory.mktemp("early")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=EARLY)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=EARLY)
     async with DevServer(spec, await find_cli(lambda _: None)) as server:
         yield await connect(address=server.address, plain=True)
 

@@ -24,9 +24,9 @@ from runtime.payloads import DATA_CONVERTER
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import timers, until
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.progress import Progress
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.progress import Progress
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 
 
 @tool.read

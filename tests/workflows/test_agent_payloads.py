@@ -25,10 +25,10 @@ from runtime import serve
 from runtime.payloads import with_storage
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.interceptor import CallInterceptor
-from workflows.outcome import Outcome
-from workflows.task import Task
+from workflows.calls.interceptor import CallInterceptor
 
 AWAY = 5
 """Seconds."""

@@ -16,13 +16,13 @@ from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Recording, Said, Word, echo
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import REQUEST_MEMO
-from workflows.budget import Limits
-from workflows.outcome import Outcome
-from workflows.people import Choice, HumanRequest
-from workflows.plan import Answer, Question
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.people.requests import Choice, HumanRequest
+from workflows.plans.proposal import Answer, Question
 
 
 class Door:

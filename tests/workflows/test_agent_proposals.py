@@ -15,11 +15,11 @@ from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Timer, calls, kinds, timers, until
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.budget import Limits
-from workflows.plan import Answer, GiveUp, NewSteps, Question, Step
-from workflows.record import StepStatus
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
 
 DEEP: JsonValue = "x"
 for _ in range(25):

@@ -17,8 +17,8 @@ from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.test_agent_missing import outdated
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 
 
 class Number(BaseModel):

@@ -13,10 +13,10 @@ from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import until
-from workflows.faults import Applied, Code, Fault
-from workflows.outcome import Outcome
-from workflows.record import FaultRecord, StepStatus
-from workflows.task import TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import FaultRecord, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied, Code, Fault
 
 SETTLE = 0.4
 """Seconds."""

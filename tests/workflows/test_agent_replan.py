@@ -13,9 +13,9 @@ from replan import NeedsPerson, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.faults import Code, Fault
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code, Fault
 
 
 class World:

@@ -19,9 +19,9 @@ from replan import Key, Refused, Tool, Transaction, metadata, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, events
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
 
 LINES = Table("reset_lines", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 

@@ -14,8 +14,8 @@ from temporalio.client import Client
 from replan import Tool, Transaction, metadata, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import timers
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
 
 ROWS = Table("away_rows", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 

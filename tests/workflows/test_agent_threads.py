@@ -15,12 +15,12 @@ from temporalio.client import Client
 from replan import Key, Refused, Tool, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.log_lines import captured
+from workflows.account.outcome import Outcome
+from workflows.account.records import UndoRecord
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.faults import Applied
-from workflows.outcome import Outcome
-from workflows.plan import Step
-from workflows.record import UndoRecord
-from workflows.task import Task, TaskStatus
+from workflows.faults.fault import Applied
+from workflows.plans.proposal import Step
 
 TIMEOUT = 0.4
 """Seconds of an attempt; its thread is waited for until eleven times as long."""

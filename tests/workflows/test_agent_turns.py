@@ -18,10 +18,10 @@ from client.follow import View
 from client.undo import undo
 from replan import Busy, CircuitBreaker, Refused, Unreachable, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.task import Task, TaskStatus
-from workflows.turns import TURN
+from workflows.calls.turns import TURN
 
 QUICK = CircuitBreaker(failures=1, calls=1, recovery=0.5)
 SLOW = CircuitBreaker(failures=1, calls=1, recovery=300)

@@ -13,13 +13,13 @@ from temporalio.client import Client, WorkflowFailureError
 
 from replan import Key, NeedsPerson, Refused, Tool, Transaction, metadata, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Folded
+from workflows.account.records import StepStatus, UndoRecord
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.plan import NewSteps, Step
-from workflows.progress import Folded
-from workflows.record import StepStatus, UndoRecord
-from workflows.task import Task, TaskStatus
-from workflows.undoing import Undo, UndoWorkflow
+from workflows.plans.proposal import NewSteps, Step
+from workflows.rollback import Undo, UndoWorkflow
 
 NOTES = Table("undo_notes", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 

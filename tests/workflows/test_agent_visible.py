@@ -18,11 +18,11 @@ from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import Handle, calls, events, until
 from tests.workflows.props import Said, Word, echo
-from workflows import attributes
-from workflows.outcome import Outcome
-from workflows.plan import Answer, GiveUp, Question, Step
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.plans.proposal import Answer, GiveUp, Question, Step
 
 
 @tool.read
@@ -94,7 +94,7 @@ async def test_the_search_attributes_and_temporal_agree_with_the_outcome(
         described = await handle.describe()
 
     assert (ended.status, described.status) == (status, temporal)
-    assert {name: value for name, value in found.items() if name in attributes.TYPES} == {
+    assert {name: value for name, value in found.items() if name in search_attributes.TYPES} == {
         "ReplanStatus": status.value,
         "ReplanStrategy": "plan",
         "ReplanPlanner": "scripted",

@@ -27,10 +27,10 @@ from runtime import serve
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.faults import Code, Fault
-from workflows.plan import Step
-from workflows.record import StepStatus
-from workflows.task import TaskStatus
+from workflows.account.records import StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code, Fault
+from workflows.plans.proposal import Step
 
 SLOW = Fault.of(Code.TIMEOUT, "Slow.").model_dump(mode="json")
 

@@ -12,10 +12,10 @@ from replan import Refused, tool
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Said, Word, echo
-from workflows.outcome import Outcome
-from workflows.plan import BY_HAND, Answer, GiveUp, Proposal, Question
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Proposal, Question
 
 
 @tool.read

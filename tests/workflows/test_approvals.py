@@ -11,22 +11,22 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
+from client import tree
 from client.follow import View
 from client.undo import PlannedUndo, cancel, undo, undo_steps
-from console.render import tree
 from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
 from tests.workflows.props import Said, Word, echo
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.asking import RESOLVE
-from workflows.outcome import Outcome
-from workflows.people import Change, HumanRequest
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
-from workflows.undoing import Undo, UndoCall, UndoWorkflow
+from workflows.people.requests import Change, HumanRequest
+from workflows.people.updates import RESOLVE
+from workflows.rollback import Undo, UndoCall, UndoWorkflow
 
 
 class Purchase(BaseModel):

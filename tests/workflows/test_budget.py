@@ -1,16 +1,15 @@
 """The account of a task: reserved before, settled after, never below zero."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from pydantic import ValidationError
 
-from workflows import routing
-from workflows.budget import Budget, Limits
-from workflows.catalogue import Effect, ToolSpec
+from workflows.faults import retries
+from workflows.limits.budget import Budget, Limits
+from workflows.plans.catalogue import Effect, ToolSpec
 
-SPECS = [ToolSpec.model_validate({"kind": retry, "effect": Effect.READ, "retry": retry}) for retry in routing.PROFILES]
+SPECS = [ToolSpec.model_validate({"kind": retry, "effect": Effect.READ, "retry": retry}) for retry in retries.PROFILES]
 STANDARD = next(spec for spec in SPECS if spec.kind == "standard")
 ONCE = next(spec for spec in SPECS if spec.kind == "once")
 OTHER = STANDARD.model_copy(update={"kind": "other"})
@@ -54,7 +53,7 @@ def test_a_step_may_always_try_once_although_its_kind_has_no_retries_left() -> N
     for _ in range(4):
         account.settle(STANDARD, account.reserve(STANDARD), taken=4)
 
-    assert account.retries == {"standard": routing.RETRIES_PER_KIND}
+    assert account.retries == {"standard": retries.RETRIES_PER_KIND}
     assert account.reserve(STANDARD) == 1
 
 
@@ -146,7 +145,7 @@ class Account(RuleBasedStateMachine):
         spec, used = step
         free = self.budget.free
         granted = self.budget.reserve(spec, used)
-        assert min(1, free) <= granted <= min(free, routing.PROFILES[spec.retry].attempts)
+        assert min(1, free) <= granted <= min(free, retries.PROFILES[spec.retry].attempts)
         self.held += granted
         return (spec, used, granted) if granted else multiple()
 
@@ -164,7 +163,7 @@ class Account(RuleBasedStateMachine):
         """Spent is what was taken, reserved what is held, nothing below zero, nothing beyond the limit."""
         assert (self.budget.reserved, self.budget.spent.tool_calls) == (self.held, self.taken)
         assert self.budget.free == self.budget.limits.tool_calls - self.held - self.taken >= 0
-        assert all(retries >= 0 for retries in [*self.budget.retries.values(), *self.budget.promised.values()])
+        assert all(number >= 0 for number in [*self.budget.retries.values(), *self.budget.promised.values()])
         assert self.held or not any(self.budget.promised.values())
 
 
@@ -179,4 +178,4 @@ def test_no_kind_is_retried_more_often_than_its_budget(failures: list[int]) -> N
         granted = account.reserve(STANDARD)
         account.settle(STANDARD, granted, taken=min(granted, wanted))
 
-    assert account.retries.get("standard", 0) <= routing.RETRIES_PER_KIND
+    assert account.retries.get("standard", 0) <= retries.RETRIES_PER_KIND

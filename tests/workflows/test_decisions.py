@@ -12,29 +12,31 @@ from pydantic import ValidationError
 
 from tests.console.outcomes import fault
 from tests.processes import ROOT
-from workflows.decision import DECISIONS, Ask, Decision, what_follows
-from workflows.faults import Applied, Code
+from workflows.faults.decision import DECISIONS, Ask, Decision, what_follows
+from workflows.faults.fault import Applied, Code
 
 SCREENS = """
 import json
 import sys
 from datetime import timedelta
 
-from client.explain.explanation import document, explain_task
+from client.explain.explanation import explain_task
 from client.history.records import End, Event
 from client.report.report import report_on
 from client.report.row import row_of
-from console.render import page, report_page, tree
+from client.explain import page
+from client import tree
+from console.render import report_page
 from console.render.report import printed
 from tests.console import made
 from tests.console.outcomes import BEGAN, fault, outcome, step
-from workflows.budget import Budget
-from workflows.decision import DECISIONS, DecisionWords
-from workflows.details import details
-from workflows.faults import Code, Fault
-from workflows.progress import Progress
-from workflows.record import Revision
-from workflows.task import Task
+from workflows.limits.budget import Budget
+from workflows.faults.decision import DECISIONS, DecisionWords
+from workflows.web_ui import details
+from workflows.faults.fault import Code, Fault
+from workflows.account.progress import Progress
+from workflows.account.records import Revision
+from workflows.account.task import Task
 
 if "new" in sys.argv:
     texts = {"busy": ("the shop takes stock", "the call is held"), "": ("", "held")}
@@ -52,7 +54,7 @@ screens = {
     "web UI": details(running),
     "tree": "\\n".join(tree.body(ended, None)),
     "explain": "\\n".join(page.page_lines(explained, None)),
-    "explain --json": document(explained)["items"],
+    "explain --json": explained.document()["items"],
     "report": printed(report, 120),
     "report --html": report_page.page(report),
     "report --json": report.model_dump(mode="json")["faults"],

@@ -6,22 +6,29 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from tests.harness import step
-from workflows.budget import Budget, Limits, Spent
-from workflows.catalogue import Effect
-from workflows.details import SIGNS, details, escape, shorten, summary
-from workflows.faults import Code, Fault
-from workflows.outcome import Ending
-from workflows.people import Choice, HumanRequest, ProposedCall, RequestKind
-from workflows.plan import Step
-from workflows.progress import Progress
-from workflows.record import Compaction, Failover, FaultRecord, Rejection, Revision, StepRecord, StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Ending
+from workflows.account.progress import Progress
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Rejection,
+    Revision,
+    StepRecord,
+    StepStatus,
+)
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Code, Fault
+from workflows.limits.budget import Budget, Limits, Spent
+from workflows.people.requests import Choice, HumanRequest, ProposedCall, RequestKind
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Step
 from workflows.text import visible
+from workflows.web_ui import SIGNS, details, escape, shorten, summary
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMIT = 2500

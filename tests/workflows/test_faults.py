@@ -4,20 +4,22 @@ from itertools import product
 
 import pytest
 
-from workflows import routing
-from workflows.catalogue import SAFE, Companion, Effect, ToolSpec
-from workflows.decision import Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide, outlast
-from workflows.faults import (
-    DEFERRED,
-    QUADRANT,
-    Applied,
-    Code,
-    Fault,
-    Quadrant,
-    applied_by_call,
+from workflows.faults import retries
+from workflows.faults.decision import (
+    Decision,
+    Escalate,
+    Reconcile,
+    Remaining,
+    Replan,
+    UseFallback,
+    Wait,
+    decide,
+    outlast,
 )
+from workflows.faults.fault import DEFERRED, QUADRANT, Applied, Code, Fault, Quadrant, applied_by_call
+from workflows.plans.catalogue import SAFE, Companion, Effect, ToolSpec
 
-DAY = routing.STEP_DEADLINE.total_seconds()
+DAY = retries.STEP_DEADLINE.total_seconds()
 LEFTS = [
     Remaining(attempts=attempts, waits=waits, waited=waited, patience=30, replans=replans, deadline=deadline)
     for attempts, waits, waited, replans, deadline in product((0, 3), (0, 9), (0, 29, 30), (True, False), (0, DAY))

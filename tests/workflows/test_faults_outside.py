@@ -12,13 +12,21 @@ from temporalio.exceptions import (
     RetryState,
     ServerError,
     TerminatedError,
+    TimeoutError as TemporalTimeout,
     TimeoutType,
     WorkflowAlreadyStartedError,
 )
-from temporalio.exceptions import TimeoutError as TemporalTimeout
 
-from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import QUADRANT, Applied, Code, Fault, Quadrant, earlier_faults, from_activity_error
+from workflows.faults.fault import (
+    QUADRANT,
+    Applied,
+    Code,
+    Fault,
+    Quadrant,
+    earlier_faults,
+    from_activity_error,
+)
+from workflows.plans.catalogue import Effect, ToolSpec
 
 READ = ToolSpec(kind="look", effect=Effect.READ, timeout=7)
 GIVEN = 4

@@ -5,10 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from workflows.catalogue import Effect
-from workflows.faults import Code, Fault
-from workflows.plan import Step, check_graph
-from workflows.progress import (
+from workflows.account.progress import (
     MAX_FAULTS,
     MAX_PROGRESS,
     MAX_RECORDS,
@@ -17,8 +14,12 @@ from workflows.progress import (
     fits_continue_as_new,
     fold,
 )
-from workflows.record import FaultRecord, Revision, StepRecord, StepStatus
-from workflows.task import Task
+from workflows.account.records import FaultRecord, Revision, StepRecord, StepStatus
+from workflows.account.task import Task
+from workflows.faults.fault import Code, Fault
+from workflows.plans.catalogue import Effect
+from workflows.plans.graph import check_graph
+from workflows.plans.proposal import Step
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

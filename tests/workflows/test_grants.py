@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from workflows.catalogue import Effect, ToolSpec
-from workflows.guards import Grants, refusal
-from workflows.plan import Step
-from workflows.task import Remains, Task
+from workflows.account.task import Remains, Task
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.guards import Grants, refusal
+from workflows.plans.proposal import Step
 
 PAGE = ToolSpec(kind="page", effect=Effect.READ, untrusted=True)
 SPECS = {

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import JsonValue
 
-from workflows.guards import RepeatGuard
+from workflows.plans.guards import RepeatGuard
 
 ARGS: dict[str, JsonValue] = {"slot": "nine", "name": "Ada"}
 LOOK: dict[str, JsonValue] = {"name": "Ada"}

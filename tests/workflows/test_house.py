@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from tests.workflows.test_rooms import ROOMS, ROOT, SCRIPTS, named, tree
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 ORDER: Mapping[str, Sequence[str]] = {
     "activities": (
@@ -22,6 +22,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "storage",
         "providers",
         "toolbox",
+        "log_redaction",
         "boundary",
         "offline",
         "planning",
@@ -30,7 +31,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "inspection",
         "registration",
     ),
-    "client": ("text", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
+    "client": ("text", "remedy", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
         "exits",
         "options",

@@ -17,14 +17,14 @@ from tests.activities.situations import NOW
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, until
 from tests.workflows.props import Word, echo
-from workflows import routing
-from workflows.asking import RESOLVE
-from workflows.catalogue import Effect
-from workflows.people import Choice, HumanAnswer, HumanRequest, Resolution
-from workflows.progress import Progress
-from workflows.record import Revision, StepRecord, StepStatus
-from workflows.resolving import Fate, Resolve, Resolved, fate_of, waiting_query
-from workflows.task import Task, TaskStatus
+from workflows.account.progress import Progress
+from workflows.account.records import Revision, StepRecord, StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults import retries
+from workflows.people.incidents import Fate, Resolve, Resolved, fate_of, waiting_query
+from workflows.people.requests import Choice, HumanAnswer, HumanRequest, Resolution
+from workflows.people.updates import RESOLVE
+from workflows.plans.catalogue import Effect
 
 CAUSE = "pay/unauthorized"
 
@@ -344,7 +344,7 @@ async def test_a_cause_that_leaves_its_quotes_ends_the_resolution(client: Client
     """Whoever started it: nothing is asked of the server, and no other workflow is told anything."""
     async with staged(client, tmp_path, [echo], [DONE]) as stage:
         told = Resolve(cause="a' OR WorkflowType != 'b", queue=stage.queue)
-        queue = routing.control_queue(stage.queue)
+        queue = retries.control_queue(stage.queue)
         handle = await client.start_workflow("ResolveWorkflow", told, id=f"raw-{uuid.uuid4().hex}", task_queue=queue)
         with pytest.raises(WorkflowFailureError):
             await asyncio.wait_for(handle.result(), 20)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workflows.inspect import (
+from workflows.inquiries import (
     EffectsFindings,
     EffectsInquiry,
     Findings,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from workflows.catalogue import Effect
-from workflows.guards import LoopGuard
+from workflows.plans.catalogue import Effect
+from workflows.plans.guards import LoopGuard
 
 ARGS: dict[str, JsonValue] = {"query": "refund", "limit": 3}
 Made = tuple[int, JsonValue, int]

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import JsonValue
 
-from workflows import routing
-from workflows.catalogue import Companion, Effect, ToolSpec
-from workflows.decision import Escalate, Reconcile, Remaining, Wait, decide
-from workflows.faults import Applied, Code, Fault
-from workflows.scheduling import InternalActivityFailed, after_lost_replies
+from workflows.calls.scheduling import InternalActivityFailed, after_lost_replies
+from workflows.faults import retries
+from workflows.faults.decision import Escalate, Reconcile, Remaining, Wait, decide
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.catalogue import Companion, Effect, ToolSpec
 
 SAFE = (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 FIND = Companion(kind="find")
@@ -43,14 +43,14 @@ def test_an_unkeyed_call_is_found_out_before_it_is_made_again() -> None:
 @pytest.mark.parametrize("effect", [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.UNKEYED])
 def test_what_takes_one_worker_after_the_other_with_it_is_for_a_person(effect: Effect) -> None:
     """The tool may be what kills its workers: neither a fallback nor a new plan goes round it."""
-    known, left = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN, routing.MAX_LOSSES + 1
+    known, left = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN, retries.MAX_LOSSES + 1
 
     assert decide(lost(known), spec(effect), Remaining(attempts=3, losses=left)) == Escalate()
 
 
 def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None:
     """A payment that stands is the result of the step, however many workers were lost."""
-    keyed, left = spec(Effect.KEYED, reconcile=True), Remaining(attempts=3, losses=routing.MAX_LOSSES + 1)
+    keyed, left = spec(Effect.KEYED, reconcile=True), Remaining(attempts=3, losses=retries.MAX_LOSSES + 1)
 
     assert decide(lost(), keyed, left) == Reconcile()
     assert decide(lost(Applied.NONE), keyed, left.model_copy(update={"reconcile": False})) == Escalate()

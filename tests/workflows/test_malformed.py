@@ -19,9 +19,9 @@ from tests import malformed
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
 from tests.workflows.props import Said, Word, echo
+from workflows.account.outcome import REFUSED, Outcome
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import REFUSED, Outcome
-from workflows.task import Task, TaskStatus
 
 WITHOUT_OUTCOME = ("InspectWorkflow", "NotifyWorkflow")
 """The types of the workflows that are neither a task nor its rollback."""

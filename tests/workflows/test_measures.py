@@ -11,10 +11,10 @@ from temporalio.worker import Replayer
 from client.replay import replayer
 from tests.counting import CountingRuntime
 from tests.processes import ROOT
-from workflows import measures
-from workflows.budget import Spent
-from workflows.faults import Code, Fault
-from workflows.plan import Proposed, StepReturn
+from workflows.account import metrics
+from workflows.faults.fault import Code, Fault
+from workflows.limits.budget import Spent
+from workflows.plans.proposal import Proposed, StepReturn
 
 
 def fault(code: Code, attempt: int = 1, **more: Any) -> Fault:
@@ -93,7 +93,7 @@ def test_a_retry_follows_the_last_attempt_that_called_the_tool(
     returned: Any, earlier: tuple[Fault, ...], before: Fault | None, expected: Fault | None
 ) -> None:
     """Between the two there may be waits for a breaker or for another worker."""
-    assert measures.last_fault(returned, earlier, before) == expected
+    assert metrics.last_fault(returned, earlier, before) == expected
 
 
 @pytest.mark.full
@@ -122,7 +122,7 @@ def test_a_call_is_counted_by_what_each_attempt_followed(name: str) -> None:
     """A retry after a persistent fault is a wasted one, wherever it was decided."""
     returned, earlier, repeated, expected = CALLS[name]
 
-    assert counted(measures.of_call("pay", returned, earlier, repeated)) == expected
+    assert counted(metrics.of_call("pay", returned, earlier, repeated)) == expected
 
 
 def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> None:
@@ -130,13 +130,13 @@ def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> No
     before, after = Spent(tokens=100, usd=0.5), Spent(tokens=190, usd=0.75)
     returned = Proposed.model_validate({"proposal": {"type": "answer", "result": 1}, "tokens": 60, "usd": 0.2})
 
-    assert counted(measures.of_payment("planning", returned, before, after)) == {
+    assert counted(metrics.of_payment("planning", returned, before, after)) == {
         ("tokens", "planning"): 60,
         ("tokens", "lost"): 30,
         ("cost_microusd", "planning"): 200_000,
         ("cost_microusd", "lost"): 50_000,
     }
-    assert counted(measures.of_payment("planning", DOWN, before, after)) == {
+    assert counted(metrics.of_payment("planning", DOWN, before, after)) == {
         ("tokens", "lost"): 90,
         ("cost_microusd", "lost"): 250_000,
     }
@@ -145,6 +145,6 @@ def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> No
 def test_labels_come_from_fixed_sets() -> None:
     """Each sample has a value for each label of its metric, and no other."""
     for returned, earlier, repeated, _ in CALLS.values():
-        for metric, labels, _ in measures.of_call("pay", returned, earlier, repeated):
+        for metric, labels, _ in metrics.of_call("pay", returned, earlier, repeated):
             assert len(labels) == len(metric.labels)
-            assert set(map(str, labels)) <= {"pay", "ledger", measures.UNREPORTED, *Code}
+            assert set(map(str, labels)) <= {"pay", "ledger", metrics.UNREPORTED, *Code}

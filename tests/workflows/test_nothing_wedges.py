@@ -15,12 +15,12 @@ from replan import Refused, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
 from tests.workflows.props import Said, Word, echo
+from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.outcome import Outcome
-from workflows.plan import MAX_STEPS
-from workflows.progress import Progress
-from workflows.record import StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.plans.proposal import MAX_STEPS
 
 MEGABYTE = 1024 * 1024
 

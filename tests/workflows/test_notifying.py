@@ -20,13 +20,13 @@ from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.receiving import receiver
 from tests.workflows.history import Handle, events, timers, until
 from tests.workflows.props import Said, Word, echo
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.plan import Answer, NewSteps, Question
-from workflows.record import StepStatus
-from workflows.situation import Situation
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, NewSteps, Question
 
 WORD = "a-value-of-an-argument"
 
@@ -283,7 +283,9 @@ async def early(tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a server that suggests a new run after a few events."""
     dynamic = {"limit.historyCount.suggestContinueAsNew": "10"}
     (folder := tmp_path / "server").mkdir()
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=dynamic)
+    spec = ServerSpec(
+        folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic
+    )
     async with DevServer(spec, await find_cli(lambda _: None)) as server:
         yield await connect(address=server.address, plain=True)
 

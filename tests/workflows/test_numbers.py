@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import RawValue
@@ -18,13 +17,13 @@ from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests import malformed
 from tests.harness import DONE, plan, staged, step
 from tests.workflows.props import Said, Word, echo
-from workflows.budget import Budget
-from workflows.catalogue import Effect
-from workflows.faults import Applied, Code, Fault
-from workflows.people import Choice, HumanAnswer, HumanRequest, RequestKind
-from workflows.progress import Progress
-from workflows.record import FaultRecord, Observation, StepRecord, StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.limits.budget import Budget
+from workflows.people.requests import Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.plans.catalogue import Effect
 
 NUMBERS = (0, -1, 2**31, 2**63, -(2**63), 10**30, -(10**30), 1e12, 1e300, -1e300, 5e-324, float("inf"), float("nan"))
 TIMES = ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00")

@@ -17,12 +17,12 @@ from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, until
 from tests.workflows.props import Recording, echo
 from tests.workflows.test_agent_long import EARLY, runs
-from workflows import attributes
+from workflows.account import search_attributes
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.budget import Limits
-from workflows.people import Choice
-from workflows.plan import Question
-from workflows.task import Task, TaskStatus
+from workflows.limits.budget import Limits
+from workflows.people.requests import Choice
+from workflows.plans.proposal import Question
 
 LAST = Question(text="Is that all?")
 
@@ -31,7 +31,7 @@ LAST = Question(text="Is that all?")
 async def early(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """A client of a server that suggests a new run after 20 events, about two proposals."""
     folder = tmp_path_factory.mktemp("early")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes.TYPES, dynamic=EARLY)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=EARLY)
     async with DevServer(spec, await find_cli(lambda _: None)) as server:
         yield await connect(address=server.address, plain=True)
 

@@ -7,8 +7,9 @@ import pytest
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from tests.harness import step
-from workflows.plan import (
-    PRUNED,
+from workflows.json_values import canonical, depth, digest
+from workflows.plans.graph import check_graph, ready_steps
+from workflows.plans.proposal import (
     Answer,
     GiveUp,
     NewSteps,
@@ -16,18 +17,16 @@ from workflows.plan import (
     Question,
     Step,
     StepReturn,
+)
+from workflows.plans.references import (
+    PRUNED,
     Unresolved,
-    canonical,
-    check_graph,
-    depth,
-    digest,
-    nearest,
     pick,
     pruned,
-    ready_steps,
     references,
     resolve,
 )
+from workflows.text import nearest
 
 RESULTS: dict[str, JsonValue] = {"a": {"free": [{"at": "nine"}, {"at": "ten"}], "none": None}, "b": 7}
 

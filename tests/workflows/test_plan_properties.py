@@ -3,11 +3,13 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
-from workflows.plan import Step, check_graph, digest, pick, ready_steps, references, resolve
+from workflows.json_values import digest
+from workflows.plans.graph import check_graph, ready_steps
+from workflows.plans.proposal import Step
+from workflows.plans.references import pick, references, resolve
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 JSON: st.SearchStrategy[JsonValue] = st.recursive(

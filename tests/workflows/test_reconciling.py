@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import Applied, Code, Fault
-from workflows.plan import Step
-from workflows.progress import Progress
-from workflows.reconciling import is_unseen, seconds_until_settled
-from workflows.record import FaultRecord, StepRecord
-from workflows.task import Task
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, StepRecord
+from workflows.account.task import Task
+from workflows.calls.reconciling import is_unseen, seconds_until_settled
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.proposal import Step
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SPEC = ToolSpec(kind="pay", effect=Effect.KEYED, timeout=600, settle=10)

@@ -19,7 +19,7 @@ def test_a_patched_change_has_a_history_of_each_behaviour() -> None:
     """CONTRIBUTING shows the code as it is, and names the histories before and after the change."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    source = (ROOT / "workflows" / "scheduling.py").read_text()
+    source = (ROOT / "workflows" / "calls" / "scheduling.py").read_text()
     before, after = re.findall(r"`tests/histories/(\w+\.json)`", page)
     marked = {file.name for file in HISTORIES if "core_patch" in file.read_text()}
 

@@ -3,14 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
-from workflows.faults import Quadrant
+from workflows.faults import retries
+from workflows.faults.fault import Quadrant
+from workflows.plans.catalogue import Effect, ToolSpec
 
-PROFILES = sorted(routing.PROFILES)
+PROFILES = sorted(retries.PROFILES)
 
 
 def spec(effect: Effect = Effect.READ, retry: str = "standard", timeout: float = 30) -> ToolSpec:
@@ -21,7 +20,7 @@ def spec(effect: Effect = Effect.READ, retry: str = "standard", timeout: float =
 @pytest.mark.parametrize("effect", Effect)
 def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
     """The policy itself refuses them, even if whoever raised one forgot to say so."""
-    never = routing.route(spec(effect), 4).retry.non_retryable_error_types or []
+    never = retries.route(spec(effect), 4).retry.non_retryable_error_types or []
 
     assert {Quadrant.PERSISTENT_INFRASTRUCTURAL, Quadrant.PERSISTENT_SEMANTIC, "NotFoundError"} <= set(never)
     assert not {Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC} & set(never)
@@ -31,24 +30,24 @@ def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
 @pytest.mark.parametrize("lost", ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"])
 def test_a_silent_worker_is_not_answered_by_the_retry_policy(effect: Effect, lost: str) -> None:
     """The workflow counts it as a loss instead of as one of the tool's attempts."""
-    never = routing.route(spec(effect), 4).retry.non_retryable_error_types or []
+    never = retries.route(spec(effect), 4).retry.non_retryable_error_types or []
 
     assert lost in never
 
 
 def test_waits_after_losses_double_up_to_a_minute() -> None:
     """A worker that is started again within half a minute does not send the task to a person."""
-    assert [routing.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
+    assert [retries.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
 
 
-@pytest.mark.parametrize("one", [*routing.INTERNAL, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
+@pytest.mark.parametrize("one", [*retries.INTERNAL, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
 def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
     """Each attempt has a limit above the tool's own, heartbeats, and the step as a whole ends one day."""
-    route = routing.route(one, 3)
+    route = retries.route(one, 3)
 
     assert route.activity == one.kind
     assert timedelta(seconds=one.timeout) < route.start_to_close < route.schedule_to_close <= timedelta(days=1)
-    assert routing.HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
+    assert retries.HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
     assert route.retry.maximum_attempts == 3
 
 
@@ -60,10 +59,10 @@ def test_an_effect_in_a_thread_has_room_beyond_its_timeout(effect: Effect, timeo
     """Ten times its timeout, a minute at the most; what only reads needs none, nor what an event loop can stop."""
     stoppable = spec(effect, timeout=timeout)
     threaded = stoppable.model_copy(update={"is_threaded": True})
-    room = routing.route(threaded, 1).start_to_close - routing.route(stoppable, 1).start_to_close
+    room = retries.route(threaded, 1).start_to_close - retries.route(stoppable, 1).start_to_close
 
-    assert (room.total_seconds(), routing.overtime(threaded), routing.overtime(stoppable)) == (extra, extra, 0)
-    assert routing.longest_attempt(stoppable) == timeout <= routing.longest_attempt(threaded) - extra
+    assert (room.total_seconds(), retries.overtime(threaded), retries.overtime(stoppable)) == (extra, extra, 0)
+    assert retries.longest_attempt(stoppable) == timeout <= retries.longest_attempt(threaded) - extra
 
 
 @pytest.mark.parametrize(
@@ -86,16 +85,16 @@ def test_attempts_are_bounded_by_the_profile_and_by_the_retries_that_are_left(
     retry: str, left: int, used: int, expected: int
 ) -> None:
     """`min(4, 1 + left)`: the very first attempt of a step is no retry."""
-    assert routing.attempts(spec(retry=retry), left, used) == expected
+    assert retries.attempts(spec(retry=retry), left, used) == expected
 
 
 @given(st.sampled_from(PROFILES), st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
 def test_a_backoff_is_anywhere_below_a_doubling_bound(profile: str, attempt: int, jitter: float) -> None:
     """Full jitter: from nothing to the bound, which doubles up to the cap and never overflows."""
-    chosen = routing.PROFILES[profile]
+    chosen = retries.PROFILES[profile]
     bound = min(chosen.cap, chosen.first * 2.0 ** min(attempt - 1, 100))
 
-    assert routing.backoff(profile, attempt, jitter) == pytest.approx(bound * jitter)
+    assert retries.backoff(profile, attempt, jitter) == pytest.approx(bound * jitter)
 
 
 @pytest.mark.parametrize(
@@ -103,23 +102,23 @@ def test_a_backoff_is_anywhere_below_a_doubling_bound(profile: str, attempt: int
 )
 def test_durable_waits_double_up_to_a_cap(waits: int, circuit: float, missing: float) -> None:
     """However long a breaker stays open or a kind stays unknown."""
-    assert (routing.circuit_wait(waits), routing.missing_tool_wait(waits)) == (circuit, missing)
+    assert (retries.circuit_wait(waits), retries.missing_tool_wait(waits)) == (circuit, missing)
 
 
 @pytest.mark.parametrize(("days", "reminder"), [(3, 1), (2, 1), (1, 0.5), (30, 1)])
 def test_a_reminder_leaves_time_for_an_answer(days: float, reminder: float) -> None:
     """After a day; halfway, if that is earlier."""
-    assert routing.remind_after(timedelta(days=days)) == timedelta(days=reminder)
+    assert retries.remind_after(timedelta(days=days)) == timedelta(days=reminder)
 
 
 def test_the_deadline_of_a_step_counts_its_waits() -> None:
     """However often it was scheduled between them."""
-    left = [routing.seconds_left(hours * 3600) for hours in (0, 23, 25)]
+    left = [retries.seconds_left(hours * 3600) for hours in (0, 23, 25)]
 
     assert left == [24 * 3600, 3600, -3600]
 
 
 def test_our_own_activities_only_read() -> None:
     """Asking the planner twice is harmless, so a lost answer is asked for again."""
-    assert {one.effect for one in routing.INTERNAL} == {Effect.READ}
-    assert len({one.kind for one in routing.INTERNAL}) == len(routing.INTERNAL)
+    assert {one.effect for one in retries.INTERNAL} == {Effect.READ}
+    assert len({one.kind for one in retries.INTERNAL}) == len(retries.INTERNAL)

@@ -6,9 +6,18 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from workflows.catalogue import Catalogue, Companion, Effect, ToolSpec
-from workflows.header import CallHeader, Undoes
-from workflows.plan import Answer, GiveUp, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
+from workflows.calls.header import CallHeader, Undoes
+from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec
+from workflows.plans.proposal import (
+    Answer,
+    GiveUp,
+    NewSteps,
+    PassedOver,
+    Proposed,
+    Question,
+    Step,
+    StepReturn,
+)
 
 STEP = Step(id="a", kind="echo")
 WRITTEN: list[tuple[BaseModel, object]] = [

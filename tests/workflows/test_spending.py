@@ -7,14 +7,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from workflows import spending
-from workflows.budget import Budget, Limits, Spent
-from workflows.catalogue import Catalogue, Effect, Price, ToolSpec
-from workflows.faults import Code, Fault, ModelUse
-from workflows.plan import GiveUp, Proposed, StepReturn
-from workflows.progress import Progress
-from workflows.scheduling import after_lost_replies
-from workflows.spending import (
+from workflows.account.progress import Progress
+from workflows.account.task import Task
+from workflows.calls.scheduling import after_lost_replies
+from workflows.faults.fault import Code, Fault, ModelUse
+from workflows.limits import spending
+from workflows.limits.budget import Budget, Limits, Spent
+from workflows.limits.spending import (
     LAST_OUTPUT,
     MAX_OUTPUT,
     MIN_LAST_OUTPUT,
@@ -26,7 +25,8 @@ from workflows.spending import (
     settle_turn,
     with_call_tokens,
 )
-from workflows.task import Task
+from workflows.plans.catalogue import Catalogue, Effect, Price, ToolSpec
+from workflows.plans.proposal import GiveUp, Proposed, StepReturn
 
 PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
 READ = ToolSpec(kind="read", effect=Effect.READ)

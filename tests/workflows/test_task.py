@@ -8,14 +8,14 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from tests.harness import step
-from workflows.budget import Spent
-from workflows.catalogue import Effect
-from workflows.faults import Code, Fault
-from workflows.outcome import Ending, Outcome
-from workflows.plan import Step
-from workflows.progress import MAX_OUTCOME, Progress
-from workflows.record import FaultRecord, Revision, StepRecord, StepStatus
-from workflows.task import Task, TaskStatus
+from workflows.account.outcome import Ending, Outcome
+from workflows.account.progress import MAX_OUTCOME, Progress
+from workflows.account.records import FaultRecord, Revision, StepRecord, StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Code, Fault
+from workflows.limits.budget import Spent
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Step
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 FINAL = {

@@ -4,8 +4,7 @@ import json
 from unicodedata import category
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workflows.text import legible, visible
 

@@ -83,7 +83,7 @@ def _upgrade(connection: Connection, stream: Stream) -> None:
     options = {"fn": upgrades, "script": script, "version_table": stream.table}
     context = MigrationContext.configure(connection, opts=options)
     now, newest = context.get_current_heads(), tuple(script.get_heads())
-    known = {one.revision for one in script.walk_revisions()}
+    known = {revision.revision for revision in script.walk_revisions()}
     if not known.issuperset(now):
         raise Newer(f"its {stream} is at revision {', '.join(now)}, this one knows up to {', '.join(newest)}")
     if now != newest:

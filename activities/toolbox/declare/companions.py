@@ -15,9 +15,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.expressions.evaluation import Type
-from workflows import catalogue
-from workflows.catalogue import Effect
-from workflows.plan import nearest
+from workflows.plans import catalogue
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
 
 UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 """The errors of `get_type_hints` for an annotation that cannot be resolved."""

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from activities.toolbox.expressions.evaluation import Type
-from workflows.plan import nearest
+from workflows.text import nearest
 
 Schema = Mapping[str, Any]
 _TYPES: Mapping[str, Type] = {

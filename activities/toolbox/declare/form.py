@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
 
-from workflows.plan import nearest
+from workflows.text import nearest
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,10 +21,11 @@ from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.libraries import libraries_of
 from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
-from workflows import routing
-from workflows.catalogue import Effect, ToolSpec
-from workflows.plan import canonical, digest, nearest
-from workflows.routing import CircuitBreaker
+from workflows.faults import retries
+from workflows.faults.retries import CircuitBreaker
+from workflows.json_values import canonical, digest
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.text import nearest
 
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -173,7 +174,7 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     if given["approve"] == conditions.NEVER:
         del given["approve"]
     if tool.pure:
-        given |= {"pure": True, "timeout": min(tool.options.timeout, routing.PURE_TIMEOUT)}
+        given |= {"pure": True, "timeout": min(tool.options.timeout, retries.PURE_TIMEOUT)}
     return ToolSpec.model_validate(
         {
             "kind": tool.__name__,
@@ -217,7 +218,7 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
         yield f"{name}: there is no docstring: say in one sentence what the tool does, for the planner."
     for option in tool.unknown:
         yield f"{name}: there is no option {option!r}{nearest(option, OPTIONS)}: use one of {', '.join(OPTIONS)}."
-    if name in routing.INTERNAL_KINDS:
+    if name in retries.INTERNAL_KINDS:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
     yield from (f"{name}: raises= {wrong}" for wrong in declared.mistakes(options.raises))
@@ -314,6 +315,6 @@ def _pure_mistakes(tool: Tool[..., Any], parameters: Parameters) -> Iterator[str
         if getattr(options, option) != getattr(ToolOptions, option):
             yield f"{name}: a @tool.pure only computes, so {option}= has no meaning: leave it out, {remedy}."
     is_given = options.timeout is not ToolOptions.timeout
-    if is_given and isinstance(options.timeout, int | float) and options.timeout > routing.PURE_TIMEOUT:
-        most = f"at most {routing.PURE_TIMEOUT:g} s"
+    if is_given and isinstance(options.timeout, int | float) and options.timeout > retries.PURE_TIMEOUT:
+        most = f"at most {retries.PURE_TIMEOUT:g} s"
         yield f"{name}: timeout={options.timeout!r} is too long for a @tool.pure: give it {most}, {remedy}."

@@ -112,7 +112,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _imports(function: FunctionType) -> Iterator[str]:
     """The names of the modules that a function imports in its body."""
     for code in _codes(function.__code__):
-        yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+        yield from (
+            str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname == "IMPORT_NAME"
+        )
 
 
 def _own_imports(function: FunctionType) -> list[ModuleType]:

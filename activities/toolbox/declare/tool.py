@@ -21,15 +21,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders.declared import Raises
 from activities.toolbox.declare.form import Form
-from workflows import routing
-from workflows.catalogue import Effect
-from workflows.routing import CircuitBreaker
+from workflows.faults import retries
+from workflows.faults.retries import CircuitBreaker
+from workflows.plans.catalogue import Effect
 
 P = ParamSpec("P")
 Keywords = ParamSpec("Keywords")
 R = TypeVar("R")
 
-DAY = routing.STEP_DEADLINE.total_seconds()
+DAY = retries.STEP_DEADLINE.total_seconds()
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ def _is_number(value: object) -> bool:
 
 def _is_breaker(value: CircuitBreaker) -> bool:
     counts = (value.failures, value.calls, value.trials)
-    return all(type(one) is int and one >= 1 for one in counts) and _TIMEOUT.holds(value.recovery)
+    return all(type(count) is int and count >= 1 for count in counts) and _TIMEOUT.holds(value.recovery)
 
 
 def _is_limit(value: object) -> bool:
     try:
-        return isinstance(value, str) and bool(routing.CallLimit.of(value))
+        return isinstance(value, str) and bool(retries.CallLimit.of(value))
     except ValueError:
         return False
 
 
-_PROFILE = Rule(lambda value: value in list(routing.PROFILES), f"one of {', '.join(routing.PROFILES)}")
+_PROFILE = Rule(lambda value: value in list(retries.PROFILES), f"one of {', '.join(retries.PROFILES)}")
 _TIMEOUT = Rule(lambda value: _is_number(value) and 0 < value <= DAY, "a number of seconds above 0, at most a day")
 _SETTLE = Rule(lambda value: _is_number(value) and 0 <= value <= DAY, "a number of seconds from 0 to a day")
 _BOOL = Rule(lambda value: isinstance(value, bool), "True or False")
@@ -77,7 +77,7 @@ _SERVICE = Rule(
 )
 _LIMIT = Rule(
     lambda value: value is None or _is_limit(value),
-    f"e.g. '10/s', '300/min' or '1000/h', at most {routing.MAX_LIMIT} calls",
+    f"e.g. '10/s', '300/min' or '1000/h', at most {retries.MAX_LIMIT} calls",
 )
 _ONE = Rule(lambda value: type(value) is int and value == 1, "1, or left out")
 _SENTENCE = Rule(lambda value: value is None or callable(value), "a function of a result and today's date")
@@ -126,7 +126,7 @@ class ToolOptions:
     """1 promises that a call sends at most one request that may change something, and that no library repeats it: then
     a rejection proves that nothing was applied, also where Replan cannot count what the tool sends."""
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
-    """The name of a retry profile in `workflows/routing.py`, which says how often and how fast a failed call is
+    """The name of a retry profile in `workflows/faults/retries.py`, which says how often and how fast a failed call is
     repeated."""
     timeout: Annotated[float, _TIMEOUT] = 30.0
     """Seconds after which one attempt times out; for a `@tool.pure` at most 1, which is also its default."""
@@ -143,7 +143,7 @@ class ToolOptions:
     enforces_timeout: Annotated[bool, _BOOL] = False
     """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
     `def`."""
-    breaker: Annotated[CircuitBreaker | None, _BREAKER] = routing.STANDARD_BREAKER
+    breaker: Annotated[CircuitBreaker | None, _BREAKER] = retries.STANDARD_BREAKER
     """When the tool is left alone because its service is down; None for never."""
     service: Annotated[str | Callable[[Any], str] | None, _SERVICE] = None
     """The name of the service that the tool calls: tools of one service are left alone and limited together. None if

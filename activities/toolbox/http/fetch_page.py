@@ -10,7 +10,7 @@ from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
-from workflows.faults import QUADRANT, Quadrant
+from workflows.faults.fault import QUADRANT, Quadrant
 
 MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
 MAX_TEXT, MAX_TITLE = 30_000, 300  # characters of the text and of the title that are returned

@@ -16,8 +16,9 @@ from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, read_body
 from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services, service_at
 from activities.toolbox.injection import Key
-from workflows import routing
-from workflows.plan import MAX_DEPTH, canonical, depth
+from workflows.faults import retries
+from workflows.json_values import canonical, depth
+from workflows.plans.proposal import MAX_DEPTH
 
 MAX_READ = 256 * 1024  # bytes of a decompressed answer that are read
 MAX_JSON = 36 * 1024  # bytes of an answer that is returned as JSON: the result of an effect may not be larger
@@ -120,7 +121,7 @@ def _without_effect(error: Exception) -> Exception:
 
 async def _read(answer: httpx2.Response) -> HttpReply:
     # The effect may have been applied: an error in the body must not hide the status, which tells the outcome.
-    content, cut = await read_body(answer, MAX_READ, routing.HTTP_READ_DEADLINE, keeps_undecodable=True)
+    content, cut = await read_body(answer, MAX_READ, retries.HTTP_READ_DEADLINE, keeps_undecodable=True)
     if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):
         plain = {name: value for name, value in answer.headers.items() if name in RETURNED}
         httpx2.Response(answer.status_code, headers=plain, content=content, request=answer.request).raise_for_status()

@@ -17,7 +17,7 @@ import httpx2
 
 from activities import deadline, tracing
 from activities.errors import Refused, Unreachable, unsent
-from workflows import routing
+from workflows.faults import retries
 
 MAX_URL = 2000  # characters of a URL; browsers and servers accept this many
 
@@ -153,8 +153,8 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class Patience:
     """Time limits of a request, in seconds."""
 
-    silence: float = routing.HTTP_CONNECT_TIMEOUT  # the time to connect, and between two pieces of a page
-    reading: float = routing.HTTP_READ_DEADLINE  # the time to read the body, which is cut then
+    silence: float = retries.HTTP_CONNECT_TIMEOUT  # the time to connect, and between two pieces of a page
+    reading: float = retries.HTTP_READ_DEADLINE  # the time to read the body, which is cut then
 
 
 class Web:

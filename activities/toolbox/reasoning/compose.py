@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
-from workflows.plan import canonical
+from workflows.json_values import canonical
 
 MAX_WHAT = 2_000
 MAX_RESULTS = 100_000  # characters of all results as JSON

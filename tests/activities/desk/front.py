@@ -15,8 +15,8 @@ from activities.storage.store import open_store, writing
 from activities.toolbox.injection import Transaction
 from examples.desk.world import TABLES, seed
 from replan import Refused, Tool
-from workflows.catalogue import Effect
-from workflows.faults import Fault
+from workflows.faults.fault import Fault
+from workflows.plans.catalogue import Effect
 
 TODAY = date(2025, 11, 21)
 

@@ -20,7 +20,7 @@ from examples.desk.bookings import (
     list_slots,
 )
 from tests.activities.desk.front import TODAY, Desk
-from workflows.faults import Fault
+from workflows.faults.fault import Fault
 
 
 async def book(desk: Desk, at: str, name: str = "team", day: date = TODAY) -> Booking:

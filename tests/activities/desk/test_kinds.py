@@ -7,7 +7,7 @@ import pytest
 
 from activities.toolbox.registry import Registry
 from examples import desk
-from workflows.catalogue import Companion, Effect
+from workflows.plans.catalogue import Companion, Effect
 
 KINDS = Registry(desk.TOOLS)
 EFFECTS = [kind.spec for kind in KINDS.values() if kind.spec.effect is not Effect.READ]

@@ -16,7 +16,7 @@ from examples.desk.papers import Delete, delete_document
 from examples.desk.shop import PriceOf, Purchase, Refund, get_price, purchase, refund
 from replan import Refused, Tool
 from tests.activities.desk.front import TODAY, Desk
-from workflows.plan import pick
+from workflows.plans.references import pick
 
 LAMP: dict[str, JsonValue] = {
     "sku": "A-17",

@@ -10,10 +10,10 @@ from activities.offline.planner import OfflinePlanner
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.activities.situations import KINDS, asked, fault, gives_up, propose, record, refused, seen, step
-from workflows.faults import Code
-from workflows.plan import NewSteps
-from workflows.record import StepRecord, StepStatus
-from workflows.situation import Situation
+from workflows.account.records import StepRecord, StepStatus
+from workflows.faults.fault import Code
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import NewSteps
 
 ADA: dict[str, JsonValue] = {"id": "C-0001", "name": "Ada", "email": "a@b.example", "phone": "12", "version": 3}
 CHANGE: dict[str, JsonValue] = {"customer": "C-0001", "version": 3, "changes": {"phone": "99"}}

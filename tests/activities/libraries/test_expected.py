@@ -24,7 +24,7 @@ import pytest
 from activities.borders import judge
 from activities.borders.table import Proof
 from runtime.dev_server import free_port
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 pytestmark = pytest.mark.full
 

@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from replan import Key, tool
 from tests.harness import DONE, plan, staged, step
-from workflows.faults import Applied
-from workflows.task import TaskStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied
 
 grpc: Any = pytest.importorskip("grpc")  # it has no types
 

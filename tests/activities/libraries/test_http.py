@@ -22,7 +22,7 @@ from activities.borders.http import STATUS, TABLE
 from activities.borders.table import Proof, Verdict, qualified
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 pytestmark = pytest.mark.full
 

@@ -22,7 +22,7 @@ from activities.borders.described import rows_of
 from activities.borders.table import Choice, Proof, Verdict
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 TABLE = {**table_of("botocore"), **table_of("google"), **table_of("stripe")}
 

@@ -22,7 +22,7 @@ from activities.borders.sql import TABLE, is_unavailable
 from activities.borders.table import Choice, Proof, Row, Verdict, qualified
 from replan.testing.postgresql import Cluster
 from runtime.dev_server import free_port
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 for name in ("psycopg2", "psycopg_pool", "asyncpg", "pymysql"):
     pytest.importorskip(name)

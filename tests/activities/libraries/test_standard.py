@@ -23,7 +23,7 @@ import pytest
 from activities.borders import entry_of, judge
 from activities.borders.table import Proof, Verdict, qualified
 from replan import Busy, NeedsPerson, Refused, Unreachable
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 HIDDEN = "sk-secret"
 

@@ -10,7 +10,7 @@ import pytest
 from activities.borders import judge
 from activities.borders.table import Proof, Verdict
 from replan import Refused
-from workflows.faults import Code
+from workflows.faults.fault import Code
 
 pytestmark = pytest.mark.full
 tenacity: Any = pytest.importorskip("tenacity")

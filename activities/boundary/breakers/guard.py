@@ -1,0 +1,159 @@
+"""The circuit breaker around one attempt: whether the call is made now, and what its end says of the service."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from temporalio import activity
+
+from activities import deadline
+from activities.boundary.attempt import Attempt, FaultRaised
+from activities.boundary.breakers.rows import Breakers, Entry, Move
+from activities.boundary.breakers.states import BreakerState
+from activities.boundary.breakers.tickets import Caller
+from activities.toolbox.declare.kind import Kind
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.faults.retries import CircuitBreaker
+from workflows.plans.catalogue import SAFE
+
+FAILURES = frozenset({Code.TIMEOUT, Code.UNREACHABLE, Code.SERVER_ERROR, Code.OVERLOADED})
+"""Codes of a service that is down: the transient infrastructural codes, without those that are Replan's own."""
+TROUBLES = FAILURES | {Code.RATE_LIMITED}
+"""Codes after which a service is left alone: it is down, or limits its callers."""
+ANSWERS = frozenset({Code.UNAUTHORIZED, Code.FORBIDDEN, Code.QUOTA_EXHAUSTED, Code.NEEDS_PERSON})
+"""Codes of persistent infrastructural faults with which a service answers; every semantic fault is an answer, too."""
+
+
+class BreakerGuard:
+    """The breaker around one attempt: `admit` before it calls the tool, and `end` when it has ended."""
+
+    def __init__(self, breakers: Breakers, kind: Kind, attempt: Attempt) -> None:
+        """To be made on the worker's own event loop, like `breakers`."""
+        self._breakers = breakers
+        self._service = kind.service
+        self._policy = kind.breaker
+        self._limit = kind.limit
+        self._attempt = attempt
+        self._key = attempt.call.key
+        self._home = asyncio.get_running_loop()
+        self._generation: int | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def admit(self, service: str) -> None:
+        """Let the call of the attempt to a service through, in its turn if the breaker is not closed.
+
+        Raises:
+            FaultRaised: the breaker is not closed; nothing was called.
+        """
+        if self._policy is None or self._attempt.call.provided is not None:
+            return
+        self._service = service
+        known = self._breakers.known(service)
+        if known is not None and known.state is BreakerState.CLOSED and not self._limit:
+            self._generation = known.generation
+            return
+        began = deadline.clock()
+        await self._at_home(self._enter())
+        deadline.extend(deadline.clock() - began)
+
+    async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
+        """Record what the end of the attempt says of the service: a fault, a result, or a cancel (neither).
+
+        Returns the fault; it says so if the call waits for its turn.
+        """
+        if self._renewing is not None:
+            self._renewing.cancel()
+        if self._policy is None or self._generation is None:
+            return fault
+        verdict = self._verdict(fault, is_done)
+        move = self._move(verdict, fault, self._policy, self._generation)
+        is_trial, is_trouble = self._renewing is not None, isinstance(verdict, Code)
+        if not is_trial and not is_trouble:
+            await self._breakers.move(self._service, move)
+            return fault
+        caller = self._caller() if fault and is_trouble and self._may_repeat(fault) else None
+        left = await self._breakers.leave(self._service, self._key, move, caller, is_trial=is_trial)
+        if fault is None or left is None or left[1] is None:
+            return fault
+        return fault.model_copy(update={"queued": round(left[1], 1), "is_trial": is_trial})
+
+    def _verdict(self, fault: Fault | None, is_done: bool) -> Code | bool | None:
+        """What the attempt says of the service: True if it answered, a code if it is down or limits its callers."""
+        if not self._attempt.reached or self._attempt.replayed:
+            return None
+        if fault is None:
+            return is_done or None  # else it was cancelled
+        if fault.code in TROUBLES:
+            return fault.code
+        return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
+
+    def _move(self, verdict: Code | bool | None, fault: Fault | None, policy: CircuitBreaker, generation: int) -> Move:
+        key, asked, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
+        match verdict:
+            case None | False:
+                return lambda one, _: one.released(key, generation)
+            case True:
+                return lambda one, moment: one.succeeded(key, generation, policy, moment)
+            case Code.RATE_LIMITED:
+                return lambda one, moment: one.limited(key, generation, asked, jitter, policy, moment.now)
+            case code:
+                return lambda one, moment: one.failed(key, generation, code, policy, moment.now)
+
+    def _caller(self) -> Caller | None:
+        """The call as one that can wait for its turn; None if its workflow, or this worker, is older than that."""
+        started, namespace = self._attempt.call.started, self._breakers.namespace
+        if started is None or namespace is None:
+            return None
+        return Caller(self._key, namespace, activity.info().workflow_id or "", started)
+
+    def _may_repeat(self, fault: Fault) -> bool:
+        """Whether the workflow may make the call again: it is safe, and an attempt is left, or this one was a trial."""
+        is_safe = fault.applied is Applied.NONE or self._attempt.spec.effect in SAFE
+        is_last = self._attempt.call.attempts <= activity.info().attempt
+        return is_safe and (self._renewing is not None or not is_last)
+
+    async def _at_home(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` on the worker's own event loop: the connections to the store belong to it."""
+        if asyncio.get_running_loop() is self._home:
+            await work
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
+
+    async def _enter(self) -> None:
+        breaker = await self._breakers.look(self._service)
+        if breaker is not None and breaker.state is BreakerState.CLOSED:
+            self._generation = breaker.generation
+        if breaker is None or (breaker.state is BreakerState.CLOSED and not self._limit):
+            return
+        entry = await self._breakers.enter(self._service, self._key, self._caller(), self._limit)
+        if entry is None:
+            return
+        if entry.generation is None:
+            raise FaultRaised(_refusal(self._service, entry))
+        self._generation = entry.generation
+        if entry.breaker.state is not BreakerState.CLOSED:
+            self._renewing = asyncio.create_task(self._renew(entry.generation))
+
+    async def _renew(self, generation: int) -> None:
+        while True:
+            await asyncio.sleep(retries.TRIAL_LEASE / 3)
+            await self._breakers.move(self._service, lambda one, moment: one.renewed(self._key, generation, moment.now))
+
+
+def _refusal(service: str, entry: Entry) -> Fault:
+    breaker = entry.breaker
+    why = "it limits its callers" if breaker.is_limit else f"{breaker.failures} calls in a row failed ({breaker.code})"
+    busy = "as many calls as it may get are under way"
+    if breaker.state is BreakerState.CLOSED:
+        why, busy = f"it gets at most {breaker.limit} calls", "others come first"
+    turn = f"the next call is in {entry.wait:.2g} s" if entry.wait else busy
+    others = {0: "", 1: "; 1 call waits before this one"}.get(
+        entry.before, f"; {entry.before} calls wait before this one"
+    )
+    return Fault.of(
+        Code.CIRCUIT_OPEN,
+        f"{service} is left alone: {why}, {turn}{others}.",
+        retry_after=round(entry.wait, 2),
+        queued=None if entry.queued is None else round(entry.queued, 1),
+    )

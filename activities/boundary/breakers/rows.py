@@ -1,0 +1,431 @@
+"""The circuit breakers of a worker's tools: all of them leave a service alone that is down or limits its callers.
+
+The state of each service is one row in the store, changed by compare-and-set. A worker reads all rows at most once a
+second, and only services that ever failed have one: while a service answers, a call costs no query. A store that
+cannot be used opens no breaker and closes no call: whether the call needs the store is decided by its effect.
+
+A call that is turned away gets a ticket, and its workflow waits until it is told that the call's turn has come. Every
+worker tells the workflows of its namespace (`turns`).
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+from pydantic import ValidationError
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    String,
+    Table,
+    Text,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from temporalio.common import MetricMeter
+
+from activities.borders.sql import DATABASE_ERRORS
+from activities.boundary.breakers import tickets
+from activities.boundary.breakers.states import Breaker, BreakerState, Instant
+from activities.boundary.breakers.tickets import Called, Caller
+from activities.storage.store import REPLAN_TABLES, insert_new, write
+from workflows.account import metrics
+from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
+from workflows.faults import retries
+
+BREAKERS = Table(
+    "replan_breakers",
+    REPLAN_TABLES,
+    Column("kind", String(200), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+)
+"""`state` is a Breaker as JSON; each write adds 1 to `version`, and is made only if the version is the one read."""
+
+STORE_SECONDS = 2.0
+"""The most seconds that a call waits for the store because of its breaker."""
+BLIND_SECONDS = 5.0
+"""Seconds without breakers after the store could not be used; the next call asks it again."""
+UNUSABLE = (TimeoutError, ValidationError, *DATABASE_ERRORS)
+"""Exceptions of a store that cannot be used, or has the rows of a newer version."""
+
+log = structlog.get_logger("replan.breaker")
+
+Move = Callable[[Breaker, Instant], Breaker]
+"""A transition: from a breaker and the time to the next breaker, or to the same one."""
+Work = Callable[[Connection, Breaker, float], Breaker]
+"""A transition with changes of tickets, in the transaction that holds the lock of the breaker's row."""
+
+
+class _Outrun(Exception):
+    """Another worker has changed the row since it was read, and its row decides."""
+
+
+class BreakerRow(NamedTuple):
+    breaker: Breaker = Breaker()
+    version: int = 0
+
+
+class BreakerChange(NamedTuple):
+    before: Breaker
+    after: Breaker
+
+
+class Entry(NamedTuple):
+    """What came of a call that asked to be made."""
+
+    breaker: Breaker
+    generation: int | None = None
+    """Under which it is made; None if it was turned away."""
+    wait: float = 0.0
+    """Seconds until the service is called next."""
+    before: int = 0
+    """How many other calls wait before it."""
+    queued: float | None = None
+    """Seconds for which it may wait for its turn; None if it cannot be told of that."""
+
+
+class Turns(NamedTuple):
+    """The calls whose turn has come at a service, and the most seconds until the next look."""
+
+    called: Sequence[Called]
+    next_in: float
+
+
+class Breakers:
+    """The breakers of all services, as one worker knows them. All methods but `known` belong to one event loop."""
+
+    def __init__(self, engine: AsyncEngine, jitter: Callable[[], float] = random.random) -> None:
+        """`engine` is the store, connected for the worker's own event loop, which a tool cannot block."""
+        self._engine = engine
+        self._jitter = jitter
+        self._rows = dict[str, BreakerRow]()
+        self._read_at = self._blind_until = float("-inf")
+        self._ahead = 0.0
+        self._reading: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self.namespace: str | None = None
+        """The namespace whose workflows this worker tells of turns; without one, no call gets a ticket."""
+        self.meter = MetricMeter.noop
+        """Counts how the breakers change state."""
+        self.changed = asyncio.Event()
+        """Is set when there may be turns to tell of."""
+
+    def known(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
+        """What was known of a breaker within the last `age` seconds; None if that is too old. From any thread."""
+        if time.monotonic() - self._read_at > age:
+            return None
+        return self._rows.get(service, BreakerRow()).breaker
+
+    async def look(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
+        """A breaker as it was within the last `age` seconds; None if the store cannot be read."""
+        found = self.known(service, age)
+        if found is not None or time.monotonic() < self._blind_until:
+            return found
+        # Calls that ask at the same time share one query.
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._try_to_read())
+        await asyncio.shield(self._reading)
+        return None if time.monotonic() < self._blind_until else self._rows.get(service, BreakerRow()).breaker
+
+    async def all(self) -> tuple[Mapping[str, Breaker], float]:
+        """The breakers of all services that ever failed, read now, and the time by the clock of their times.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be read.
+        """
+        await self._read()
+        return {service: row.breaker for service, row in self._rows.items()}, time.monotonic() + self._ahead
+
+    async def waiting(self) -> Mapping[str, int]:
+        """By service, how many calls wait for their turn; raises as `all`."""
+        async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
+            return await connection.run_sync(tickets.count)
+
+    async def samples(self) -> list[Sample]:
+        """The gauges of all services that ever failed or have a limit: state and waiting calls; raises as `all`."""
+        states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
+        (breakers, _now), waiting = await self.all(), await self.waiting()
+        return [
+            *(Sample(BREAKER_STATE, (service,), states.index(one.state)) for service, one in breakers.items()),
+            *(Sample(WAITING_CALLS, (service,), waiting.get(service, 0)) for service in breakers),
+        ]
+
+    async def reset(self, service: str) -> BreakerChange:
+        """Close a breaker, and forget the failures that it has counted; if calls wait, let the next be made at once.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+
+        def closed(breaker: Breaker, moment: Instant) -> Breaker:
+            if moment.is_awaited:  # all at once would bring the service down again
+                return breaker.hurried(moment.now)
+            return breaker if breaker.is_clean else breaker.closed(moment.now)
+
+        return await self._moved(service, closed)
+
+    async def reset_all(self) -> None:
+        """Close all breakers.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+        for service in (await self.all())[0]:
+            await self.reset(service)
+
+    async def move(self, service: str, move: Move) -> Breaker | None:
+        """Change a breaker, without a query if what is known shows no change; None if the store cannot be used."""
+        if self._changes_nothing(service, move):
+            return self._rows.get(service, BreakerRow()).breaker
+        try:
+            async with self._lock:  # without a limit: that other calls come first says nothing of the store
+                if time.monotonic() < self._blind_until:  # a call that held the lock has found that out
+                    return None
+                if self._changes_nothing(service, move):  # one of the calls that held the lock has seen to it
+                    return self._rows.get(service, BreakerRow()).breaker
+                return (await self._moved(service, move)).after
+        except UNUSABLE as error:
+            self._lose_sight(error)
+            return None
+
+    async def enter(self, service: str, key: str, caller: Caller | None, limit: str | None = None) -> Entry | None:
+        """Let a call be made, or turn it away, with a ticket if it can wait (`caller`); None without a store.
+
+        `limit` is what the tools of the service declare.
+        """
+        entry: Entry | None = None
+
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            nonlocal entry
+            breaker = breaker.limited_to(limit)
+            is_closed = breaker.state is BreakerState.CLOSED
+            if is_closed and (not limit or tickets.was_called(tx, service, key)):
+                tickets.drop(tx, service, key)
+                entry = Entry(breaker, breaker.generation)
+                return breaker
+            if breaker.pause_left(now):  # a call that was called before the pause, and has not begun, waits again
+                breaker = breaker.given_back(key)
+            before = tickets.count_before(tx, service, caller)
+            if is_closed and breaker.room(now) and not before:
+                tickets.drop(tx, service, key)
+                entry = Entry(breaker, breaker.generation)
+                return breaker.taking(now)
+            if not is_closed and (key in breaker.live_places(now) or (breaker.room(now) and not before)):
+                made = breaker.admitting(now, retries.TRIAL_LEASE, key)
+                tickets.take(tx, service, key, now)
+                entry = Entry(made, made.places[key].generation)
+                return made
+            queued = self._queued(tx, service, breaker, caller, now) if caller else None
+            entry = Entry(breaker, None, breaker.wait(now), before, queued)
+            return breaker
+
+        await self._worked(service, work)
+        return entry
+
+    async def leave(
+        self, service: str, key: str, move: Move, caller: Caller | None, *, is_trial: bool
+    ) -> tuple[Breaker, float | None] | None:
+        """Change a breaker as a call ended; None without a store.
+
+        If the service failed it, and its breaker is not closed, the call waits (`caller`), and the second value says
+        for how many seconds it may.
+        """
+        left: tuple[Breaker, float | None] | None = None
+
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            nonlocal left
+            if caller is None or breaker.state is BreakerState.CLOSED:
+                tickets.drop(tx, service, key)
+            is_awaited = breaker.state is not BreakerState.CLOSED and tickets.is_awaited(tx, service)
+            after, queued = move(breaker, Instant(now, is_awaited)), None
+            if caller is not None and after.state is not BreakerState.CLOSED:
+                queued = self._queued(tx, service, after, caller, now, trials=int(is_trial))
+            left = after, queued
+            return after
+
+        await self._worked(service, work)
+        return left
+
+    async def call_next(self, service: str) -> Turns:
+        """Give places to the calls whose turn has come, and say which these are.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+        turns = Turns((), retries.TURNS_CHECKED)
+
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            nonlocal turns
+            running = breaker.live_places(now)
+            tickets.recall(tx, service, list(running), now - retries.TURN_LEASE, retries.TURN_CALLS)
+            room, is_trial = breaker.room(now), int(breaker.window) == 1
+            called = tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
+            ends = [place.until - now for place in running.values()]
+            next_in = breaker.wait(now) or min(ends, default=retries.TURNS_CHECKED)
+            turns = Turns(called, min(next_in, retries.TURNS_CHECKED))
+            if not called or breaker.state is BreakerState.CLOSED:
+                return breaker.taking(now, len(called))
+            return breaker.admitting(now, retries.TURN_LEASE, *(one.key for one in called))
+
+        async with self._lock:
+            await self._transacted(service, work)
+        return turns
+
+    async def services_awaited(self) -> list[str]:
+        """The services for which calls of this worker's namespace have tickets.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+        async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
+            return await connection.run_sync(tickets.services, self.namespace or "")
+
+    async def forget(self, service: str, key: str) -> None:
+        """Forget a call whose workflow is closed.
+
+        Raises:
+            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        """
+
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            tickets.drop(tx, service, key)
+            return breaker.given_back(key)
+
+        async with self._lock:
+            await self._transacted(service, work)
+
+    def _queued(
+        self, tx: Connection, service: str, breaker: Breaker, caller: Caller, now: float, *, trials: int = 0
+    ) -> float:
+        """Give a call a ticket, and return for how many seconds it may wait; 0 without a ticket if it has waited."""
+        since = tickets.issue(tx, service, caller, now, trials=trials)
+        # While other calls succeed, the queue advances, and no patience is used up.
+        is_limit = breaker.is_limit or breaker.state is BreakerState.CLOSED
+        left = retries.turn_patience(is_limit=is_limit) - (now - max(since, breaker.advanced))
+        if left <= 0:
+            tickets.drop(tx, service, caller.key)
+        return max(0.0, left)
+
+    def _changes_nothing(self, service: str, move: Move) -> bool:
+        known = self._rows.get(service, BreakerRow()).breaker
+        return move(known, Instant(time.monotonic() + self._ahead)) == known
+
+    async def _try_to_read(self) -> None:
+        try:
+            await self._read()
+        except UNUSABLE as error:
+            self._lose_sight(error)
+
+    async def _read(self) -> None:
+        at = time.monotonic()
+        async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
+            rows = (await connection.execute(select(BREAKERS, _clock(connection)))).all()
+        for row in rows:
+            self._remember(row.kind, BreakerRow(Breaker.model_validate_json(row.state), row.version), row.now)
+        self._read_at, self._blind_until = at, float("-inf")
+
+    async def _worked(self, service: str, work: Work) -> None:
+        """Do the work of a call, unless the store cannot be used; then look whether a turn has come."""
+        try:
+            async with self._lock:  # as in `move`
+                if time.monotonic() >= self._blind_until:
+                    await self._transacted(service, work)
+        except UNUSABLE as error:
+            self._lose_sight(error)
+        self.changed.set()
+
+    async def _moved(self, service: str, move: Move) -> BreakerChange:
+        def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
+            is_awaited = breaker.state is not BreakerState.CLOSED and tickets.is_awaited(tx, service)
+            return move(breaker, Instant(now, is_awaited))
+
+        change = await self._transacted(service, work)
+        self.changed.set()
+        return change
+
+    async def _transacted(self, service: str, work: Work) -> BreakerChange:
+        def transact(tx: Connection) -> tuple[BreakerRow, BreakerRow, float]:
+            before, now = _row(tx, service)
+            after = BreakerRow(work(tx, before.breaker, now), before.version + 1)
+            if after.breaker == before.breaker:
+                return before, before, now
+            if not _set(tx, service, before, after):
+                raise _Outrun  # so that nothing of the work is written, also no ticket
+            return before, after, now
+
+        while True:
+            with suppress(_Outrun):
+                async with asyncio.timeout(STORE_SECONDS):
+                    before, after, now = await write(self._engine, transact)
+                self._remember(service, after, now)
+                _report(self.meter, service, before.breaker, after.breaker, now)
+                return BreakerChange(before.breaker, after.breaker)
+
+    def _remember(self, service: str, row: BreakerRow, now: float) -> None:
+        self._ahead = now - time.monotonic()
+        # A query may have begun before our own newest write.
+        if row.version >= self._rows.get(service, BreakerRow()).version:
+            self._rows[service] = row
+
+    def _lose_sight(self, error: BaseException) -> None:
+        if time.monotonic() >= self._blind_until:
+            log.warning("breakers_unknown", error=type(error).__name__, remedy="check the store of the worker")
+        self._blind_until = time.monotonic() + BLIND_SECONDS
+        self._read_at = float("-inf")
+
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+        return self._jitter()
+
+
+def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
+    """Write the log line of a change of state, and count it."""
+    if after.state is not before.state:
+        metrics.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
+    match after.state:
+        case _ if after.generation == before.generation:
+            return
+        case BreakerState.OPEN:
+            left = round(after.until - now, 1)
+            log.warning("breaker_opened", kind=kind, failures=after.failures, code=after.code, trial_in=left)
+        case BreakerState.HALF_OPEN if before.state is BreakerState.OPEN:
+            log.info("breaker_tries", kind=kind)
+        case BreakerState.CLOSED if before.state is not BreakerState.CLOSED:
+            log.info("breaker_closed", kind=kind, seconds=round(now - before.since, 1))
+
+
+def _row(tx: Connection, service: str) -> tuple[BreakerRow, float]:
+    """The row of a service, locked until the transaction ends, and the time."""
+    clock = _clock(tx)
+    wanted = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == service).with_for_update()
+    found = tx.execute(wanted).one_or_none()
+    if found is None:
+        return BreakerRow(), float(tx.execute(select(clock)).scalar_one())
+    return BreakerRow(Breaker.model_validate_json(found.state), found.version), float(found.now)
+
+
+def _set(tx: Connection, kind: str, before: BreakerRow, after: BreakerRow) -> bool:
+    """Write a row; return whether it still was the one before."""
+    values = {"version": after.version, "state": after.breaker.model_dump_json()}
+    if not before.version:
+        return insert_new(tx, BREAKERS, {"kind": kind, **values})
+    same = (BREAKERS.c.kind == kind, BREAKERS.c.version == before.version)
+    return tx.execute(update(BREAKERS).where(*same).values(values)).rowcount == 1
+
+
+def _clock(connection: Connection | AsyncConnection) -> ColumnElement[float]:
+    """The time by which all workers go, as a column `now`: PostgreSQL's, or of the machine with the SQLite file."""
+    if connection.dialect.name == "postgresql":
+        return func.extract("epoch", func.clock_timestamp()).cast(Float).label("now")
+    return literal(time.time(), Float).label("now")

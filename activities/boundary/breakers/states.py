@@ -1,0 +1,251 @@
+"""The circuit breaker of a service as data (M. Nygard, "Release It!", 2007): its states, and what moves it.
+
+closed     calls are made; failures in a row are counted, and a success sets the count to 0
+open       no call is made until the recovery time is over, or until the time that a service which limits its callers
+           has named
+half_open  as many calls at once as the window allows: 1, and 1 more after each success, so 2, 4, 8 ...; a limit halves
+           the window, which then grows by 1 a round, and an outage sets it back to 1 (as TCP does, RFC 5681)
+
+Every function here is pure. A call is admitted under a generation, which grows with each change of state and with each
+place; a report of an older generation changes nothing. So calls that began before an outage can neither prolong it nor
+end it. The place of a call holds a lease, which expires if its worker dies, and a call that lost it decides nothing.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from workflows.faults import retries
+from workflows.faults.fault import Code
+from workflows.faults.retries import CallLimit, CircuitBreaker
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Instant(NamedTuple):
+    """When a breaker is moved."""
+
+    now: float
+    is_awaited: bool = False
+    """Whether calls wait for their turn."""
+
+
+class Admission(BaseModel, frozen=True):
+    """The right of one call to be made although the breaker is not closed."""
+
+    generation: int
+    until: float
+    """When the lease ends."""
+
+
+class FirstLimit(BaseModel, frozen=True):
+    """What a service that limits its callers answered to one call; this alone delays only the call itself."""
+
+    caller: str
+    until: float
+    """When the call may be repeated."""
+
+
+class Breaker(BaseModel, frozen=True):
+    """The state of one service's breaker. Times are seconds since 1970, by the one clock that all workers use."""
+
+    state: BreakerState = BreakerState.CLOSED
+    generation: int = 0
+    since: float = 0.0
+    """When the outage or the limit began or, if the breaker is closed, when it was closed; 0 if it was never open."""
+    failures: int = 0
+    """Failures in a row, also those of calls that had a place."""
+    callers: tuple[str, ...] = ()
+    """The different calls that have failed; at most as many as the policy asks for."""
+    code: Code | None = None
+    """The code of the newest failure: RATE_LIMITED if the service limits its callers, else it is down."""
+    until: float = 0.0
+    """When the next call may be made, unless the breaker is closed."""
+    pause: float = 0.0
+    """The seconds that `until` was away when it was set."""
+    successes: int = 0
+    """Successful calls since the newest failure."""
+    window: float = 1.0
+    """How many calls may be under way at once, unless the breaker is closed; a fraction counts as none."""
+    threshold: float = retries.MAX_WINDOW
+    """The window from which on it grows by 1 only after as many successes as it allows calls: a limit halved it."""
+    places: dict[str, Admission] = {}
+    """The calls that may be made, or are under way, by their keys."""
+    opened: int = 0
+    """The generation with which the breaker was opened last; a call admitted before neither narrows nor widens the
+    window."""
+    advanced: float = 0.0
+    """When a call last succeeded that had a place."""
+    limits: int = 0
+    """How often in a row the service said that it limits its callers, without a time and without a success between."""
+    first_limit: FirstLimit | None = None
+    limit: str | None = None
+    """The most calls in a time, as the service's tools declare it, in each state."""
+    taken: tuple[float, ...] = ()
+    """When calls were let through, within the time of the limit, the oldest first."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether a successful call changes nothing."""
+        return self.state is BreakerState.CLOSED and not self.failures
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether the service answers, and limits its callers."""
+        return self.code is Code.RATE_LIMITED
+
+    def wait(self, now: float) -> float:
+        """Seconds until a call may be made, if the window has room; 0 if it may be made now."""
+        return max(self.pause_left(now), self._limit_wait(now))
+
+    def pause_left(self, now: float) -> float:
+        """Seconds for which no call is made, also none that has a place and has not begun."""
+        left = self.until - now
+        # More is left than there ever was: the clock was set back, and nobody knows how much is left.
+        return left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
+
+    def _limit_wait(self, now: float) -> float:
+        limit, recent = self._limit, self._recent(now)
+        return recent[-limit.calls] + limit.seconds - now if limit and len(recent) >= limit.calls else 0.0
+
+    @property
+    def _limit(self) -> CallLimit | None:
+        return CallLimit.of(self.limit) if self.limit else None
+
+    def _recent(self, now: float) -> tuple[float, ...]:
+        # A time in the future was taken before the clock was set back.
+        return tuple(at for at in self.taken if self._limit and 0 <= now - at < self._limit.seconds)
+
+    def room(self, now: float) -> int:
+        """How many more calls may be made now."""
+        if self.wait(now):
+            return 0
+        window = retries.MAX_WINDOW
+        if self.state is not BreakerState.CLOSED:
+            window = max(0, int(self.window) - len(self.live_places(now)))
+        return min(window, self._limit.calls - len(self._recent(now))) if self._limit else window
+
+    def live_places(self, now: float) -> Mapping[str, Admission]:
+        """The places whose leases have not expired."""
+        longest = max(retries.TURN_LEASE, retries.TRIAL_LEASE)
+        return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
+
+    def limited_to(self, limit: str | None) -> "Breaker":
+        """The breaker with the limit that the tools of its service declare."""
+        return self if limit == self.limit else self._with(limit=limit, taken=())
+
+    def taking(self, now: float, number: int = 1) -> "Breaker":
+        """The breaker after so many calls more were let through, for which `room` has room."""
+        if not self.limit or not number:
+            return self
+        return self._with(taken=(*self._recent(now), *[round(now, 3)] * number), advanced=now)
+
+    def admitting(self, now: float, lease: float, *callers: str) -> "Breaker":
+        """The breaker after these calls were given places, for which `room` has room, or were given them again."""
+        places, generation = dict(self.live_places(now)), self.generation
+        for generation, caller in enumerate(callers, start=generation + 1):  # noqa: B020  # it counts on
+            places[caller] = Admission(generation=generation, until=now + lease)
+        new = sum(caller not in self.live_places(now) for caller in callers)
+        return self.taking(now, new)._with(state=BreakerState.HALF_OPEN, generation=generation, places=places)
+
+    def renewed(self, caller: str, generation: int, now: float) -> "Breaker":
+        """The breaker after a call that has a place is still running."""
+        if not self._has_place(caller, generation):
+            return self
+        place = Admission(generation=generation, until=now + retries.TRIAL_LEASE)
+        return self._with(places={**self.places, caller: place})
+
+    def released(self, caller: str, generation: int) -> "Breaker":
+        """The breaker after a call ended without a verdict about the service."""
+        return self._without(caller) if self._has_place(caller, generation) else self
+
+    def given_back(self, caller: str) -> "Breaker":
+        """The breaker without the place of a call, if it has one."""
+        return self._without(caller) if caller in self.places else self
+
+    def succeeded(self, caller: str, generation: int, policy: CircuitBreaker, moment: Instant) -> "Breaker":
+        """The breaker after the service answered a call."""
+        if self.state is BreakerState.CLOSED and generation == self.generation:
+            return self if self.is_clean else self._with(failures=0, callers=(), code=None)
+        if not self._has_place(caller, generation):
+            return self
+        freed = self._without(caller)._with(advanced=moment.now, limits=0)  # it does answer some calls
+        if generation < self.opened:
+            return freed
+        if self.successes + 1 >= policy.trials and not moment.is_awaited:
+            return self.closed(moment.now)
+        grown = self.window + (1 if self.window < self.threshold else 1 / self.window)
+        window = min(float(retries.MAX_WINDOW), grown)
+        return freed._with(successes=self.successes + 1, window=window)
+
+    def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
+        """The breaker after a call found the service down; `caller` tells the call, and its attempts share it."""
+        if self._has_place(caller, generation):
+            freed = self._without(caller)
+            if generation < self.opened:
+                return freed
+            failures = self.failures + 1
+            return freed._open(policy.recovery, now, window=1, successes=0, failures=failures, code=code)
+        if self.state is not BreakerState.CLOSED or generation != self.generation:
+            return self
+        callers = self.callers if caller in self.callers else (*self.callers, caller)[: policy.calls]
+        counted = self._with(failures=self.failures + 1, callers=callers, code=code)
+        if counted.failures < policy.failures or len(callers) < policy.calls:
+            return counted
+        return counted._open(policy.recovery, now, window=1, successes=0, since=now)
+
+    def limited(
+        self, caller: str, generation: int, asked: float | None, jitter: float, policy: CircuitBreaker, now: float
+    ) -> "Breaker":
+        """The breaker after the service limited a call, and asked for a wait of so many seconds (None: it did not say).
+
+        `jitter` is a random number in [0, 1).
+        """
+        pause = retries.limit_wait(asked, self.limits, policy.recovery, jitter)
+        if self._has_place(caller, generation):
+            freed = self._without(caller)
+            if generation < self.opened:
+                return freed
+            window = max(1.0, self.window / 2)
+            threshold = max(retries.STEEP_WINDOW, window) if self.window >= 2 else self.threshold
+            changed = {"window": window, "threshold": threshold, "successes": 0, "limits": self.limits + 1}
+            return freed._open(pause, now, code=Code.RATE_LIMITED, **changed)
+        if self.state is not BreakerState.CLOSED or generation != self.generation:
+            return self
+        first, until = self.first_limit, now + pause
+        if first is None or first.caller == caller or not now < first.until <= now + retries.LONGEST_LIMIT:
+            until = now + max(pause, policy.recovery if asked is None else asked)
+            return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + retries.LONGEST_LIMIT)))
+        pause = pause if asked is None else max(pause, first.until - now)
+        return self._with(failures=0, callers=(), first_limit=None)._open(
+            pause, now, window=1, successes=0, since=now, code=Code.RATE_LIMITED, limits=1
+        )
+
+    def hurried(self, now: float) -> "Breaker":
+        """The breaker after a person said that its service is back, while calls wait: the next may be made at once."""
+        return self._with(until=now, limits=0)
+
+    def closed(self, now: float) -> "Breaker":
+        """The breaker after its service has recovered, or after a person closed it."""
+        return Breaker(generation=self.generation + 1, since=now, limit=self.limit, taken=self.taken)
+
+    def _open(self, pause: float, now: float, **changed: object) -> "Breaker":
+        generation = self.generation + 1
+        opened = {"generation": generation, "opened": generation, "until": now + pause, "pause": pause}
+        return self._with(state=BreakerState.OPEN, **opened, **changed)
+
+    def _without(self, caller: str) -> "Breaker":
+        return self._with(places={key: place for key, place in self.places.items() if key != caller})
+
+    def _has_place(self, caller: str, generation: int) -> bool:
+        place = self.places.get(caller)
+        return place is not None and place.generation == generation
+
+    def _with(self, **changed: object) -> "Breaker":
+        return self.model_copy(update=changed)

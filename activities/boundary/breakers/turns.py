@@ -1,0 +1,75 @@
+"""Tells workflows that the turn of a call has come, on behalf of the services' breakers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+from temporalio.client import Client
+from temporalio.common import MetricMeter
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.boundary.breakers.rows import BLIND_SECONDS, UNUSABLE, Breakers
+from activities.boundary.breakers.tickets import Called
+from workflows.calls.turns import TURN, Turn
+from workflows.faults import retries
+
+log = structlog.get_logger("replan.breaker")
+
+
+@asynccontextmanager
+async def telling(breakers: Breakers, client: Client, meter: MetricMeter = MetricMeter.noop) -> AsyncIterator[None]:
+    """Within the block, tell the workflows of the client's namespace when the turns of their calls have come.
+
+    Only then calls of this worker wait for their turn; every worker tells the workflows of all. `meter` counts how the
+    breakers change state.
+    """
+    breakers.namespace, breakers.meter = client.namespace, meter
+    running = asyncio.create_task(_tell(breakers, client))
+    try:
+        yield
+    finally:
+        breakers.namespace = None
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def _tell(breakers: Breakers, client: Client) -> None:
+    while True:
+        breakers.changed.clear()
+        try:
+            wait = await _tell_all(breakers, client)
+        except UNUSABLE:  # the next call that needs the store says so in the log
+            wait = BLIND_SECONDS
+        # Else it would run after each of the calls that are turned away at the same time.
+        await asyncio.sleep(min(wait, retries.TURNS_APART))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await breakers.changed.wait()
+
+
+async def _tell_all(breakers: Breakers, client: Client) -> float:
+    """Tell of all turns that have come; return the most seconds until the next look."""
+    wait = retries.TURNS_CHECKED
+    for service in await breakers.services_awaited():
+        turns = await breakers.call_next(service)
+        wait = min(wait, turns.next_in)
+        told = await asyncio.gather(*(_told(client, called) for called in turns.called))
+        for called in (called for called, is_there in zip(turns.called, told, strict=True) if not is_there):
+            await breakers.forget(service, called.key)
+            wait = 0.0
+    return wait
+
+
+async def _told(client: Client, called: Called) -> bool:
+    """Tell a workflow of the turn of its call; return whether there is one that still runs."""
+    try:
+        await client.get_workflow_handle(called.workflow).signal(TURN, Turn(key=called.key))
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        log.warning("turn_untold", task=called.workflow, error=error.status.name)  # it is told again
+    except Exception as error:  # of a codec or an interceptor, which may raise anything
+        log.warning("turn_untold", task=called.workflow, error=type(error).__name__)
+    return True

@@ -1,0 +1,249 @@
+"""The page that `explain` prints: numbered items, each sentence with its events at the end."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.cells import cell_len
+
+from client.explain import explanation, waste, words, world
+from client.explain.explanation import Explanation, StepExplanation
+from client.explain.words import Cost, Item, Sentence
+from client.history.records import Event
+from client.history.story import Diff, Plan, Planned, Story
+from client.lines import wrap
+from client.remedy import Door, as_command, render
+from client.text import one_line
+from client.tree import MANY_TURNS
+from client.wording import count
+
+MAX_ROUTINE = 3
+"""If more than this number of routine turns (see `RowGroup.is_routine`) are adjacent, one sentence tells of them."""
+MAX_SPANS = 6
+"""The most groups of events that a citation names; `[events 13-15, 22]` names two groups."""
+MIN_COLUMNS = 40
+"""The least number of columns for a sentence, also on a narrower terminal."""
+INDENT = " " * 5
+FINISHED = 2
+"""The rank (see RowGroup) of a row that says that a step finished."""
+Row = tuple[str, Sentence]
+"""The text before a sentence, such as ` 1.  `, and the sentence."""
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows that belong to the event `at`; of two groups at one event, the group with the lower `rank` is first."""
+
+    at: Event
+    rank: int
+    rows: list[Row]
+    plan: Plan | None = None
+
+    @property
+    def is_routine(self) -> bool:
+        """Whether the rows say only that the model made calls in a turn, or that a step finished."""
+        return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
+
+
+def page_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
+    """All lines about a task, wrapped to `width` columns; with None, every sentence is one line."""
+    return list(lay_out_rows(page_rows(explained), explained.story, width, door))
+
+
+def page_rows(explained: Explanation) -> Iterator[Row]:
+    task = explained.story.history.task
+    yield "", Sentence(text=explained.summary)
+    if task:
+        yield "", Sentence(text=f"Asked: {words.sentence(task.text)}", events=(Event(1, 1),))
+    yield from _course(explained)
+    yield from (("Now  ", one) for one in explained.now)
+    yield from _closing(explained)
+    has_faults = any(item.steps and (item.cost.failed_attempts or item.cost.lost) for item in explained.items)
+    receipt = waste.sentences(explained.receipt, has_faults=has_faults)
+    yield from (("", one) for one in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
+    yield from (("To do  ", one) for one in explained.todo)
+    yield from (("Note  ", note) for note in explained.notes)
+
+
+def _course(explained: Explanation) -> Iterator[Row]:
+    """The rows about plans, deviations, finished steps and resets, in the order of their events."""
+    story, groups = explained.story, list[RowGroup]()
+    groups += [_plan_group(story, diff) for diff in explained.plans]
+    for number, item in enumerate(explained.items, 1):
+        rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
+        groups.append(RowGroup(item.at, rank, item_rows(number, item)))
+    if not explained.is_plain:  # otherwise each step did what its plan says
+        groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
+    others = (*explained.resets, *explained.compactions, *explained.extensions)
+    groups += [RowGroup(other.events[0], 3, [("", other)]) for other in others]
+    for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
+        yield from group.rows
+
+
+def _plan_group(story: Story, diff: Diff) -> RowGroup:
+    plan = story.plans[diff.number - 1]
+    return RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
+
+
+def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
+    """The groups in order; in a task of more than MANY_TURNS turns, adjacent routine turns become one sentence."""
+    many = len([plan for plan in story.plans if plan.move is not None]) > MANY_TURNS
+    # Not over the end of a run, since a citation names events of one run only.
+    for (is_routine, _), group in groupby(groups, key=lambda group: (group.is_routine, group.at.run)):
+        row = list(group)
+        plans = [group.plan for group in row if group.plan is not None]
+        if many and is_routine and len(plans) > MAX_ROUTINE:
+            yield _together(row, plans)
+        else:
+            yield from row
+
+
+def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
+    """One group that replaces the groups `row`: `Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
+    kinds = Counter(step.kind for plan in plans for step in plan.steps)
+    counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
+    calls = count(kinds.total(), "call")
+    first, last = plans[0].turn.call.scheduled, row[-1].at
+    proof = tuple(Event(first.run, id) for id in range(first.id, last.id + 1))
+    text = f"Turns {plans[0].move}-{plans[-1].move}: {calls}, of {counted}."
+    return RowGroup(row[0].at, row[0].rank, [("", Sentence(text=text, events=proof))])
+
+
+def item_rows(number: int, item: Item) -> list[Row]:
+    lead = f"{number:>2}.  "
+    return [(lead if index == 0 else " " * len(lead), one) for index, one in enumerate(item.sentences)]
+
+
+def plan_rows(story: Story, diff: Diff) -> list[Row]:
+    """The rows of a plan: a first plan is shown with its steps, a later plan with its differences from the plan before.
+
+    With the strategy `react`, the calls of one turn of the model are a plan, which is always shown with its steps.
+    """
+    events = story.plans[diff.number - 1].events
+    name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
+    if diff.number == 1 or move is not None:
+        steps = words.listed(planned(Planned.of(step)) for step in story.plans[diff.number - 1].steps)
+        return [("", Sentence(text=f"{name}: {steps}.", events=events)), *_because(diff)]
+    how = "instead of" if diff.replan else "goes on after"
+    head = Sentence(text=f"{name}, {how} {story.plans[diff.number - 2].name}:", events=events)
+    return [("", head), *_because(diff), *((INDENT, Sentence(text=text)) for text in difference_lines(diff))]
+
+
+def _because(diff: Diff) -> list[Row]:
+    said = "It said" if diff.is_turn else "The planner's reason"
+    return [(INDENT, Sentence(text=f"{said}: {words.sentence(diff.because)}"))] if diff.because else []
+
+
+def difference_lines(diff: Diff) -> list[str]:
+    """The lines below the heading of a plan: one for the changed steps, one for the added steps, and so on."""
+    changed = list[str]()
+    for one in diff.changed:
+        renamed = one.after.id if one.before.id == one.after.id else f"{one.before.id} -> {one.after.id}"
+        changed.append(f"{renamed} ({words.differences(one)})".replace(" ()", ""))
+    groups = {
+        "changed": changed,
+        "planned" if diff.number == 1 or diff.is_turn else "added": [planned(one) for one in diff.added],
+        "dropped": [one.id for one in diff.dropped],
+        "planned as before": diff.unchanged,
+        "kept, since finished": diff.kept if diff.replan else (),
+    }
+    return [f"{name}: {words.listed(ids)}" for name, ids in groups.items() if ids]
+
+
+def planned(step: Planned) -> str:
+    """A planned step with its arguments and needs: `book (book_slot at=14:00; needs price)`."""
+    args = f" {words.call_args(step.args)}" if step.args else ""
+    needs = f"; needs {words.listed(step.needs)}" if step.needs else ""
+    return f"{one_line(step.id)} ({one_line(step.kind)}{args}{needs})"
+
+
+def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
+    """The rows of the finished and undone steps that no item mentions, each with its event."""
+    story = explained.story
+    told = {event for item in explained.items for event in item.events}
+    said = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
+    said += [(call, "  -  ", explanation.undone_sentence(call)) for call in story.undone]
+    for call, lead, sentence in said:
+        if call.ended and call.ended not in told:
+            yield call.ended, (lead, sentence)
+
+
+def _closing(explained: Explanation) -> Iterator[Row]:
+    story = explained.story
+    outcome, end = story.history.outcome, story.history.end
+    # An item that cites the last event has told the end already.
+    is_told = any(end is not None and end.event in item.events for item in explained.items)
+    has_last_answer = outcome is not None and outcome.status == "over_budget" and outcome.result is not None
+    if end is None or (is_told and not has_last_answer):
+        return
+    if outcome is not None and outcome.result is not None:
+        yield "", Sentence(text=f"Result: {words.value(outcome.result, 300)}", events=(end.event,))
+    elif end.status != "completed":
+        reason = words.sentence((outcome.reason if outcome else end.reason) or "no reason is recorded")
+        yield "", Sentence(text=f"It ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
+
+
+def _costs(cost: Cost) -> list[Sentence]:
+    parts = [
+        count(cost.failed_attempts, "failed attempt") if cost.failed_attempts else "",
+        count(cost.observations, "observation") if cost.observations else "",
+        count(cost.planning_calls, "planning call") if cost.planning_calls else "",
+        f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
+        f"{words.seconds(cost.lost)} in attempts that ended without a response" if cost.lost else "",
+        f"{words.seconds(cost.held)} held back by an operator" if cost.held else "",
+        f"{words.seconds(cost.unattended)} without a worker" if cost.unattended else "",
+    ]
+    return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
+
+
+def step_lines(one: StepExplanation, width: int | None) -> list[str]:
+    return list(lay_out_rows(step_rows(one), one.whole.story, width))
+
+
+def step_rows(one: StepExplanation) -> Iterator[Row]:
+    yield "", one.heading
+    for diff in one.revisions:
+        events = one.whole.story.plans[diff.number - 1].events
+        for text in difference_lines(diff):
+            yield INDENT, Sentence(text=f"{diff.name.capitalize()}: {text}", events=events)
+    for number, item in enumerate(one.items, 1):
+        yield from item_rows(number, item)
+    if not one.items:
+        called = one.whole.story.history.of_step(one.id)
+        never = "It was never called: a plan ended, or the task did, before its turn came."
+        yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
+
+
+def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` says remedies."""
+    many = story.history.runs > 1
+    for lead, one in rows:
+        yield from lay_out_sentence(lead, one_line(render(one.text, door)), citation(one.events, many=many), width)
+
+
+def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
+    """The lines of a sentence, with its events (`cited`) at the right end of the last line or, without room, below."""
+    if width is None:
+        return ["  ".join(filter(None, [lead + text, cited]))]
+    wide = max(MIN_COLUMNS, width)
+    first, *others = wrap(text, wide - len(lead))
+    # A row with a word that is too long for the indent, such as a URL, is indented less.
+    *rows, last = [lead + first, *(" " * min(len(lead), max(0, wide - cell_len(row))) + row for row in others)]
+    if not cited:
+        return [*rows, last]
+    room = wide - cell_len(last)
+    return [*rows, last + cited.rjust(room)] if len(cited) + 2 <= room else [*rows, last, cited.rjust(wide)]
+
+
+def citation(events: Sequence[Event], *, many: bool = False) -> str:
+    """The events as `[event 11]` or `[events 13-15, 22]`; if the task has `many` runs, with the number of the run."""
+    ids = sorted({event.id for event in events})
+    if not ids:
+        return ""
+    # In a row of consecutive ids, the difference between id and place stays the same.
+    spans = [[id for _, id in span] for _, span in groupby(enumerate(ids), key=lambda one: one[1] - one[0])]
+    shown = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
+    text = ", ".join(shown if len(shown) <= MAX_SPANS else [*shown[: MAX_SPANS - 1], "...", shown[-1]])
+    run = f"run {events[0].run}, " if many else ""
+    return f"[{run}event{'s' if len(ids) > 1 else ''} {text}]"

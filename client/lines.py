@@ -1,0 +1,76 @@
+"""Lines of text for people, of which a part may have a style, and how they are wrapped."""
+
+import re
+from collections.abc import Iterator
+from typing import Self
+
+from rich.cells import cell_len, chop_cells
+
+from client.text import cut
+
+_LABEL = re.compile(r"\w+ \d+  ")
+"""The label of a line such as `Plan 2  because ...`; its further rows are indented to the text behind the label."""
+
+
+def pad(text: str, width: int) -> str:
+    """The text with blanks added up to `width` cells."""
+    return text + " " * (width - cell_len(text))
+
+
+class Line(str):
+    """A line of text of which one part, from `start` to `end`, has a style of rich, such as "bold green"."""
+
+    style: str
+    start: int
+    end: int
+
+    def __new__(cls, text: str, style: str = "", start: int = 0, end: int | None = None) -> Self:
+        """Without `end`, the styled part goes to the end of the text."""
+        line = super().__new__(cls, text)
+        line.style, line.start, line.end = style, start, len(text) if end is None else end
+        return line
+
+    def resized(self, text: str) -> "Line":
+        """A Line with another text, such as the beginning of this text; the same part is styled, if it exists."""
+        return Line(text, self.style, self.start, min(self.end, len(text)))
+
+
+def signed(sign: str, text: str, style: str) -> Line:
+    """A line such as `  ✓ text`, with a coloured sign."""
+    return Line(f"  {sign} {text}", style, 2, 2 + len(sign))
+
+
+def cut_line(line: str, width: int) -> str:
+    shorter = cut(line, width)
+    return line.resized(shorter) if isinstance(line, Line) else shorter
+
+
+def wrap(line: str, width: int) -> list[str]:
+    """Break a line between words into rows of at most `width` cells; only the first row keeps the style of the line."""
+    if cell_len(line) <= width:
+        return [line]
+    indent = _indent(line, width)
+    rows = [""]
+    for word in _words(line, width - len(indent)):
+        if rows[-1].strip() and cell_len(rows[-1] + word) > width:
+            rows.append(indent + word.lstrip())
+        else:
+            rows[-1] += word
+    first, *rest = (row.rstrip() for row in rows)
+    return [line.resized(first) if isinstance(line, Line) else first, *rest]
+
+
+def _indent(line: str, width: int) -> str:
+    # Behind a long label, on a narrow terminal, too little room would be left.
+    label = _LABEL.match(line)
+    return " " * (label.end() if label and label.end() <= width * 2 // 3 else len(line) - len(line.lstrip()))
+
+
+def _words(line: str, room: int) -> Iterator[str]:
+    for blanks, word in re.findall(r"(\s*)(\S+)", line):
+        if cell_len(word) > max(room, len(word)):  # wide letters, as in Chinese; a URL is never broken
+            first, *rest = chop_cells(word, max(room, 2))
+            yield blanks + first
+            yield from rest
+        else:
+            yield blanks + word

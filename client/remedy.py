@@ -1,0 +1,122 @@
+"""What to do about a problem, as data: each door, such as the console or the HTTP API, says it in its own words."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from client.text import printable, worker
+from workflows.commands import STARTER, command, option_of
+
+Action = Literal[
+    "answer",
+    "breakers",
+    "cancel",
+    "doctor",
+    "effects",
+    "explain",
+    "incidents",
+    "list",
+    "reset",
+    "show",
+    "start",
+    "undo",
+    "worker",
+]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One thing to do: `Remedy("reset", "order-1", {"to": "book"})`.
+
+    It stands in a `Text` where a name could stand, and a door says it as such: the console as a command to copy, the
+    HTTP API as a request, the page as a place on it, a program as a method of the client.
+    """
+
+    action: Action
+    """A command of the console; `worker` starts a worker."""
+    task: str = ""
+    """The id of the task that it is about; empty if it is about none."""
+    arguments: Mapping[str, str | bool] = field(default_factory=dict)
+    """By the name of an option, its value; True for a switch."""
+
+
+def start_worker(queue: str) -> Remedy:
+    return Remedy("worker", arguments={"queue": queue})
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The name of something that the reader may give, such as `on_escalation`, with a value if it needs one."""
+
+    name: str
+    value: str | bool | None = None
+
+
+Part = str | Remedy | Argument
+Door = Callable[[Remedy | Argument], str]
+"""Says a remedy or an argument in the words of its readers."""
+
+
+class Text(str):
+    """A text of which some parts are remedies and arguments; as a str, it is in words for a program (`in_python`)."""
+
+    parts: tuple[Part, ...]
+
+    def __new__(cls, *parts: Part) -> Self:
+        """A part may be a Text, too."""
+        flat = [one for part in parts for one in (part.parts if isinstance(part, Text) else (part,))]
+        text = super().__new__(cls, _joined(flat, in_python))
+        text.parts = tuple(flat)
+        return text
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Remedy))
+
+
+def render(text: str, door: Door) -> str:
+    """The text in the words of a door; a plain str is the same at each door."""
+    return _joined(text.parts, door) if isinstance(text, Text) else text
+
+
+def _joined(parts: "list[Part] | tuple[Part, ...]", door: Door) -> str:
+    return "".join(part if isinstance(part, str) else door(part) for part in parts)
+
+
+def as_command(part: Remedy | Argument) -> str:
+    """As the console says it: `python starter.py reset order-1 --to book` in backticks, and `--again`."""
+    if isinstance(part, Argument):
+        return " ".join(_option(part.name, True if part.value is None else part.value))
+    if part.action == "worker":
+        return f"`{worker(str(part.arguments['queue']))}`"
+    if part.action == "start":
+        return f'`{STARTER} --task "..."`'
+    options = [word for name, value in part.arguments.items() for word in _option(name, value)]
+    return f"`{printable(command(part.action, *filter(None, [part.task]), *options))}`"
+
+
+def _option(name: str, value: str | bool) -> list[str]:
+    if name == "fate":
+        return [option_of(str(value))]
+    return [option_of(name), *([] if value is True else [str(value)])]
+
+
+def in_python(part: Remedy | Argument) -> str:
+    """As a program says it: the method of the client in backticks, or the command of what only an operator can do."""
+    if isinstance(part, Argument):
+        return part.name if part.value is None else f"{part.name}={part.value!r}"
+    method = "TaskHandle.follow" if part.arguments.get("follow") else _METHODS.get(part.action)
+    if method is None:
+        return as_command(part)
+    given = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
+    return f"`{method}({given})`" + (f" of {part.task!r}" if part.task else "")
+
+
+_METHODS: Mapping[Action, str] = {
+    "answer": "TaskHandle.requests",
+    "incidents": "Client.incidents",
+    "list": "Client.list",
+    "show": "TaskHandle.outcome",
+    "start": "Client.start",
+    **{action: f"TaskHandle.{action}" for action in ("cancel", "effects", "explain", "reset", "undo")},
+}

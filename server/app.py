@@ -1,0 +1,207 @@
+"""The web server: the API for programs and the page for people, on one port, with the same rules for both."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from anyio import BrokenResourceError
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from temporalio.service import RPCError
+
+from client.client import Client
+from client.problem import Problem
+from runtime.client import namespace_id
+from runtime.process import version
+from runtime.validation import expected
+from server import api, pages
+from server.access import Access, Denied
+from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
+from server.remedies import as_request, on_page
+from server.streams import Streams
+
+MAX_BODY = 1024 * 1024
+"""Bytes of a request; a task and an answer are smaller."""
+OPEN = ("/health/", "/static/", "/login")
+"""The paths that need no token and no session."""
+PAGES = "/ui"
+HEADERS: Mapping[str, str] = {
+    # Nothing inline, and nothing from elsewhere.
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
+    """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open."""
+    streams = Streams(client.temporal, client.queue, max_streams)
+
+    @asynccontextmanager
+    async def living(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        streams.close()
+
+    app = _Application(
+        title="Replan",
+        version=version(),
+        description="Start tasks, follow them, and answer what they ask. Errors are `application/problem+json`.",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        lifespan=living,
+    )
+    app.state.client, app.state.access, app.state.streams = client, access, streams
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.add_api_route("/static/{name}", _static, include_in_schema=False)
+    app.add_api_route("/health/live", _live, include_in_schema=False)
+    app.add_api_route("/health/ready", _ready, include_in_schema=False)
+    for error in (Problem, RPCError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(error, _told)
+    app.add_middleware(Gate, access=access)
+    return app
+
+
+class _Application(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        # As the `model` of a response it would be documented as application/json.
+        document["components"]["schemas"]["ProblemDocument"] = ProblemDocument.model_json_schema()
+        return document
+
+
+async def _live() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@cache
+def _statics() -> Mapping[str, Response]:
+    # Read from the disk for each request, they would take a second file for each connection.
+    files = Path(__file__).with_name("static").iterdir()
+    return {file.name: Response(file.read_bytes(), media_type=guess_type(file.name)[0]) for file in files}
+
+
+async def _static(name: str) -> Response:
+    found = _statics().get(name)
+    if found is None:
+        raise HTTPException(404)
+    return found
+
+
+async def _ready(request: Request) -> Response:
+    try:
+        await namespace_id(request.app.state.client.temporal)
+    except RPCError as error:
+        return JSONResponse({"status": "unreachable", "reason": problem_of(error).reason}, 503)
+    return JSONResponse({"status": "ok"})
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    """The response to a request that raised an error: a page for a browser, else a problem document."""
+    more: dict[str, Any] = {}
+    headers = dict[str, str]()
+    is_page = request.scope["path"].startswith(PAGES)
+    match error:
+        case Problem() | RPCError():
+            problem = problem_of(error)
+            fields = problem.fields(on_page if is_page else as_request)
+            status, code, reason, remedy = status_of(problem), problem.code, fields["reason"], fields["remedy"]
+        case RequestValidationError():
+            mistakes = [
+                {"field": ".".join(map(str, one["loc"][1:])), "message": expected(one)} for one in error.errors()
+            ]
+            first = mistakes[0]
+            status, code, remedy = 422, "usage", "see /openapi.json"
+            reason, more = f"{first['field'] or 'The body'} {first['message']}", {"errors": mistakes}
+        case HTTPException(status_code=413):
+            status, code, reason, remedy = 413, "too_large", "The body is too large", error.detail
+        case HTTPException():
+            status, code, reason = error.status_code, "http", str(error.detail)
+            remedy, headers = "see /openapi.json", dict(error.headers or {})
+        case _:
+            status, code = 500, "bug"
+            reason, remedy = "The server has a bug", "see its log; tasks are not affected"
+    if status == 204:
+        return Response(status_code=204)
+    headers |= HEADERS  # that of a bug does not pass the Gate
+    if is_page:
+        page = pages.problem_page(request, status, code, reason, remedy)
+        page.headers.update(headers)
+        return page
+    return Response(body_of(status, code, reason, remedy, **more), status, headers, MEDIA_TYPE)
+
+
+class Gate:
+    """In front of everything: who asks, from which site, and the headers of each response."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # Paths are matched as they were sent: the id of a task may have a slash, which is sent as %2F.
+        scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        size = 0
+
+        async def receive_at_most() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MAX_BODY:
+                raise HTTPException(
+                    413, f"send at most {MAX_BODY:,} bytes"
+                )  # any other exception would be a 400 of FastAPI
+            return message
+
+        respond = self._response(scope) or self._app
+        try:
+            await respond(scope, receive_at_most, send_with_headers)
+        except* (BrokenResourceError, ClientDisconnect):
+            pass  # the client left, while FastAPI passed an event on to it or before its whole body was there
+
+    def _response(self, scope: Scope) -> Response | None:
+        """The response to a request that goes no further; None for one that does."""
+        path, headers = scope["path"], Headers(scope=scope)
+        is_page = path == "/" or path.startswith(PAGES)
+        try:
+            self._access.check_site(scope["method"], headers)
+            visitor = self._access.visitor(headers)
+        except Denied as denied:
+            if path.startswith(OPEN[:2]):
+                return None
+            more = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
+            told = body_of(denied.status, denied.code, denied.reason, denied.remedy)
+            return Response(told, denied.status, more, MEDIA_TYPE)
+        scope.setdefault("state", {})["visitor"] = visitor
+        if visitor or path.startswith(OPEN):
+            return None
+        if not is_page:
+            told = body_of(401, "no_token", "The request has no token", "send `Authorization: Bearer TOKEN`")
+            return Response(told, 401, {"www-authenticate": "Bearer"}, MEDIA_TYPE)
+        if headers.get("sec-fetch-site") == "cross-site" and scope["method"] == "GET":
+            # A link in a message: the browser holds the session back, but not when the page loads itself again.
+            return Response('<!doctype html><meta http-equiv="refresh" content="0">', media_type="text/html")
+        query = f"?{scope['query_string'].decode('ascii', 'replace')}" if scope["query_string"] else ""
+        return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)

@@ -1,0 +1,175 @@
+"""Limits of connections: how many there are, and how long a client may keep the server waiting.
+
+A connection costs a file descriptor, whether somebody asks something on it or not, and before any token is seen. So one
+on which the server waits for its client (for a request, for the rest of it, or for a response to be read) ends after a
+while, and at once if another client needs the place. Clients are not told apart by address, since those of a proxy have
+the same.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from client.problem import Problem
+from runtime.process import raise_file_limit
+from server.problems import MEDIA_TYPE, body_of
+
+MOST = 2_000
+"""The most connections, unless the limit of open files allows fewer."""
+LEAST = 16
+"""With fewer connections than this, the server does not start."""
+ACCEPTED_AT_ONCE = 32
+"""Connections that asyncio accepts before this module sees the first of them."""
+REFUSED_AT_ONCE = 16
+"""Clients that are told at the same time that there is no place; more are cut off without a word."""
+FILES = 48 + ACCEPTED_AT_ONCE + REFUSED_AT_ONCE
+"""Files that are no connections of clients, and connections that are being refused."""
+PATIENCE_SECONDS = 30.0
+RETRY_SECONDS = 5
+"""When a client that was refused may come back."""
+FULL = "All connections are in use"
+
+log = logging.getLogger("uvicorn.error")
+
+
+def most_connections() -> int:
+    """How many connections this process may have; its limit of open files is raised as far as that needs and it may.
+
+    Raises:
+        Problem: the limit leaves too few.
+    """
+    files = raise_file_limit(MOST + FILES)
+    if files < LEAST + FILES:
+        reason = f"This process may open {files} files, and `serve` needs {LEAST + FILES}"
+        raise Problem("misconfigured", reason, "raise the limit, for example with `ulimit -n 1024`")
+    return min(MOST, files - FILES)
+
+
+class Connections:
+    """The connections of a server."""
+
+    def __init__(self, most: int, patience: float = PATIENCE_SECONDS) -> None:
+        """`patience` is how many seconds in a row the server waits for a client."""
+        self._most, self._patience = most, patience
+        self._open = set["Connection"]()
+        self._waiting = dict["Connection", float]()
+        """By connection on which the server waits for the client, since when; the longest wait first."""
+        self._refusals = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def protocol(self, **given: Any) -> asyncio.Protocol:
+        """The protocol of a connection that was just accepted, as uvicorn's setting `http` makes it."""
+        if len(self._open) >= self._most:
+            log.warning(FULL)
+            if not self._waiting:
+                return _Refusal(self)
+            self._end(next(iter(self._waiting)))
+        connection = Connection(self, **given)
+        self._open.add(connection)
+        return connection
+
+    def note(self, connection: "Connection") -> None:
+        """Look whether the server waits for the client of this connection."""
+        if connection not in self._open:
+            return
+        if not connection.waits_for_client:
+            self._waiting.pop(connection, None)
+        elif connection not in self._waiting:
+            self._waiting[connection] = asyncio.get_running_loop().time()
+            self._timer = self._timer or self._at(self._waiting[connection] + self._patience)
+
+    def forget(self, connection: "Connection") -> None:
+        self._open.discard(connection)
+        self._waiting.pop(connection, None)
+
+    def begin_refusal(self) -> bool:
+        """Whether one more client can be told that there is no place; `end_refusal` follows."""
+        self._refusals += 1
+        return self._refusals <= REFUSED_AT_ONCE
+
+    def end_refusal(self) -> None:
+        self._refusals -= 1
+
+    def _end(self, connection: "Connection") -> None:
+        self.forget(connection)
+        if connection.transport is not None:
+            connection.transport.abort()  # a close would wait until the client reads what was written
+
+    def _at(self, moment: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_at(moment, self._end_impatiently)
+
+    def _end_impatiently(self) -> None:
+        now, self._timer = asyncio.get_running_loop().time(), None
+        while self._waiting:
+            connection, since = next(iter(self._waiting.items()))
+            if since + self._patience > now:
+                self._timer = self._at(since + self._patience)
+                return
+            self._end(connection)
+
+
+class Connection(H11Protocol):
+    """A connection that says whose turn it is."""
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._connections = connections
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether nothing goes on before the client sends or reads something."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._connections.note(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.more_body and self.conn.trailing_data[0]:
+            # Who sends a request before the response to the one before would never be waited for.
+            self.cycle.keep_alive = False
+        self._connections.note(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._connections.note(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connections.note(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._connections.note(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.forget(self)
+        super().connection_lost(exc)
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection for which there is no place: its client is told so, whatever it sends."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a TCP socket
+        if not self._connections.begin_refusal():
+            transport.abort()
+            return
+        body = body_of(503, "too_busy", FULL, f"try again in {RETRY_SECONDS} s").encode()
+        head = (
+            f"HTTP/1.1 503 Service Unavailable\r\nretry-after: {RETRY_SECONDS}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + body)
+        transport.write_eof()
+        # Closed at once, a request that is still on its way would take the response with it.
+        asyncio.get_running_loop().call_later(1, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.end_refusal()

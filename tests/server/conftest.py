@@ -1,0 +1,52 @@
+"""One worker for each module, and servers: one that only this machine reaches, one with a token, one behind a proxy."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from runtime.dev_server import DevServer
+from tests.processes import Processes
+from tests.server.serving import TOKEN, Served, serving
+
+TOOLS = str(Path(__file__).with_name("tools.py"))
+
+
+@pytest.fixture(scope="module")
+def queue(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The queue of a worker process."""
+    name = f"web-{uuid.uuid4().hex[:8]}"
+    with Processes(server.address, tmp_path_factory.mktemp("worker")).worker("--tools", TOOLS, "--queue", name):
+        yield name
+
+
+@pytest.fixture(scope="module")
+async def local(server: DevServer, queue: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A server without a token."""
+    async with serving(server.address, tmp_path_factory.mktemp("local"), "--queue", queue) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def guarded(server: DevServer, queue: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A server with a token."""
+    folder = tmp_path_factory.mktemp("guarded")
+    async with serving(server.address, folder, "--queue", queue, token=TOKEN) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def proxied(server: DevServer, queue: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A server behind a proxy, which says who is signed in."""
+    folder, options = tmp_path_factory.mktemp("proxied"), ("--queue", queue, "--identity-header", "X-User")
+    async with serving(server.address, folder, *options, token=TOKEN) as running:
+        yield running
+
+
+@pytest.fixture
+async def program(local: Served) -> AsyncIterator[httpx2.AsyncClient]:
+    """A program that speaks to the server without a token."""
+    async with local.visit() as speaking:
+        yield speaking

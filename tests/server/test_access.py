@@ -1,0 +1,472 @@
+"""Who may ask, and who that is: tokens, sessions, other websites, proxies, and what is too large."""
+
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from runtime.dev_server import DevServer
+from server.access import COOKIE, Access
+from tests.gate import sampled
+from tests.processes import Processes
+from tests.server.serving import TOKEN, Served, asked, path_of, paying, serving, started
+
+OTHER = "another-token-of-the-tests"
+ANY = "0.0.0.0"  # noqa: S104 - what is tested
+BIG = b"x" * (2 * 1024 * 1024)
+PROBLEM, FORM = "application/problem+json", "application/x-www-form-urlencoded"
+WHO = ("program", "ann", "stranger")
+
+
+def told_by(response: httpx2.Response) -> tuple[int, str, str]:
+    """The status of a problem, the code, and the content type."""
+    return response.status_code, response.json()["code"], response.headers["content-type"]
+
+
+@pytest.fixture
+async def program(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
+    """A program that has the token."""
+    async with guarded.visit(TOKEN) as speaking:
+        yield speaking
+
+
+@pytest.fixture
+async def stranger(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
+    """A program or a browser without a token."""
+    async with guarded.visit() as speaking:
+        yield speaking
+
+
+@pytest.fixture
+async def ann(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
+    """A browser in which ann has signed in."""
+    async with guarded.visit() as browser:
+        assert (await signed_in(browser)).status_code == 303
+        yield browser
+
+
+@pytest.fixture
+def visitors(
+    program: httpx2.AsyncClient, ann: httpx2.AsyncClient, stranger: httpx2.AsyncClient
+) -> Mapping[str, httpx2.AsyncClient]:
+    """All of them."""
+    return dict(zip(WHO, (program, ann, stranger), strict=True))
+
+
+async def signed_in(browser: httpx2.AsyncClient, **changed: str) -> httpx2.Response:
+    """The response to the form of the login page."""
+    return await browser.post("/login", data={"name": "ann", "token": TOKEN, "next": "/ui/tasks", **changed})
+
+
+# Starting the server
+
+REFUSED: Mapping[str, tuple[Sequence[str], str, str]] = {
+    "any address": (["--host", ANY], "", "set REPLAN_TOKEN too"),
+    "any IPv6 address": (["--host", "::"], "", "set REPLAN_TOKEN too"),
+    "a short token": ([], "x" * 15, "fewer than 16 characters"),
+    "an identity without a token": (["--identity-header", "X-User"], "", "--identity-header needs a token"),
+}
+
+
+@pytest.mark.parametrize(("options", "token", "words"), sampled(REFUSED, "any address"))
+def test_a_server_that_anybody_could_use_does_not_start(
+    server: DevServer, tmp_path: Path, options: Sequence[str], token: str, words: str
+) -> None:
+    """It ends as for a wrong option, and says what is missing."""
+    done = Processes(server.address, tmp_path, {"REPLAN_TOKEN": token}).starter("serve", "--port", "0", *options)
+
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr
+
+
+@pytest.mark.full
+async def test_with_a_token_it_may_listen_on_any_address(server: DevServer, queue: str, tmp_path: Path) -> None:
+    """Then it answers under whatever name it has."""
+    async with (
+        serving(server.address, tmp_path, "--host", ANY, "--queue", queue, token=TOKEN) as served,
+        served.visit(TOKEN, host="replan.example") as program,
+    ):
+        response = await program.get("/tasks")
+
+    assert response.status_code == 200, response.text
+
+
+# Tokens
+
+WRONG = ("Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN, "Bearer ünïcode")
+
+
+async def test_without_a_token_nothing_is_told(stranger: httpx2.AsyncClient) -> None:
+    """401 says how to send one; nothing is said of what there is."""
+    responses = [await stranger.get(path) for path in ("/tasks", "/tasks/nobody/events", "/openapi.json", "/nowhere")]
+
+    assert {told_by(one) for one in responses} == {(401, "no_token", PROBLEM)}
+    assert {one.headers["www-authenticate"] for one in responses} == {"Bearer"}
+
+
+@pytest.mark.parametrize("header", WRONG)
+async def test_a_wrong_token_is_refused(stranger: httpx2.AsyncClient, header: str) -> None:
+    """However near it comes."""
+    response = await stranger.get("/tasks", headers={b"authorization": header.encode()})
+
+    assert told_by(response) == (401, "wrong_token", PROBLEM)
+
+
+async def test_a_wrong_token_is_refused_beside_a_session(ann: httpx2.AsyncClient) -> None:
+    """Who says who they are twice has to be right twice."""
+    response = await ann.get("/tasks", headers={"authorization": "Bearer wrong"})
+
+    assert told_by(response) == (401, "wrong_token", PROBLEM)
+
+
+async def test_the_token_opens_the_api(program: httpx2.AsyncClient) -> None:
+    """And a task may be started."""
+    assert (await program.get("/tasks")).status_code == 200
+    assert await started(program, 1)
+
+
+async def test_a_program_names_who_answers(program: httpx2.AsyncClient) -> None:
+    """The token vouches for no name, so the program's own stands."""
+    id = await started(program, 900)
+    answer = {"choice": "abort", "request": (await asked(program, id))["id"], "by": "a program"}
+
+    assert (await program.post(path_of(id, "answers"), json=answer)).json()["by"] == "a program"
+
+
+async def test_health_needs_no_token(stranger: httpx2.AsyncClient) -> None:
+    """The one who asks is an orchestrator of containers, which may send anything."""
+    responses = [
+        await stranger.get(path, headers=headers)
+        for path in ("/health/live", "/health/ready")
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"host": "10.0.0.7:8300"})
+    ]
+
+    assert [(one.status_code, one.json()) for one in responses] == [(200, {"status": "ok"})] * 6
+
+
+# The browser's session
+
+
+async def test_a_page_leads_to_the_login_and_back(stranger: httpx2.AsyncClient) -> None:
+    """A link in a notification goes on where it wanted to after the login."""
+    to_login = await stranger.get("/ui/tasks?status=waiting")
+    page = await stranger.get(to_login.headers["location"])
+
+    assert (to_login.status_code, to_login.headers["location"]) == (303, "/login?next=%2Fui%2Ftasks%3Fstatus%3Dwaiting")
+    assert (page.status_code, 'value="/ui/tasks?status=waiting"' in page.text) == (200, True)
+
+
+async def test_the_login_trades_the_token_for_a_cookie(stranger: httpx2.AsyncClient) -> None:
+    """No script reads it, no other site sends it, and the token is not in it."""
+    response = await signed_in(stranger)
+    cookie = response.headers["set-cookie"]
+    attributes = {one.strip().lower() for one in cookie.split(";")[1:]}
+
+    assert (response.status_code, response.headers["location"]) == (303, "/ui/tasks")
+    assert {"httponly", "samesite=strict", "path=/"} <= attributes
+    assert "secure" not in attributes
+    assert TOKEN not in cookie
+    assert (await stranger.get("/ui/tasks")).status_code == 200
+
+
+async def test_behind_https_the_cookie_is_secure(stranger: httpx2.AsyncClient) -> None:
+    """The proxy says that the browser came by HTTPS."""
+    form = {"name": "ann", "token": TOKEN, "next": ""}
+    response = await stranger.post("/login", data=form, headers={"x-forwarded-proto": "https"})
+
+    assert "secure" in response.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize("wrong", [{"token": OTHER}, {"token": "ü"}, {"name": "  "}, {"name": "\x1b\u202e"}])
+async def test_a_wrong_login_gets_no_cookie(stranger: httpx2.AsyncClient, wrong: dict[str, str]) -> None:
+    """Neither without the token nor without a name."""
+    response = await signed_in(stranger, **wrong)
+
+    assert (response.status_code, "set-cookie" in response.headers) == (401, False)
+    assert (await stranger.get("/tasks")).status_code == 401
+
+
+async def test_the_name_of_the_login_is_the_one_of_answers(ann: httpx2.AsyncClient) -> None:
+    """Whatever else the answer claims."""
+    id = await started(ann, 900)
+    answer = {"choice": "abort", "request": (await asked(ann, id))["id"], "by": "eve"}
+
+    assert (await ann.post(path_of(id, "answers"), json=answer)).json()["by"] == "ann"
+
+
+async def test_a_logout_ends_the_session(ann: httpx2.AsyncClient) -> None:
+    """The browser forgets the cookie."""
+    response = await ann.post("/logout")
+
+    assert (response.status_code, response.headers["location"]) == (303, "/login")
+    assert (await ann.get("/tasks")).status_code == 401
+
+
+NOT_OURS = (
+    "https://evil.example/ui/",
+    "//evil.example/ui/",
+    "/\\evil.example",
+    "/ui/\\evil.example",
+    "\\\\evil.example",
+    "javascript:alert(1)",
+    "/ui",
+    "/ui/\r\nSet-Cookie: a=b",
+    "/uievil",
+    " /ui/tasks",
+    "ui/tasks",
+    "/logout",
+    "",
+)
+
+
+async def test_a_login_leads_to_no_other_place(stranger: httpx2.AsyncClient) -> None:
+    """A link to the login page with a `next` of somebody else's making goes on at the inbox."""
+    places = [(await signed_in(stranger, next=one)).headers["location"] for one in NOT_OURS]
+    pages = [(await stranger.get("/login", params={"next": one})).text for one in NOT_OURS]
+
+    assert set(places) == {"/ui/inbox"}, dict(zip(NOT_OURS, places, strict=True))
+    assert all('name="next" value="/ui/inbox"' in page for page in pages)
+
+
+def forged() -> dict[str, str]:
+    """Cookies that this server did not make, or not so."""
+    real, other = Access(TOKEN).session("ann"), Access(OTHER).session("ann")
+    name, moment, mark = real.split(".")
+    theirs = Access(TOKEN).session("eve").split(".")[0]
+    return {
+        "of another token": other,
+        "with another name": ".".join([theirs, moment, mark]),
+        "with another time": ".".join([name, moment[:-1] + ("A" if moment[-1] != "A" else "B"), mark]),
+        "with another signature": ".".join([name, moment, mark[:-4] + ("AAAA" if mark[-4:] != "AAAA" else "BBBB")]),
+        "without a signature": f"{name}.{moment}",
+        "the name alone": "ann",
+        "the token": TOKEN,
+        "empty": "",
+        "no text": "%ff.%ff.%ff",
+        "long": "a." * 3000,
+    }
+
+
+@pytest.mark.parametrize("case", forged())
+async def test_a_forged_session_is_refused(stranger: httpx2.AsyncClient, case: str) -> None:
+    """As if there were none."""
+    response = await stranger.get("/tasks", headers={"cookie": f"{COOKIE}={forged()[case]}"})
+
+    assert told_by(response) == (401, "no_token", PROBLEM)
+
+
+async def test_a_session_outlives_a_restart_with_the_same_token(stranger: httpx2.AsyncClient) -> None:
+    """A cookie that another server with this token made is good here."""
+    response = await stranger.get("/tasks", headers={"cookie": f"{COOKIE}={Access(TOKEN).session('ann')}"})
+
+    assert response.status_code == 200
+
+
+# Other websites
+
+FOREIGN: Sequence[Mapping[str, str]] = (
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "cross-site", "origin": "null"},
+    {"sec-fetch-site": "nonsense"},
+    {"origin": "https://evil.example"},
+    {"origin": "http://127.0.0.1:1"},
+    {"origin": "http://127.0.0.1"},
+    {"origin": "null"},
+    {"origin": "http://["},
+)
+"""What a browser sends for a page of another website."""
+
+
+@pytest.mark.parametrize("who", WHO)
+async def test_another_website_changes_nothing(visitors: Mapping[str, httpx2.AsyncClient], who: str) -> None:
+    """Neither with a session, nor with a token, nor to sign somebody in."""
+    visitor = visitors[who]
+    id = f"foreign-{uuid.uuid4().hex}"
+    posts = [
+        await visitor.post(path, headers=dict(headers), **sent)
+        for headers in FOREIGN
+        for path, sent in (
+            ("/tasks", {"json": {**paying(1), "id": id}}),
+            ("/login", {"data": {"name": "eve", "token": TOKEN}}),
+        )
+    ]
+    shown = [(one.status_code, one.text[:80]) for one in posts if one.status_code != 403]
+
+    assert not shown
+    assert {told_by(one) for one in posts} == {(403, "cross_site", PROBLEM)}
+    if who != "stranger":
+        assert (await visitor.get(path_of(id))).status_code == 404
+
+
+async def test_a_page_of_the_server_may_change_things(ann: httpx2.AsyncClient, guarded: Served) -> None:
+    """Its own forms and its own script."""
+    for headers in ({"sec-fetch-site": "same-origin"}, {"origin": guarded.url}, {"sec-fetch-site": "none"}):
+        response = await ann.post("/tasks", json=paying(1), headers=headers)
+
+        assert response.status_code == 201, (headers, response.text)
+
+
+HOSTS = (
+    "evil.example",
+    "evil.example:8300",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    ANY,
+    "8.8.8.8",
+    "[2001:db8::1]:80",
+    "[",
+    "",
+)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_without_a_token_it_answers_as_this_machine_alone(local: Served, host: str) -> None:
+    """A website that makes its own name stand for this machine reads nothing."""
+    async with local.visit(host=host) as browser:
+        responses = [await browser.get("/tasks"), await browser.post("/tasks", json=paying(1))]
+
+    assert [told_by(one) for one in responses] == [(421, "wrong_host", PROBLEM)] * 2
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.1.2.3:80", "[::1]:8300"])
+async def test_this_machine_has_several_names(local: Served, host: str) -> None:
+    """A forwarded port may have another number."""
+    async with local.visit(host=host) as browser:
+        response = await browser.get("/tasks")
+
+    assert response.status_code == 200
+
+
+# A proxy with a sign-on of its own
+
+
+async def test_a_proxy_has_to_say_who_is_signed_in(proxied: Served) -> None:
+    """A proxy that forgets it lets nobody in."""
+    for headers in ({}, {"x_user": ""}, {"x_user": "\u202e"}):
+        async with proxied.visit(TOKEN, **headers) as proxy:
+            assert told_by(await proxy.get("/tasks")) == (403, "no_identity", PROBLEM)
+
+
+async def test_a_name_without_the_token_is_nobody(proxied: Served) -> None:
+    """Anybody can send a header."""
+    async with proxied.visit(x_user="ann") as stranger:
+        assert told_by(await stranger.get("/tasks")) == (401, "no_token", PROBLEM)
+
+
+async def test_the_name_of_the_proxy_is_the_one_of_answers(proxied: Served) -> None:
+    """Whatever the answer claims."""
+    async with proxied.visit(TOKEN, x_user="ann") as proxy:
+        id = await started(proxy, 900)
+        answer = {"choice": "abort", "request": (await asked(proxy, id))["id"], "by": "eve"}
+
+        assert (await proxy.post(path_of(id, "answers"), json=answer)).json()["by"] == "ann"
+
+
+async def test_two_names_are_none(proxied: Served) -> None:
+    """One of them came from the browser, if the proxy adds its header to what it got."""
+    async with proxied.visit(TOKEN) as proxy:
+        response = await proxy.get("/tasks", headers=[("x-user", "eve"), ("x-user", "ann")])
+
+    assert told_by(response) == (403, "no_identity", PROBLEM)
+
+
+async def test_a_name_is_read_as_utf_8(proxied: Served) -> None:
+    """As proxies write it."""
+    async with proxied.visit(TOKEN, x_user="Jürgen Ærø") as proxy:
+        id = await started(proxy, 900)
+        answer = {"choice": "abort", "request": (await asked(proxy, id))["id"]}
+
+        assert (await proxy.post(path_of(id, "answers"), json=answer)).json()["by"] == "Jürgen Ærø"
+
+
+async def test_a_header_that_was_not_named_says_nothing(program: httpx2.AsyncClient) -> None:
+    """Without --identity-header a name in a header is not believed."""
+    id = await started(program, 900)
+    answer = {"choice": "abort", "request": (await asked(program, id))["id"]}
+    response = await program.post(path_of(id, "answers"), json=answer, headers={"x-user": "eve"})
+
+    assert response.json()["by"] == ""
+
+
+# What is too large
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    """A body whose length nobody says."""
+    for _ in range(32):
+        yield BIG[: len(BIG) // 32]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("path", ["/tasks", "/tasks/nobody/answers", "/incidents/a/resolve"])
+async def test_a_body_that_is_too_large_is_refused(program: httpx2.AsyncClient, path: str, is_told: bool) -> None:
+    """Whether its length is told or not, and the server goes on."""
+    headers = {"content-type": "application/json"}
+    response = await program.post(path, content=BIG if is_told else chunks(), headers=headers)
+
+    assert (response.status_code, response.headers["content-type"]) == (413, PROBLEM), response.text
+    assert (await program.get("/health/ready")).status_code == 200
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_form_that_is_too_large_is_refused(stranger: httpx2.AsyncClient, is_told: bool) -> None:
+    """Also from somebody who has not signed in."""
+    headers = {"content-type": FORM}
+    response = await stranger.post("/login", content=BIG if is_told else chunks(), headers=headers)
+
+    assert response.status_code == 413, response.text
+
+
+@pytest.mark.parametrize("fields", [301, 20_000])
+@pytest.mark.parametrize("path", ["/login", "/ui/new"])
+async def test_a_form_with_many_fields_is_refused(guarded: Served, fields: int, path: str) -> None:
+    """Before somebody has signed in and after, as what the visitor did, and no bug of the server."""
+    async with guarded.visit(TOKEN if path != "/login" else None) as visitor:
+        response = await visitor.post(path, content=b"a&" * fields, headers={"content-type": FORM})
+
+    assert (response.status_code, "300 fields" in response.text) == (422, True), response.text
+
+
+# The headers of each response
+
+REQUESTS: Sequence[tuple[str, str]] = (
+    ("GET", "/"),
+    ("GET", "/login"),
+    ("GET", "/ui/inbox"),
+    ("GET", "/ui/nowhere"),
+    ("GET", "/ui/tasks/nobody"),
+    ("GET", "/tasks"),
+    ("GET", "/tasks/nobody"),
+    ("GET", "/openapi.json"),
+    ("GET", "/nowhere"),
+    ("GET", "/static/style.css"),
+    ("GET", "/static/nothing"),
+    ("GET", "/static/%2e%2e/access.py"),
+    ("GET", "/static/../access.py"),
+    ("GET", "/health/live"),
+    ("POST", "/tasks"),
+    ("PUT", "/ui/inbox"),
+    ("HEAD", "/ui/inbox"),
+)
+
+
+@pytest.mark.parametrize("who", WHO)
+async def test_each_response_has_the_policy(visitors: Mapping[str, httpx2.AsyncClient], who: str) -> None:
+    """No page runs what is not ours, is framed, or is taken for another type."""
+    visitor = visitors[who]
+    responses = {one: await visitor.request(*one) for one in REQUESTS}
+    responses["POST", "a cross-site request"] = await visitor.post("/tasks", headers={"sec-fetch-site": "cross-site"})
+    wrong = [
+        (*one, response.status_code)
+        for one, response in responses.items()
+        if not response.headers.get("content-security-policy", "").startswith("default-src 'none'")
+        or response.headers.get("x-content-type-options") != "nosniff"
+        or "frame-ancestors 'none'" not in response.headers["content-security-policy"]
+        or response.status_code >= 500
+        or "access-control-allow-origin" in response.headers
+    ]
+
+    assert not wrong

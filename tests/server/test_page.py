@@ -1,0 +1,416 @@
+"""The page in a browser, with a worker and a server: what people do on it, and what texts of the world cannot do."""
+
+import asyncio
+import re
+import secrets
+import unicodedata
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
+
+from activities.inspection import Host, Inspector
+from activities.storage.store import open_store, sqlite_url
+from activities.storage.vault import Vault
+from activities.toolbox.declare.kind import Kind
+from activities.toolbox.registry import Registry
+from client.client import Client as Replan
+from client.tasks import TASK_MEMO
+from replan import tool
+from runtime.client import connect
+from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.payloads import DATA_CONVERTER
+from server.access import Access
+from server.app import make_app
+from tests.harness import Stage, plan, staged, step
+from tests.server.browser import Visitor, launched
+from tests.server.serving import TOKEN, serving
+from workflows.account import search_attributes
+from workflows.account.task import Task
+from workflows.agent import REQUEST_MEMO, AgentWorkflow
+from workflows.people.requests import Choice, HumanRequest, RequestKind
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, NewSteps
+
+if TYPE_CHECKING:  # of an extra
+    from playwright.async_api import Browser, Page
+
+pytestmark = pytest.mark.full
+
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)> \x1b[31mred\x1b[0m \u202egnp.exe "
+    "[click](javascript:alert(3)) https://evil.example/x " + "W" * 200
+)
+LINES = "\nfirst\n\n  third, \u00e9\n"
+"""A text whose empty lines and spaces a form could lose."""
+OPEN, OF_PAGE = 500, 25
+
+
+class Note(BaseModel):
+    """What is written down."""
+
+    text: str
+
+
+@tool.idempotent
+async def write(args: Note) -> Note:
+    """Write a note."""
+    return args
+
+
+class Writer:
+    """Plans one note with the text of the task; the result of the task is what was written."""
+
+    name = "writer"
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer:
+        """Write, then tell."""
+        if not situation.records:
+            text = LINES if situation.text == "lines" else situation.text
+            return plan(step("note", "write", text=text), because=situation.text[:200])
+        result: Any = situation.records[-1].result
+        return Answer(result=result["text"] if isinstance(result, dict) else "written")
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator["Browser"]:
+    """One Chromium for all tests."""
+    async with launched() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def stage(browser: "Browser", client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """A worker that writes notes; only where there is a browser."""
+    folder = tmp_path_factory.mktemp("worker")
+    engine = await open_store(sqlite_url(folder))
+    host = Host(engine, {}, {}, "1.2.3")
+    inspector = Inspector(Registry([write]), Writer.name, host, Vault(engine), [engine])
+    async with staged(client, folder, [write], Writer(), extra=[inspector.inspect]) as running:
+        yield running
+    await engine.dispose()
+
+
+@pytest.fixture(scope="module")
+async def url(server: DevServer, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The server of the page."""
+    async with serving(server.address, tmp_path_factory.mktemp("serve"), "--queue", stage.queue) as served:
+        yield served.url
+
+
+@pytest.fixture
+async def visitor(browser: "Browser", url: str) -> AsyncIterator[Visitor]:
+    """Who visits the page: no page may write an error on the console, which a violation of the CSP is, too."""
+    visiting = Visitor(browser, url)
+    yield visiting
+    assert visiting.complaints == []
+
+
+async def waiting(stage: Stage, text: str) -> str:
+    """The id of a task that waits for the approval of its note."""
+    handle = await stage.start(Task.model_validate({"text": text, "on_escalation": "wait", "approve": "effects"}))
+    async with asyncio.timeout(30):
+        while not (await handle.query(AgentWorkflow.progress)).open_requests:
+            await asyncio.sleep(0.05)
+    return handle.id
+
+
+async def says(page: "Page", selector: str, words: str) -> None:
+    """Wait until an element of the page has these words; the page is not loaded again."""
+    await page.locator(selector).filter(has_text=words).first.wait_for()
+
+
+async def test_a_person_starts_edits_and_approves_without_a_reload(visitor: Visitor) -> None:
+    """The page of a task follows it: it shows that it waits, what an edit changes, and the result."""
+    async with visitor.page("/ui/new") as page:
+        await page.get_by_label("What is to be done").fill("buy milk")
+        await page.get_by_label("Who approves calls").select_option("effects")
+        await page.get_by_role("button", name="Start").click()
+        await says(page, "#status", "Waiting")
+        await page.locator("summary", has_text="Edit").click()
+        await page.locator("[name='text.text']").fill("buy bread")
+        await page.get_by_role("button", name="Show what changes").click()
+        changed = [await page.locator(one).inner_text() for one in ("del", "ins")]
+        await page.get_by_role("button", name="Make this call").click()
+        await says(page, "#status", "Completed")
+
+        assert changed == ["buy milk", "buy bread"]
+        assert "buy bread" in await page.locator("#result").inner_text()
+
+
+async def test_an_open_page_sees_what_another_person_does(visitor: Visitor, stage: Stage) -> None:
+    """One person approves, and the page of another shows the end without being loaded again."""
+    id = await waiting(stage, "shared")
+    async with visitor.page(f"/ui/tasks/{id}") as watching, visitor.page(f"/ui/tasks/{id}", name="ann") as acting:
+        await says(watching, "#status", "Waiting")
+        await acting.get_by_role("button", name="Approve").click()
+        await says(watching, "#status", "Completed")
+
+        assert "ann answered approve" in await watching.locator("#r1").inner_text()
+
+
+async def test_of_two_answers_at_once_one_wins_and_the_other_reads_whose(visitor: Visitor, stage: Stage) -> None:
+    """Two people press the button at the same time: the call is made once, and the second learns who was first."""
+    id = await waiting(stage, "race")
+    async with visitor.page(f"/ui/tasks/{id}", name="ann") as ann, visitor.page(f"/ui/tasks/{id}", name="bob") as bob:
+        buttons = [one.get_by_role("button", name="Approve") for one in (ann, bob)]
+        await asyncio.gather(*(button.click() for button in buttons))
+        await asyncio.gather(*(says(page, "#status", "Completed") for page in (ann, bob)))
+        lost = [await page.locator("p.wrong").all_inner_texts() for page in (ann, bob)]
+        loser, winner = (ann, "bob") if lost[0] else (bob, "ann")
+        told = await loser.locator("#r1").inner_text()
+        visitor.complaints[:] = [one for one in visitor.complaints if "409" not in one]  # the status of the refusal
+
+        assert sum(map(len, lost)) == 1, lost
+        assert f"{winner} answered approve" in told
+
+
+async def test_a_link_to_a_request_survives_the_sign_in(
+    browser: "Browser", server: DevServer, stage: Stage, tmp_path: Path
+) -> None:
+    """A person who follows a link of a notification signs in first, and then sees that request."""
+    id = await waiting(stage, "linked")
+    async with (
+        serving(server.address, tmp_path, "--queue", stage.queue, token=TOKEN) as served,
+        Visitor(browser, served.url).page(f"/ui/tasks/{id}#r1") as page,
+    ):
+        await page.get_by_label("Your name").fill("ann")
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.wait_for_url(f"**/ui/tasks/{id}#r1")
+        await page.get_by_role("button", name="Approve").click()
+        await says(page, "#status", "Completed")
+
+        assert "ann answered approve" in await page.locator("#r1").inner_text()
+
+
+async def test_after_a_refusal_an_ended_task_has_the_buttons_of_its_end(visitor: Visitor, stage: Stage) -> None:
+    """A page that says why an answer was refused still shows what can be done now."""
+    id = await waiting(stage, "refused")
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("#acts").get_by_label("Tool calls").fill("none")
+        await page.get_by_role("button", name="Give so much more").click()
+        await says(page, "p.wrong", "Tool calls must be a whole number")
+        await stage.client.get_workflow_handle(id).cancel()
+        await page.get_by_role("button", name="Undo what it did").wait_for()
+
+        assert await page.get_by_role("button", name="Cancel the task").count() == 0
+        assert await page.locator("p.wrong").count() == 1
+    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
+
+
+async def test_an_argument_of_many_lines_survives_the_form(visitor: Visitor, stage: Stage) -> None:
+    """Line breaks and spaces at its ends, too, are in the call as they were, with only what the person changed."""
+    id = await waiting(stage, "lines")
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("summary", has_text="Edit").click()
+        field = page.locator("[name='text.text']")
+        shown = await field.input_value()
+        await field.fill(f"{shown}last")
+        await page.get_by_role("button", name="Show what changes").click()
+        await page.get_by_role("button", name="Make this call").click()
+        await says(page, "#status", "Completed")
+    done = await stage.client.get_workflow_handle_for(AgentWorkflow.run, id).result()
+
+    assert shown == LINES
+    assert done.result == f"{LINES}last"
+
+
+async def test_what_a_person_is_typing_stays(visitor: Visitor, stage: Stage) -> None:
+    """The parts above a form change while somebody writes: neither the words nor the focus are lost."""
+    id = await waiting(stage, "typing")
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("summary", has_text="Reject").click()
+        await page.locator("[name=reason]").first.press_sequentially("not ")
+        before = await page.locator("#status").inner_text()
+        await asyncio.sleep(1.1)  # the age in the headline changes
+        await page.evaluate("refresh()")
+        await page.keyboard.type("now")
+
+        assert await page.locator("#status").inner_text() != before
+        assert await page.locator("[name=reason]").first.input_value() == "not now"
+
+
+async def test_the_page_works_without_scripts(visitor: Visitor, stage: Stage) -> None:
+    """Each form is a plain form: a browser without JavaScript answers, and sees the end after a reload."""
+    id = await waiting(stage, "plain")
+    async with visitor.page("/ui/inbox", java_script_enabled=False) as page:
+        card = page.locator(f"[id='{id}-r1']")
+        await card.get_by_role("button", name="Approve").click()
+        await says(page, "#said", id)
+        await stage.client.get_workflow_handle_for(AgentWorkflow.run, id).result()
+        await page.goto(f"/ui/tasks/{id}")
+
+        assert "Completed" in await page.locator("#status").inner_text()
+
+
+def paths(id: str) -> Sequence[str]:
+    """All pages that show something of a task."""
+    of_task = f"/ui/tasks/{id}"
+    return ["/ui/inbox", of_task, f"{of_task}/effects", f"{of_task}/explain", "/ui/tasks", "/ui/incidents", "/ui/new"]
+
+
+async def test_hostile_texts_do_nothing(visitor: Visitor, stage: Stage) -> None:
+    """Text of a task, an argument and a result make no element and no link, and show no control character."""
+    id = await waiting(stage, HOSTILE)
+    found = list[str]()
+    async with visitor.page("/ui/inbox") as page:
+        for is_done in (False, True):
+            if is_done:
+                await page.goto(f"/ui/tasks/{id}")
+                await page.get_by_role("button", name="Approve").click()
+                await says(page, "#status", "Completed")
+            for path in paths(id):
+                await page.goto(path)
+                found += [f"{path}: {one}" for one in await _made_of_data(page)]
+
+    assert found == []
+
+
+async def _made_of_data(page: "Page") -> list[str]:
+    """Elements that only a text of the world can have made, and characters that no text may show."""
+    wrong = await page.locator("main img, main script, a[href*='evil'], a[href^='javascript']").count()
+    text = await page.locator("body").inner_text()
+    hidden = {f"{ord(one):04x}" for one in text if unicodedata.category(one) in ("Cc", "Cf") and one not in "\n\t"}
+    return [*([f"{wrong} elements"] if wrong else []), *hidden]
+
+
+async def test_nothing_is_wider_than_a_phone(visitor: Visitor, stage: Stage) -> None:
+    """At 400 pixels no page scrolls sideways, also with words that are longer than a line."""
+    id = await waiting(stage, HOSTILE)
+    wide = list[str]()
+    async with visitor.page("/ui/inbox", viewport={"width": 400, "height": 800}) as page:
+        for path in (*paths(id), "/login", "/ui/tasks/unknown-id"):
+            await page.goto(path)
+            await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wide.append(path)
+    visitor.complaints[:] = [one for one in visitor.complaints if "404" not in one]  # of the unknown id
+
+    assert wide == []
+
+
+async def test_each_field_has_a_label(visitor: Visitor, stage: Stage) -> None:
+    """A screen reader names every field of every form."""
+    id = await waiting(stage, "labels")
+    of_page = "[...document.querySelectorAll('input:not([type=hidden]), textarea, select')]"
+    without = f"{of_page}.filter((one) => !one.labels.length).length"
+    bare = list[str]()
+    async with visitor.page("/ui/inbox") as page:
+        for path in (*paths(id), "/login"):
+            await page.goto(path)
+            bare += [path] if await page.evaluate(without) else []
+
+    assert bare == []
+
+
+async def test_without_a_worker_the_history_is_shown(
+    visitor: Visitor, stage: Stage, client: Client, tmp_path: Path
+) -> None:
+    """A task whose worker is gone shows what it did, and says that an operator has to start one."""
+    async with staged(client, tmp_path, [write], Writer()) as gone:
+        id = await waiting(gone, "alone")
+        gone.started.clear()  # its end is not waited for
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        silent = await page.locator("#silent").inner_text()
+        lines = await page.locator("#lines").inner_text()
+    await client.get_workflow_handle(id).terminate()
+
+    assert "no worker answers" in silent
+    assert "write" in lines and "alone" in lines
+
+
+# Many requests
+
+
+class Crowd:
+    """A server of its own where many tasks wait, which no worker serves."""
+
+    def __init__(self, address: str, order: Sequence[str]) -> None:
+        self.address, self.order = address, order
+
+
+@pytest.fixture(scope="module")
+async def crowd(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Crowd]:
+    """Tasks as the server lists them while they wait, in no order."""
+    folder = tmp_path_factory.mktemp("crowd")
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        client = await connect(address=running.address, plain=True)
+        now, limit = datetime.now(UTC), asyncio.Semaphore(20)
+        order = [f"{number:03}-{secrets.token_hex(2)}" for number in range(OPEN)]
+        status = TypedSearchAttributes([SearchAttributePair(search_attributes.STATUS, "waiting")])
+
+        async def start(number: int, id: str) -> None:
+            since = now - timedelta(hours=24) + timedelta(seconds=number)
+            asked = HumanRequest(
+                id="r1",
+                kind=RequestKind.QUESTION,
+                code="question",
+                reason=f"Which one of {number}?",
+                since=since,
+                until=now + timedelta(days=1),
+                choices=(Choice.REPLY, Choice.ABORT),
+            )
+            memo = {TASK_MEMO: f"task {id}", REQUEST_MEMO: asked}
+            async with limit:
+                await client.start_workflow(
+                    AgentWorkflow.run,
+                    Task(text="x"),
+                    id=id,
+                    task_queue="nobody",
+                    memo=memo,
+                    search_attributes=status,
+                )
+
+        mixed = sorted(enumerate(order), key=lambda one: one[1][-4:])
+        await asyncio.gather(*(start(number, id) for number, id in mixed))
+        async with asyncio.timeout(30):
+            while (await client.count_workflows("ReplanStatus = 'waiting'")).count < OPEN:
+                await asyncio.sleep(0.1)
+        yield Crowd(running.address, order)
+
+
+async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd: Crowd, tmp_path: Path) -> None:
+    """25 requests on a page; the pages in turn show all of them, in the order in which they were asked."""
+    seen = list[str]()
+    async with serving(crowd.address, tmp_path, "--queue", "nobody") as served:
+        visiting = Visitor(browser, served.url)
+        async with visiting.page("/ui/inbox") as page:
+            count = await page.locator("#count").inner_text()
+            for number in range(2, OPEN // OF_PAGE + 2):
+                ids = await page.locator("article.request").evaluate_all("all => all.map((one) => one.id)")
+                assert len(ids) == OF_PAGE
+                seen += [id.removesuffix("-r1") for id in ids]
+                if number <= OPEN // OF_PAGE:
+                    await page.get_by_role("link", name="Shorter waits").click()
+                    await page.wait_for_url(f"**page={number}")
+
+    assert re.match(rf"{OPEN} tasks wait", count) and visiting.complaints == []
+    assert seen == crowd.order
+
+
+async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
+    """The server is asked once for a page, by a request of the SDK that its own metrics count."""
+    buffer = MetricBuffer(10_000)
+    runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
+    asking = await Client.connect(crowd.address, data_converter=DATA_CONVERTER, runtime=runtime)
+    transport = httpx2.ASGITransport(make_app(Replan(asking, queue="nobody"), Access(None, None), max_streams=1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as visiting:
+        buffer.retrieve_updates()
+        page = await visiting.get("/ui/inbox?page=7")
+    asked = [
+        one.attributes["operation"]
+        for one in buffer.retrieve_updates()
+        if one.metric.name == "temporal_request" and "operation" in one.attributes
+    ]
+
+    assert page.text.count("<article") == OF_PAGE
+    assert asked == ["ListWorkflowExecutions"]

@@ -1,0 +1,194 @@
+"""A program follows a task by server-sent events: nothing is lost or repeated, and no crowd does harm."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from runtime.dev_server import DevServer
+from tests.server.serving import (
+    Served,
+    Told,
+    all_told,
+    approval_of,
+    asked,
+    path_of,
+    serving,
+    standing,
+    started,
+    told,
+)
+
+CROWD, FOLLOWED = 200, 8
+"""Streams at once, and the tasks that they follow."""
+
+
+async def test_a_stream_tells_a_task_from_its_plan_to_its_end(program: httpx2.AsyncClient) -> None:
+    """The last event is `end`, with the document of the task."""
+    events = await all_told(program, await started(program, 40))
+
+    assert [one.name for one in events if one.name in ("task", "plan", "end")] == ["task", "plan", "end"]
+    assert {one.data["event"] == one.name for one in events} == {True}
+    assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
+
+
+async def test_all_events_have_ids_of_their_own(program: httpx2.AsyncClient) -> None:
+    """A program that comes back names the last one it has."""
+    ids = [one.id for one in await all_told(program, await started(program, 41))]
+
+    assert all(ids)
+    assert len(set(ids)) == len(ids)
+
+
+async def test_an_ended_task_is_told_from_its_start(program: httpx2.AsyncClient) -> None:
+    """Whoever comes late hears the same: how it began, each step, how it ended."""
+    id = await started(program, 42)
+    await standing(program, id, "completed")
+    events = await all_told(program, id)
+
+    assert (events[0].name, events[-1].name) == ("task", "end")
+    assert "p1" in {one.data["id"] for one in events if one.name == "step"}
+
+
+async def test_a_stream_that_is_cut_anywhere_loses_and_repeats_nothing(program: httpx2.AsyncClient) -> None:
+    """A listener that is cut after each event hears what one that stayed hears."""
+    id = await started(program, *[200] * 4)
+    whole, pieces = await asyncio.gather(all_told(program, id), in_pieces(program, id))
+
+    assert len(whole) > 5
+    assert pieces == whole
+
+
+async def in_pieces(program: httpx2.AsyncClient, id: str) -> list[Told]:
+    """The events of a task, each from a connection of its own."""
+    events = list[Told]()
+    async with asyncio.timeout(30):
+        while not events or events[-1].name != "end":
+            events.append(await first(told(program, id, events[-1].id if events else "")))
+    return events
+
+
+async def first(events: AsyncIterator[Told]) -> Told:
+    """The next event; then the connection is cut."""
+    try:
+        return await anext(events)
+    finally:
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+async def test_after_the_end_there_is_nothing(program: httpx2.AsyncClient) -> None:
+    """204 keeps a browser from connecting again for ever."""
+    id = await started(program, 43)
+    events = await all_told(program, id)
+    response = await program.get(path_of(id, "events"), headers={"last-event-id": events[-1].id})
+
+    assert (response.status_code, response.content) == (204, b"")
+
+
+UNKNOWN = ("nonsense", "-", "0123abcd-7", "0123abcd--1", "0123abcd-99999999999999999999", "²-²")
+
+
+@pytest.mark.full
+async def test_an_unknown_last_id_gets_the_task_from_its_start(program: httpx2.AsyncClient) -> None:
+    """What no server gave is no reason to fail, and to tell twice is better than not to tell."""
+    id = await started(program, 44)
+    await standing(program, id, "completed")
+    sent = [{b"last-event-id": one.encode()} for one in UNKNOWN]
+    responses = [await program.get(path_of(id, "events"), headers=headers) for headers in sent]
+
+    assert [one.status_code for one in responses] == [200] * len(UNKNOWN)
+    assert {(one.text.count("event: task"), one.text.count("event: end")) for one in responses} == {(1, 1)}
+
+
+async def test_a_stream_tells_what_is_asked_and_answered(program: httpx2.AsyncClient) -> None:
+    """A page shows the request without asking for it, and sees that somebody answered."""
+    id = await started(program, 900)
+    events = list[Told]()
+    async with asyncio.timeout(30):
+        async for one in told(program, id):
+            events.append(one)
+            if one.name == "request":
+                await program.post(path_of(id, "answers"), json=approval_of(one.data, by="ann"))
+    answers = [one.data["answer"]["by"] for one in events if one.name == "answer"]
+
+    assert answers == ["ann"]
+    assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
+
+
+@pytest.mark.full
+async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
+    """200 streams of eight tasks, open at once: each reaches the end, each task completes, and the server answers."""
+    async with local.visit() as program:
+        ids = [await started(program, 50, 901, 50) for _ in range(FOLLOWED)]
+        listening = [asyncio.create_task(all_told(program, ids[number % FOLLOWED])) for number in range(CROWD)]
+        requests = [await asked(program, id) for id in ids]
+        before = time.monotonic()
+        ready = await program.get("/health/ready")
+        took = time.monotonic() - before
+        for id, request in zip(ids, requests, strict=True):
+            await program.post(path_of(id, "answers"), json=approval_of(request))
+        crowd = await asyncio.gather(*listening)
+        after = await program.get("/health/ready")
+
+    statuses = [events[-1].data["document"]["status"] for events in crowd if events[-1].name == "end"]
+    assert statuses == ["completed"] * CROWD
+    assert (ready.status_code, after.status_code, took < 5) == (200, 200, True)
+
+
+@pytest.mark.full
+async def test_a_stream_goes_on_with_a_new_server(server: DevServer, queue: str, tmp_path: Path) -> None:
+    """The server is killed while the task waits; a listener comes back to its port with the id it had."""
+    options = ("--queue", queue)
+    async with serving(server.address, tmp_path, *options) as old, old.visit() as program:
+        id = await started(program, 902)
+        last = await until_asked(program, id)
+        await old.end(signal.SIGKILL)
+    async with serving(server.address, tmp_path, *options, port=old.port) as new, new.visit() as program:
+        resumed = asyncio.create_task(all_told(program, id, last.id))
+        await program.post(path_of(id, "answers"), json=approval_of(await asked(program, id)))
+        events = await resumed
+
+    assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
+
+
+async def until_asked(program: httpx2.AsyncClient, id: str) -> Told:
+    """The event with the first request of a task."""
+    async with asyncio.timeout(30):
+        async for one in told(program, id):
+            if one.name == "request":
+                return one
+    raise AssertionError("it asked nothing")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+async def test_a_stop_does_not_wait_for_streams(
+    server: DevServer, queue: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C ends the server within seconds, as asked, and says no end of a task that goes on."""
+    async with serving(server.address, tmp_path, "--queue", queue) as served, served.visit() as program:
+        id = await started(program, 903)
+        heard = [list[str]() for _ in range(5)]
+        listening = [asyncio.create_task(listen(program, id, names)) for names in heard]
+        async with asyncio.timeout(30):
+            while not all("request" in names for names in heard):
+                await asyncio.sleep(0.05)
+        before = time.monotonic()
+        code = await served.end(number)
+        took = time.monotonic() - before
+        await asyncio.gather(*listening)
+
+    assert (code, took < 10) == (0, True), took
+    assert not {name for names in heard for name in names} & {"end", "error"}
+
+
+async def listen(program: httpx2.AsyncClient, id: str, names: list[str]) -> None:
+    """Note the names of the events of a stream, until it is cut in whatever way."""
+    try:
+        async for one in told(program, id):
+            names.append(one.name)  # noqa: PERF401 - each as it comes
+    except httpx2.TransportError:
+        pass

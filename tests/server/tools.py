@@ -1,0 +1,69 @@
+"""The tools of the worker behind `serve`: `--tools tests/server/tools.py`."""
+
+import asyncio
+
+from pydantic import BaseModel
+
+from replan import CircuitBreaker, Key, NeedsPerson, Unreachable, tool
+
+
+class Amount(BaseModel):
+    """What is paid."""
+
+    amount: int = 0
+
+
+class Receipt(BaseModel):
+    """That it was paid."""
+
+    id: int
+
+
+@tool.idempotent
+async def refund(args: Amount) -> Receipt:
+    """Pay back."""
+    return Receipt(id=args.amount)
+
+
+@tool.idempotent(approve="args.amount > 500")
+async def wire(args: Amount) -> Receipt:
+    """Wire money out."""
+    return Receipt(id=args.amount)
+
+
+@tool.keyed(undo=wire)
+async def reserve(args: Amount, key: Key) -> Receipt:
+    """Reserve an amount."""
+    return Receipt(id=args.amount)
+
+
+@tool.keyed(approve="args.amount > 500", undo=refund.using(amount="result.id"))
+async def charge(args: Amount, key: Key) -> Receipt:
+    """Charge a card."""
+    await asyncio.sleep(args.amount / 1000 if args.amount < 500 else 0)
+    return Receipt(id=args.amount)
+
+
+class Letter(BaseModel):
+    """What is sent."""
+
+    to: str
+    text: str = ""
+
+
+@tool.idempotent
+async def send(args: Letter) -> Letter:
+    """Send a letter."""
+    return args
+
+
+@tool.read
+async def shut(args: Amount) -> Receipt:
+    """Need a key that nobody has."""
+    raise NeedsPerson("The key was revoked.", code="unauthorized")
+
+
+@tool.read(breaker=CircuitBreaker(failures=1, calls=1, recovery=3600))
+async def knock(args: Amount) -> Receipt:
+    """Knock where nobody answers."""
+    raise Unreachable("Nobody answers.")

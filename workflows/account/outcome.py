@@ -1,0 +1,156 @@
+"""The Outcome of a task, and the exception that ends it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import not_
+from typing import Any
+
+from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Pause,
+    PlannerWait,
+    Rejection,
+    Revision,
+    StepStatus,
+    UndoRecord,
+)
+from workflows.account.task import TaskStatus
+from workflows.limits.budget import Limits, Spent
+from workflows.people.requests import HumanAnswer, HumanRequest
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Mistake, Question
+from workflows.sparse import without_defaults
+
+
+def is_none(value: object) -> bool:
+    return value is None
+
+
+class OutcomeStep(BaseModel, frozen=True):
+    """A step of a task, as an Outcome reports it.
+
+    With `in_history`, it is written without default values: the history is then half as large.
+    """
+
+    id: str
+    title: str = ""
+    kind: str = ""
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    revision: int = 1
+    needs: tuple[str, ...] = ()
+    status: StepStatus
+    attempts: int = 1
+    effect: Effect = Effect.READ
+    is_fallback: bool = False
+    silent: int = Field(default=0, exclude_if=not_)
+    """How many attempts, except the last of an activity execution, ended without a report."""
+    replayed: bool = False
+    """Whether an earlier attempt has applied the effect; then `result` is the recorded result of that attempt."""
+    started: datetime | None = None
+    ended: datetime | None = None
+    result: JsonValue = None
+    result_omitted: bool = False
+    result_bytes: int = 0
+    """Bytes of the result, if the result was left out; else 0."""
+    fault: FaultRecord | None = None
+    in_history: bool = Field(default=False, exclude_if=not_)
+    """Whether the Outcome leaves out the title, the planned kind, the arguments, the needs and the result, because the
+    events of the same run have them; `client.history` puts them in."""
+
+    @model_serializer(mode="wrap")
+    def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return without_defaults(self, written) if self.in_history else written
+
+
+class Outcome(BaseModel, frozen=True):
+    """How a task stands or ended: the document that `--json` prints."""
+
+    task_id: str
+    task: str
+    status: TaskStatus
+    reason: str
+    code: str | None
+    """Why the task ended, as a word for programs: a fault's code, a limit's name, `plan_refused`, ..."""
+    result: JsonValue
+    question: str | None
+    question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The answers that the question suggests."""
+    planner: str
+    strategy: str
+    revisions: tuple[Revision, ...]
+    replans: int
+    steps: tuple[OutcomeStep, ...]
+    faults: tuple[FaultRecord, ...]
+    own_faults: tuple[FaultRecord, ...] = Field(default=(), exclude_if=not_)
+    """The faults of Replan's own calls: requests to the planner, observations, and reads that find out whether a call
+    was applied."""
+    counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)
+    """What the task did, as `workflows.account.metrics.Counts`; None if its workflow could not tell."""
+    limits: Limits | None = Field(default=None, exclude_if=is_none)
+    """The limits of the task, with what people added to them; None if its workflow could not tell."""
+    omitted: int = 0
+    """How many started steps are missing in `steps`, because a long task drops its oldest steps."""
+    undo: tuple[UndoRecord, ...] = ()
+    compactions: tuple[Compaction, ...] = ()
+    failovers: tuple[Failover, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
+    """If the task ended because a proposal was rejected, all reasons for the rejection; else empty."""
+    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
+    """While a task waits for its planner: until when, and why."""
+    paused: tuple[Pause, ...] = Field(default=(), exclude_if=not_)
+    """What operators have paused, as the server says; the workflow leaves it empty."""
+    requests: tuple[HumanRequest, ...] = ()
+    """What the task has asked of people, the oldest first, with their answers."""
+    extensions: tuple[HumanAnswer, ...] = Field(default=(), exclude_if=not_)
+    """What people added to the limits of the task."""
+    is_tainted: bool = False
+    spent: Spent
+    started_at: datetime
+    ended_at: datetime | None
+
+
+class Ending(BaseModel, frozen=True):
+    """How a task ends, and why."""
+
+    status: TaskStatus
+    reason: str = ""
+    code: str | None = None
+    result: JsonValue = None
+    question: str | None = None
+    question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
+
+
+REFUSED = "task_refused"
+"""The code of a task that ended before any call, because the worker cannot read it or lacks something that it needs."""
+
+
+def refusal(reason: str) -> Ending:
+    return Ending(status=TaskStatus.FAILED, reason=reason, code=REFUSED)
+
+
+def unasked(question: Question) -> Ending:
+    """The end of a task whose planner asks a question, and that does not wait for people."""
+    options = f" Options: {', '.join(question.options)}." if question.options else ""
+    return Ending(
+        status=TaskStatus.ESCALATED,
+        reason=f"The planner asks: {question.text}{options}",
+        code="question",
+        question=question.text,
+        question_options=question.options,
+    )
+
+
+class TaskEnded(Exception):
+    """Raised anywhere in the loop of a task, to end the task with `ending`."""
+
+    def __init__(self, status: TaskStatus, reason: str, code: str, reasons: Sequence[Mistake] = ()) -> None:
+        """`code`: the reason as a word for programs. `reasons`: why a proposal was rejected, if that ends the task."""
+        super().__init__(reason)
+        self.ending = Ending(status=status, reason=reason, code=code, reasons=tuple(reasons))

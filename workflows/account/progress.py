@@ -1,0 +1,389 @@
+"""All state of a task; a long task keeps only its last steps, so that the state stays small."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from operator import not_
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
+from temporalio import workflow
+
+from workflows.account import metrics
+from workflows.account.metrics import Counts, Sample
+from workflows.account.outcome import Ending, Outcome, OutcomeStep
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Observation,
+    PlannerWait,
+    Rejection,
+    Revision,
+    StepRecord,
+    StepStatus,
+    UndoRecord,
+)
+from workflows.account.task import Task, TaskStatus
+from workflows.calls.turns import Turns
+from workflows.json_values import canonical
+from workflows.limits.budget import Budget
+from workflows.people.requests import HumanAnswer, HumanRequest, Word
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.guards import Grants, LoopGuard, RepeatGuard
+
+MAX_OUTCOME = 512 * 1024
+"""The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
+left out."""
+MAX_RESULT_IN_HISTORY = 32 * 1024
+"""Bytes of a result that certainly stays in the history; a payload of 64 kB goes into external storage."""
+MAX_RECORDS = 300
+"""How many steps a task keeps. Older steps are folded: they are dropped, and only their ids and the number of their
+effects are kept."""
+MAX_FAULTS, MAX_REVISIONS = 200, 100
+MAX_REPLANS = 10**12
+"""More than any task can make; a search attribute cannot have a number beyond 64 bits."""
+MAX_PROGRESS = 512 * 1024
+"""Bytes of Progress as JSON. Above this, old steps are dropped even if there are few steps; the server accepts 2 MB."""
+MAX_CONTINUED = 1024 * 1024
+"""Bytes of Progress with which a task continues as new; the server accepts 2 MB."""
+
+
+class Folded(BaseModel):
+    """What a long task still knows of the oldest steps, faults and plans that it dropped: step ids and counts."""
+
+    ids: list[str] = Field(default_factory=list)
+    """Ids of the dropped steps that had started, because no id may be used twice."""
+    effects: int = 0
+    faults: int = 0
+    revisions: int = 0
+
+
+class Progress(BaseModel):
+    """All state of a task: the answer of the query `progress`, and the input of continue-as-new."""
+
+    task: Task
+    task_id: str
+    started_at: AwareDatetime
+    ended_at: AwareDatetime | None = None
+    status: TaskStatus = TaskStatus.RUNNING
+    ending: Ending | None = None
+    planner: str = ""
+    searchable: bool = False
+    store: str | None = None
+    turn: int = 0
+    revisions: list[Revision] = Field(default_factory=list)
+    replans: int = Field(default=0, ge=0, le=MAX_REPLANS)
+    fruitless: int = 0
+    """How many consecutive replans, up to the newest, completed no step."""
+    records: list[StepRecord] = Field(default_factory=list)
+    faults: list[FaultRecord] = Field(default_factory=list)
+    own_faults: list[FaultRecord] = Field(default_factory=list, exclude_if=not_)
+    """The faults of Replan's own calls; see `Outcome.own_faults`."""
+    counts: Counts = Field(default_factory=dict, exclude_if=not_)
+    """What the task did, over all its runs."""
+    observations: list[Observation] = Field(default_factory=list)
+    down: list[str] = Field(default_factory=list)
+    """Kinds of tools that the task may not use any more, because their retries are used up."""
+    guard: RepeatGuard = Field(default_factory=RepeatGuard)
+    loops: LoopGuard = Field(default_factory=LoopGuard)
+    grants: Grants = Field(default_factory=Grants)
+    budget: Budget = Field(default_factory=Budget)
+    replanning: bool = False
+    """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
+    folded: Folded = Field(default_factory=Folded)
+    undo_when_cancelled: bool = False
+    undo: list[UndoRecord] = Field(default_factory=list)
+    was_reset: bool = False
+    """Whether an earlier run of the task was made by a reset."""
+    origin: str | None = None
+    """In an UndoWorkflow: the first run id of the task that it undoes, with which the idempotency keys of its calls
+    begin. In every other workflow: None."""
+    branch: int = 0
+    """The number of the branch of the planner's conversation that this run uses. A task that goes on differently after
+    a reset begins a new branch."""
+    told: int = 0
+    """The number of the newest plan of whose outcome the planner was told; 0 if there is no such plan."""
+    is_opened: bool = False
+    """Whether the planner's conversation about this task has begun."""
+    context: int = 0
+    """Tokens of the planner's conversation; 0 if they are not known."""
+    compactions: list[Compaction] = Field(default_factory=list)
+    failovers: list[Failover] = Field(default_factory=list)
+    rejections: list[Rejection] = Field(default_factory=list)
+    is_draft: bool = Field(default=False, exclude_if=not_)
+    """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
+    requests: list[HumanRequest] = Field(default_factory=list, exclude_if=not_)
+    """What the task has asked of people, the oldest first, with their answers."""
+    extensions: list[HumanAnswer] = Field(default_factory=list, exclude_if=not_)
+    """What people added to the limits of the task."""
+    updates: list[str] = Field(default_factory=list, exclude_if=not_)
+    """Digests of the ids of the newest Updates that were accepted, over all runs: each counts once."""
+    words: list[Word] = Field(default_factory=list, exclude_if=not_)
+    """What people said to the planner."""
+    words_told: int = Field(default=0, exclude_if=not_)
+    """How many of the `words` a planner with a conversation was told."""
+    confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has seen and
+    confirmed."""
+    undo_when_aborted: bool = Field(default=False, exclude_if=not_)
+    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
+    revisions_taken: int = Field(default=0, exclude_if=not_)
+    """How many of the task's hand-written `revisions` were used or passed over."""
+    has_untold_effects: bool = False
+    """Whether the planner must still be told of effects that earlier runs of the task applied."""
+    _turns: Turns = PrivateAttr(default_factory=Turns)
+    _in_history: set[str] = PrivateAttr(default_factory=set)
+    """Ids of the steps whose plan and whose result are in the events of this run."""
+
+    @classmethod
+    def of(cls, task: Task) -> "Progress":
+        info = workflow.info()
+        budget = Budget(limits=task.limits)
+        return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
+
+    @property
+    def turns(self) -> Turns:
+        """The calls of this run whose turn has come at their services."""
+        return self._turns
+
+    @property
+    def place_in_queue(self) -> float | None:
+        """When the task began, in seconds since 1970; None if this run does not wait for the turns of its calls."""
+        return self.started_at.timestamp() if self.turns.are_heeded else None
+
+    @property
+    def open_requests(self) -> list[HumanRequest]:
+        return [request for request in self.requests if request.is_open]
+
+    @property
+    def not_undone(self) -> str:
+        """The effects that could not be undone, and why; empty if all were undone."""
+        return "; ".join(f"{one.step_id} ({one.reason.rstrip('.')})" for one in self.undo if not one.done)
+
+    @property
+    def revision(self) -> int:
+        """The number of the plan in force; 0 before the first plan."""
+        return self.folded.revisions + len(self.revisions)
+
+    @property
+    def rejecting_faults(self) -> list[FaultRecord]:
+        return [fault for fault in self.faults if fault.decision == "replan" and fault.revision == self.revision]
+
+    def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
+        return [record for record in self.records if record.status in statuses]
+
+    @property
+    def results(self) -> dict[str, JsonValue]:
+        """The results of the completed steps, by step id; a result that was too large to keep is missing."""
+        done = self.with_status(StepStatus.COMPLETED)
+        return {record.step.id: record.result for record in done if not record.left_out}
+
+    @property
+    def effects(self) -> int:
+        """How many effects the task has applied."""
+        kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
+        return self.folded.effects + kept
+
+    @property
+    def taken(self) -> set[str]:
+        """The ids of all steps that have started; a new step must have another id."""
+        # A proposal that was requested before effects of earlier runs were added may have their ids: it is the one
+        # that planned them.
+        free = {record.step.id for record in self._untold}
+        ids = {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
+        return ids - free
+
+    @property
+    def _untold(self) -> list[StepRecord]:
+        stand = [record for record in self.records if not record.revision and record.status is not StepStatus.UNDONE]
+        return stand if self.has_untold_effects else []
+
+    def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
+        """Replace the current plan by a new plan; steps of the old plan that have not started are skipped."""
+        for record in self.with_status(StepStatus.PENDING):
+            record.status = StepStatus.SKIPPED
+        again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
+        done = {id: one for id, one in untold.items() if one.status is StepStatus.COMPLETED}
+        new = [_taken_over(one, done[one.step.id]) if one.step.id in done else one for one in records]
+        self.records = [record for record in self.records if record.step.id not in again] + new
+        self.revisions.append(revision)
+
+    def add_earlier(self, records: Sequence[StepRecord]) -> None:
+        """Add the effects of earlier runs of the task, after a reset that kept or undid them.
+
+        If the current plan has a step with the same id that has not started, the step takes over the earlier outcome;
+        if that is unknown, the step is called later with its old idempotency key, which finds it out. Any other effect
+        gets the revision 0: the planner is told of it, and no new step may have its id.
+        """
+        for earlier in records:
+            own = next((record for record in self.records if record.step.id == earlier.step.id), None)
+            if own is not None and own.revision and own.started is not None:
+                # This run called the step itself: only that the effect was undone is new.
+                if earlier.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
+                    own.status = StepStatus.UNDONE
+                continue
+            # CANCELLED stands for an unknown outcome, which the call of the step finds out.
+            if own is not None and own.revision and earlier.status is StepStatus.CANCELLED:
+                continue
+            earlier = earlier.model_copy(
+                update={"place": 1 + max((record.place for record in self.records), default=0)}
+            )
+            taken = _taken_over(own, earlier) if own else earlier.model_copy(update={"revision": 0})
+            records = [record for record in self.records if record is not own] + [taken]
+            self.records = sorted(records, key=lambda record: record.revision > 0)
+            self.has_untold_effects = True
+
+    def count(self, samples: Iterable[Sample]) -> None:
+        """Count what the task did, in its account and in the metrics of its worker."""
+        metrics.record(self.counts, samples)
+
+    def note_in_history(self, record: StepRecord) -> None:
+        """Note that the step's own activity has just returned its result, so that the Outcome can leave it out."""
+        # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
+        if (
+            record.undoes is None
+            and not record.edited
+            and len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY
+        ):
+            self._in_history.add(record.step.id)
+
+    def end(self, ending: Ending, now: datetime) -> None:
+        for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
+            record.status = StepStatus.SKIPPED
+        for request in self.open_requests:
+            request.close("ended")
+        self.ending, self.status, self.ended_at = ending, ending.status, now
+
+    def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
+        """A copy without long values, so that it fits into a message.
+
+        The short values that the tools in `specs` need to undo, reconcile or observe a step are kept.
+        """
+        omitted, known = self._too_large(), specs or {}
+        records = [
+            record.slim(omitted.get(record.step.id, 0), known[record.kind].paths if record.kind in known else ())
+            for record in self.records
+        ]
+        return self.model_copy(update={"records": records})
+
+    def outcome(self, now: datetime) -> Outcome:
+        ending = self.ending or Ending(status=self.status)
+        spent = self.budget.spent.model_copy(
+            update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
+        )
+        return Outcome(
+            task_id=self.task_id,
+            task=self.task.text,
+            status=self.status,
+            reason=ending.reason,
+            code=ending.code,
+            result=ending.result,
+            question=ending.question,
+            question_options=ending.question_options,
+            planner=self.planner,
+            strategy=self.task.strategy,
+            revisions=tuple(self.revisions),
+            replans=self.replans,
+            steps=self._steps(),
+            faults=tuple(self.faults),
+            own_faults=tuple(self.own_faults),
+            counts=self.counts or None,
+            limits=self.budget.limits,
+            omitted=len(self.folded.ids),
+            undo=tuple(self.undo),
+            compactions=tuple(self.compactions),
+            failovers=tuple(self.failovers),
+            rejections=tuple(self.rejections),
+            waiting=self.waiting,
+            requests=tuple(self.requests),
+            extensions=tuple(self.extensions),
+            reasons=ending.reasons,
+            is_tainted=self.grants.is_tainted,
+            spent=spent,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
+    def _steps(self) -> tuple[OutcomeStep, ...]:
+        last = {fault.step_id: fault for fault in self.faults}
+        return tuple(self._step(record, last.get(record.step.id)) for record in self.slim().records)
+
+    def _step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
+        in_history = record.step.id in self._in_history and not record.left_out
+        values: dict[str, Any] = {
+            "title": record.label,
+            "kind": record.kind,
+            "args": record.shown_args,
+            "needs": tuple(sorted(record.step.dependencies)),
+            "result": record.result,
+        }
+        return OutcomeStep(
+            id=record.step.id,
+            revision=record.revision,
+            status=record.status,
+            attempts=record.attempts,
+            effect=record.effect,
+            is_fallback=record.is_fallback,
+            silent=record.silent,
+            replayed=record.replayed,
+            started=record.started,
+            ended=record.ended,
+            result_omitted=record.left_out > 0,
+            result_bytes=record.left_out,
+            fault=fault,
+            **({"in_history": True, "kind": record.kind if record.is_fallback else ""} if in_history else values),
+        )
+
+    def _too_large(self) -> dict[str, int]:
+        """Bytes by step id of the largest results, which are left out so that the others fit into MAX_OUTCOME."""
+        sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
+        total, omitted = sum(size for size, _ in sizes), dict[str, int]()
+        while total > MAX_OUTCOME:
+            size, id = sizes.pop()
+            total -= size
+            omitted[id] = size
+        return omitted
+
+
+def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
+    return earlier.model_copy(update={"step": planned.step, "revision": planned.revision})
+
+
+def fold(progress: Progress) -> None:
+    """Drop the oldest steps, faults and plans of a long task; the steps of the current plan are kept."""
+    folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
+    progress.faults = progress.faults[-MAX_FAULTS:]
+    progress.revisions = progress.revisions[-MAX_REVISIONS:]
+    folded.faults += faults - len(progress.faults)
+    folded.revisions += revisions - len(progress.revisions)
+    _fold_oldest(progress, len(progress.records) - MAX_RECORDS)
+    # Half of the steps at a time, because to measure the size takes most of the time.
+    while _foldable(progress) and len(progress.model_dump_json()) > MAX_PROGRESS:
+        _fold_oldest(progress, max(1, len(_foldable(progress)) // 2))
+
+
+def fits_continue_as_new(progress: Progress) -> bool:
+    """Whether a task is small enough to continue as new; the current plan alone can be too large."""
+    return len(progress.model_dump_json().encode()) <= MAX_CONTINUED
+
+
+def _fold_oldest(progress: Progress, count: int) -> None:
+    gone = _foldable(progress)[: max(0, count)]
+    ids = {record.step.id for record in gone}
+    progress.records = [record for record in progress.records if record.step.id not in ids]
+    # A step that never started leaves its id free.
+    progress.folded.ids += [record.step.id for record in gone if record.started is not None]
+    progress.folded.effects += sum(_is_finished_effect(record) for record in gone)
+
+
+def _foldable(progress: Progress) -> list[StepRecord]:
+    old = [record for record in progress.records if record.revision < progress.revision]
+    if progress.has_untold_effects:  # otherwise the planner could plan them again
+        return [record for record in old if record.revision]
+    return old
+
+
+def _is_finished_effect(record: StepRecord) -> bool:
+    is_known_to_stand = record.status is StepStatus.COMPLETED
+    may_stand = not record.revision and record.status is StepStatus.CANCELLED  # of an earlier run
+    return (is_known_to_stand or may_stand) and record.effect is not Effect.READ

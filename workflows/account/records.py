@@ -1,0 +1,314 @@
+"""What a task records while it runs: steps, faults, plans, observations, undos and more."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from operator import not_
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue
+
+from workflows import ids
+from workflows.faults.decision import Action
+from workflows.faults.fault import Fault
+from workflows.json_values import canonical
+from workflows.people.approval import Approval
+from workflows.plans.catalogue import Companion, Effect
+from workflows.plans.proposal import Mistake, PassedOver, Step
+from workflows.plans.references import Unresolved, pick
+
+MAX_SHOWN_ARGS = 8 * 1024
+"""Bytes. An Outcome (the report of a task) shows longer arguments as they were planned: with references in place of the
+results of other steps."""
+MAX_NAMED = 4 * 1024
+"""Bytes. When a long result or argument is left out, a value in it up to this size (an id, an address, an amount) is
+kept if an undo or another follow-up call needs it."""
+
+
+class StepStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    """An operator has paused the step's activity. The workflow does not know it: the client says so."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    UNDONE = "undone"
+
+
+class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
+    """A step of a plan, and its state."""
+
+    step: Step
+    revision: int
+    """The number of the plan to which the step belongs. It is 0 for an effect of an earlier run of the task that a
+    reset kept or undid."""
+    effect: Effect
+    status: StepStatus = StepStatus.PENDING
+    attempts: int = 0
+    """How many attempts the step has made, with its planned tool and with fallbacks. An attempt is not counted if its
+    worker stopped or went silent."""
+    used: int = 0
+    """How many of the `attempts` called the current `kind`; it is 0 again when the step changes to a fallback."""
+    losses: int = 0
+    """Attempts whose workers went silent; `attempts` does not count them."""
+    waits: int = 0
+    waited: float = 0.0
+    """Seconds that the step waited because no worker had its tool."""
+    slept: float = 0.0
+    """Seconds that the step waited between two executions of its activity, added up."""
+    place: int = 0
+    """The position, from 1, in the order in which the steps of the task ended; 0 while the step has not ended."""
+    kind: str
+    """The kind of tool that the step calls: the planned kind, or a fallback."""
+    args: dict[str, JsonValue] | None = None
+    """The arguments, with the results of other steps in place of references. None before the step starts, and in a copy
+    from which long arguments are left out."""
+    started: AwareDatetime | None = None
+    ended: AwareDatetime | None = None
+    result: JsonValue = None
+    left_out: int = 0
+    """The bytes of the result, if the result was left out because all results together were too large; else 0."""
+    replayed: bool = False
+    silent: int = Field(default=0, exclude_if=not_)
+    """How many of the `attempts` before the last one of an activity execution ended without a report: their worker died
+    or froze, or they timed out."""
+    unchanged: bool = False
+    """Whether the previous turn made the same call and got the same result, and no effect was applied between the two
+    calls."""
+    fencing_token: int = Field(default=0, alias="claim")
+    """How often reconciliation found that the call was not applied. Each repeat of the call carries this number, so
+    that the ledger can reject an older attempt."""
+    was_waiting: bool = False
+    """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
+    edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """The arguments that a person changed before the call was made."""
+    failed: Fault | None = Field(default=None, exclude=True)
+    """The fault of the last attempt that counts, since a person said `retry`; see `metrics.last_fault`."""
+    repeated: Fault | None = Field(default=None, exclude=True)
+    """The same if the step has waited, so that its next execution is a retry."""
+    retried: dict[str, int] = Field(default_factory=dict, exclude=True)
+    """The retries of the current `kind`, by the code of the fault before each."""
+    approval: Approval | None = Field(default=None, exclude=True)
+    """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
+    undoes: str | None = None
+    """The id of the step whose effect this step undoes; None for a step of a plan."""
+    outlived: bool = False
+    """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
+    named: dict[str, JsonValue] = Field(default_factory=dict)
+    """Short values, by path, from arguments or a result that were left out. The calls that undo, reconcile or observe
+    this step need them."""
+
+    @property
+    def call_id(self) -> str:
+        """The end of the call's idempotency key: the step's id and, if a fallback is called, the fallback's kind."""
+        return ids.of_call(self.step.id, self.kind if self.is_fallback else None)
+
+    @property
+    def label(self) -> str:
+        """What the step does, in a few words: the title of the plan, or the arguments if a person changed them."""
+        changed = {"args": self.shown_args, "title": ""}
+        return self.step.model_copy(update=changed).label if self.edited else self.step.label
+
+    @property
+    def is_fallback(self) -> bool:
+        return self.kind != self.step.kind
+
+    @property
+    def shown_args(self) -> dict[str, JsonValue]:
+        """The arguments with the results of other steps put in; if these are unknown or too long, as planned."""
+        return self.step.args if self.args is None or self._has_long_args else self.args
+
+    def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
+        """A copy without long arguments and, if `left_out` is not 0, without the result.
+
+        `left_out` is the size of the result in bytes. Short values at `paths` are kept, because the calls that undo,
+        reconcile or observe this step need them.
+        """
+        if not left_out and not self._has_long_args:
+            return self
+        args = None if self._has_long_args else self.args
+        result = {"result": None, "left_out": left_out} if left_out else {}
+        return self.model_copy(update={"args": args, "named": self._named(paths), **result})
+
+    def value_at(self, path: str, key: str = "") -> JsonValue:
+        """The value at a path that begins with `args`, `result` or `key` (the idempotency key), such as `result.id`.
+
+        Raises:
+            Unresolved: there is no such value, or it was too large to be kept.
+        """
+        if path in self.named:
+            return self.named[path]
+        root = path.partition(".")[0]
+        if (root == "args" and self.args is None) or (root == "result" and self.left_out):
+            raise Unresolved(f"the {'arguments are' if root == 'args' else 'result is'} too large to be kept")
+        return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
+
+    def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
+        """The arguments for a `companion`: a call that observes, reconciles or undoes this call.
+
+        An argument without a value is left out, so that its default applies.
+        """
+        args = dict[str, JsonValue]()
+        for name, path in companion.args.items():
+            with suppress(Unresolved):
+                args[name] = self.value_at(path, key)
+        return args
+
+    def _named(self, paths: Iterable[str]) -> dict[str, JsonValue]:
+        found = dict(self.named)
+        for path in paths:
+            with suppress(Unresolved):
+                value = self.value_at(path)
+                if len(canonical(value).encode()) <= MAX_NAMED:
+                    found[path] = value
+        return found
+
+    @property
+    def _has_long_args(self) -> bool:
+        return self.args is not None and len(canonical(self.args).encode()) > MAX_SHOWN_ARGS
+
+
+class FaultRecord(Fault):
+    """A fault of a call, and the decision that followed."""
+
+    step_id: str
+    """The id of the activity: of a step or, for a fault of Replan's own call, of a request to the planner or a read."""
+    revision: int
+    decision: Action
+    reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
+    """What reconciliation found out about the effect of the call; `applied` then says the same. None if there was no
+    reconciliation."""
+    at: AwareDatetime
+
+    @classmethod
+    def of_call(
+        cls, fault: Fault, id: str, revision: int, decision: str, *, at: datetime, reconciled: str | None = None
+    ) -> "FaultRecord":
+        where = {"step_id": id, "revision": revision, "at": at}
+        return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
+
+
+class UndoRecord(BaseModel, frozen=True):
+    """Whether the effect of a step was undone and, if it was not, why."""
+
+    step_id: str
+    kind: str = ""
+    """The kind of tool that undoes the effect; empty if there is no such tool."""
+    done: bool = False
+    reason: str = ""
+    """Why the effect is not undone; empty if the effect is undone."""
+
+
+class Observation(BaseModel, frozen=True):
+    """The state of a called system, read after a fault of a step that requires a new plan."""
+
+    step_id: str
+    kind: str
+    args: dict[str, JsonValue]
+    value: JsonValue
+    at: AwareDatetime
+    stale: bool = False
+    """Whether `value` is only the state that the fault contained, because no tool could read the current state."""
+    unread: str = ""
+    """Why the tool in the kind's `observe` did not read the state again; empty if it did, or if the kind has no such
+    tool."""
+
+
+class Revision(BaseModel, frozen=True):
+    """One accepted plan."""
+
+    number: int
+    because: str = ""
+    refused: tuple[str, ...] = ()
+    """Ids of the steps whose faults led to this plan."""
+    kept: tuple[str, ...] = ()
+    """Ids of the steps that were completed before this plan; only the newest, up to `MAX_KEPT`."""
+    looked: tuple[str, ...] = ()
+    """The kinds of the tools that read the current state before this plan was made."""
+    planner: str = ""
+    turn: int = 0
+    """The number of the turn in which it was proposed."""
+    at: AwareDatetime | None = None
+    """When it was accepted."""
+
+
+class WithheldCall(BaseModel, frozen=True):
+    """A rejected call of a kind that has an effect and that no plan named before the task read untrusted content.
+
+    Such content may have ordered the call.
+    """
+
+    step: str
+    kind: str
+    args: JsonValue
+    """The arguments as proposed, with references to the results of other steps; if they are large, only the beginning
+    of their JSON."""
+
+
+class Rejection(BaseModel, frozen=True):
+    """A proposal that was rejected; none of its steps was run."""
+
+    turn: int
+    reasons: tuple[str, ...]
+    """The first few reasons for the rejection, each cut to a few hundred characters."""
+    steps: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """For each of the `reasons` the id of the step that is wrong; empty text if it is the whole proposal."""
+    withheld: tuple[WithheldCall, ...] = Field(default=(), exclude_if=not_)
+    """The first few calls of the proposal that untrusted content may have ordered."""
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        steps = self.steps or ("",) * len(self.reasons)
+        return tuple(Mistake(text=text, step=step) for text, step in zip(self.reasons, steps, strict=True))
+
+
+class Compaction(BaseModel, frozen=True):
+    """A summary of the oldest turns of a conversation that was too long for the model."""
+
+    turn: int
+    turns: int
+    """How many turns the summary replaces."""
+    planner: str
+    tokens: int
+    """Tokens of the conversation before the summary."""
+
+
+class PlannerWait(BaseModel, frozen=True):
+    """A wait of the task for its planner, which cannot answer now."""
+
+    until: datetime
+    code: str
+    """The code of the fault of the last request."""
+    reason: str
+
+
+class Pause(BaseModel, frozen=True):
+    """A pause by an operator, as the server describes it; the workflow does not know of it."""
+
+    activity: str | None
+    """The id of the paused activity, which for a step is the step's id; None if the whole workflow is paused."""
+    kind: str = ""
+    """The kind of the activity; empty if the whole workflow is paused."""
+    since: datetime | None
+    """None if the server does not say."""
+    by: str = ""
+    """The identity of who paused it, or the id of the server's rule that did; empty if the server does not say."""
+    reason: str = ""
+    is_running: bool = False
+    """Whether an attempt that began before the pause still runs; no other attempt follows it."""
+    resume: str
+    """The command that resumes it."""
+    deadline: datetime | None = None
+    """When the schedule-to-close timeout of the activity ends: after it, the activity fails when it is resumed."""
+    extend: str = ""
+    """The command that moves `deadline` away, to be run before `resume`; empty while `deadline` is not near."""
+
+
+class Failover(PassedOver):
+    """A planner that could not be used in one turn."""
+
+    turn: int

@@ -1,0 +1,138 @@
+"""A task: the input of its workflow, and its states."""
+
+from enum import StrEnum
+from operator import not_
+from typing import Literal
+
+from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validator
+
+from workflows.account.records import FaultRecord, StepRecord
+from workflows.faults import retries
+from workflows.limits.budget import Limits
+from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
+
+MAX_TEXT = 16_000
+"""The most characters of a task's text."""
+REPLANS = {"plan": 2, "react": 20}
+"""By strategy, how many replans a task may make if its limits do not say it."""
+
+
+def _is_declared(approve: str) -> bool:
+    return approve == "declared"
+
+
+def _is_usual(seconds: float) -> bool:
+    return seconds == retries.ANSWER_WITHIN.total_seconds()
+
+
+class TaskStatus(StrEnum):
+    """The state of a task. RUNNING, WAITING and PAUSED can still change; all other states are final."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    """An operator has paused the workflow. The workflow does not know it: the client says so."""
+    COMPLETED = "completed"
+    ESCALATED = "escalated"
+    OVER_BUDGET = "over_budget"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Remains(BaseModel, frozen=True):
+    """The steps and faults of an ended task that its planner has not seen.
+
+    A new task that continues the conversation tells its planner of them.
+    """
+
+    records: tuple[StepRecord, ...] = ()
+    """Steps of the ended task whose outcome its planner has not seen: steps of its newest plan, and steps that were
+    undone."""
+    faults: tuple[FaultRecord, ...] = ()
+    """The faults of the steps in `records`."""
+    is_tainted: bool = True
+
+
+class Task(BaseModel, frozen=True):
+    """What a user asks for: the input of AgentWorkflow."""
+
+    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    plan: tuple[SparseStep, ...] | None = None
+    """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
+    revisions: tuple[Proposal, ...] = Field(default=(), exclude_if=not_)
+    """What the user wrote for later turns. After a rejection the next entry that is no Answer is taken, and after a
+    completed plan the next Answer; entries between are passed over. Without such an entry the planner is asked. An
+    Answer may refer to results, as arguments do; if a reference has no target in the end, the planner is asked."""
+    plan_only: bool = False
+    """Whether the task ends as soon as `plan` is completed. The planner is then asked only for a replan, if `limits`
+    allow a replan."""
+    documents: str | None = None
+    """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
+    strategy: Literal["plan", "react"] = "plan"
+    limits: Limits = Field(default=Limits(), validate_default=True)
+    """Without `replans`, their number follows from `strategy` and `revisions`. Where replans are given, or revisions
+    written, only that number limits them, unless `fruitless` is given, too."""
+    on_escalation: Literal["wait", "end", "undo"] = "end"
+    """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
+    approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=_is_declared)
+    """Which calls a person must approve besides those whose tools declare it: none, those that have an effect, all."""
+    answer_within: float = Field(
+        default=retries.ANSWER_WITHIN.total_seconds(), gt=0, le=retries.LONGEST_READABLE, exclude_if=_is_usual
+    )
+    """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
+    planner: str | None = None
+    allow: tuple[str, ...] = ()
+    """Kinds of tools with an effect that may be planned even after the task has read untrusted content."""
+    result_schema: dict[str, JsonValue] | None = None
+    continues: str | None = None
+    """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
+    remains: Remains | None = None
+    """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
+
+    @field_validator("limits")
+    @classmethod
+    def _fill_in_replans(cls, limits: Limits, info: ValidationInfo) -> Limits:
+        if not {"strategy", "revisions"} <= info.data.keys():  # one of them cannot be read
+            return limits
+        given, written = limits.model_fields_set, sum(not isinstance(one, Answer) for one in info.data["revisions"])
+        is_only_limit = bool(written) or "replans" in given
+        usual: dict[str, int | None] = {"replans": max(REPLANS[info.data["strategy"]], written)}
+        usual["fruitless"] = None if is_only_limit else limits.fruitless
+        return limits.model_copy(update={name: one for name, one in usual.items() if name not in given})
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The kinds of tools that the user named: they may be planned even after untrusted content was read."""
+        return frozenset(self.allow) | {step.kind for steps in [self.plan or (), *self.later_plans] for step in steps}
+
+    @property
+    def later_plans(self) -> list[tuple[Step, ...]]:
+        """The steps of each proposal in `revisions`; an empty tuple for a proposal that is no plan."""
+        return [revision.steps if isinstance(revision, NewSteps) else () for revision in self.revisions]
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the task is the call of one tool by a person: nobody planned it, and it is not re-planned."""
+        return self.plan_only and self.plan is not None and len(self.plan) == 1 and not self.limits.replans
+
+    def is_tainted(self, is_clean: bool) -> bool:
+        """Whether the task begins with untrusted content, from the conversation that it continues.
+
+        `is_clean` says that the worker knows the conversation and that it has no untrusted content.
+        """
+        rest = self.remains is not None and self.remains.is_tainted
+        return self.continues is not None and (rest or not is_clean)
+
+    @property
+    def wanted(self) -> dict[str, JsonValue]:
+        """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
+        told = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
+        asked = self.model_dump(mode="json", include=told, exclude_defaults=True)
+        limits = asked.pop("limits", {})
+        return {"documents": self.documents, **asked, **({"usd": limits["usd"]} if limits.get("usd") else {})}
+
+
+UNREADABLE = Task(text="(cannot be read)")
+"""Stands for a task that cannot be read."""
+CONTINUES_MEMO = "continues"
+"""The key of a workflow memo, which holds the first run id of the task whose conversation this task continues."""

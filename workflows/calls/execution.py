@@ -1,0 +1,535 @@
+"""Running a plan: a step starts when all steps that it needs are completed; after a fault no further step starts."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, assert_never
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from workflows import ids
+from workflows.account import metrics
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.calls.header import CallHeader, Provided, Undoes, made_by_reset
+from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
+from workflows.calls.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
+from workflows.faults import retries
+from workflows.faults.decision import (
+    Ask,
+    Decision,
+    Escalate,
+    Reconcile,
+    Remaining,
+    Replan,
+    UseFallback,
+    Wait,
+    decide,
+)
+from workflows.faults.fault import Applied, Code, Fault, cause_of
+from workflows.json_values import canonical, digest
+from workflows.limits.spending import Limit
+from workflows.people.approval import Approval, approval_code
+from workflows.people.requests import (
+    REPEATED,
+    Choice,
+    HumanAnswer,
+    HumanRequest,
+    ProposedCall,
+    RequestKind,
+    Word,
+    shown_args,
+)
+from workflows.people.updates import People
+from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
+from workflows.plans.graph import ready_steps
+from workflows.plans.proposal import Step, StepReturn
+from workflows.plans.references import Unresolved, resolve
+from workflows.web_ui import summary
+
+MAX_ARGS = 512 * 1024
+"""The most bytes of a step's arguments, with the results of other steps in place of references; the server would
+terminate a workflow that sends 2 MB."""
+MAX_SENT = 2 * 1024 * 1024
+"""The most bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
+
+
+APPROVAL_CHOICES = (Choice.APPROVE, Choice.REJECT, Choice.EDIT, Choice.ABORT)
+MAX_REASON = 2_000
+"""The most characters of the fault that tells the planner why a person rejected a call."""
+CANCELLED_NOT_ASKED = "cancelled-not-asked"
+"""Id of a patch of 0.1.0: nobody is asked about a step that failed after its task was asked to stop."""
+MISSING_KINDS_AGAIN = "missing-kinds-again"
+"""Id of a patch of 0.1.0: a request because of a missing kind is repeated by the task itself when it is reminded of."""
+FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
+
+
+class Execution:
+    """Runs the steps of the current plan, and records in `progress` the state and the result of each step."""
+
+    def __init__(
+        self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None], people: People | None = None
+    ) -> None:
+        """`changed` is called whenever the details of the task, which Temporal's web UI shows, have changed.
+
+        `people` are asked if a fault needs a person; None if the task ends then.
+        """
+        self._progress = progress
+        self._catalogue = catalogue
+        self._changed = changed
+        self._people = people
+        self._draining = False
+        self.unanswered: HumanRequest | None = None
+        """The request because of which the task ends, since nobody answered it."""
+        self.reached_limit: Limit | None = None
+        """The limit of the budget that was reached, so that a step could not start; None if no limit was reached."""
+
+    async def run(self) -> None:
+        """Run the steps of the plan; after a fault no further step starts, and the running steps finish.
+
+        Raises:
+            CancelledError: the task was cancelled, and every step that ran has ended.
+        """
+        running: list[asyncio.Task[None]] = []
+        try:
+            while True:
+                running += [asyncio.create_task(self._run(record)) for record in self._start(len(running))]
+                self._changed()
+                if not running:
+                    return
+                done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for step in done:
+                    # A step raises only because of a bug in this code, which must fail the workflow task.
+                    step.result()
+        except asyncio.CancelledError:
+            self._draining = True
+            for task in running:
+                task.cancel()
+            if running:  # an activity may still be applying its effect when its cancel is requested
+                await workflow.wait(running)
+            raise
+
+    def _start(self, running: int) -> list[StepRecord]:
+        if self._draining:
+            return []
+        pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
+        results, records, sent = self._progress.results, list[StepRecord](), 0
+        steps = ready_steps([record.step for record in pending.values()], results)
+        for step in steps[: retries.MAX_PARALLEL - running]:
+            sent += _size(step, results)
+            if records and sent > MAX_SENT:  # a single step always fits: `_prepare` limits its arguments
+                break  # the others start when one of these has ended
+            records.append(pending[step.id])
+        for record in records:
+            record.status, record.started = StepStatus.RUNNING, workflow.now()
+            # Now, because a call that fails may have read untrusted content, too.
+            self._progress.grants.begin(self._spec(record))
+        return records
+
+    async def _run(self, record: StepRecord) -> None:
+        try:
+            await self._run_to_end(record)
+        except asyncio.CancelledError:
+            record.was_waiting = record.status is StepStatus.WAITING
+            record.status = StepStatus.CANCELLED
+        record.ended = workflow.now()
+        # The order of ends, because their times may be equal, and differ on replay.
+        record.place = 1 + max(one.place for one in self._progress.records)
+
+    async def _run_to_end(self, record: StepRecord) -> None:
+        fault, finding = self._prepare(record) or await self._attempt(record), None
+        while fault is not None:
+            if finding is None:
+                fault = with_earlier_outcome(record, self._spec(record).effect, self._progress.faults, fault)
+            decision = decide(fault, self._spec(record), self._remaining(record, finding))
+            if record.undoes is not None and isinstance(decision, Replan):
+                decision = Escalate()  # a rollback has no planner
+            people = self._people_for(record)
+            if isinstance(decision, Escalate) and people is not None:
+                self._note(record, fault, Ask(), finding)
+                ask = self._ask_approval if fault.code is Code.NEEDS_APPROVAL else self._ask
+                if not (again := await ask(people, record, fault)):
+                    return
+                fault, finding = again
+                continue
+            self._note(record, fault, decision, finding)
+            match decision:
+                case Reconcile():
+                    finding = await reconcile(self._progress, self._catalogue, record, fault, self._changed)
+                    fault = self._after_finding(record, fault, finding)
+                    continue
+                case Wait():
+                    await self._wait(record, fault, decision)
+                case UseFallback():
+                    record.kind, record.used, record.failed, record.retried = decision.kind, 0, None, {}
+                    record.effect = self._spec(record).effect
+                    self._progress.grants.begin(self._spec(record))
+                case Replan() | Escalate():
+                    self._fail(record, fault, decision)
+                    return
+                case _:
+                    assert_never(decision)
+            fault, finding = self._check_repeat(record) or await self._attempt(record), None
+
+    def _people_for(self, record: StepRecord) -> People | None:
+        """The people who are asked about a step; None if the task ends where it needs one, and for a rollback."""
+        if is_cancelled() and workflow.patched(CANCELLED_NOT_ASKED):  # a call that fails hides the cancel
+            return None
+        return self._people if self._people and self._people.are_asked and record.undoes is None else None
+
+    async def _ask(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
+        """Ask a person about a step; returns what came of the next attempt, None if no attempt follows."""
+        reason, again = fault.reason, list[Fault | None]()
+        # If the effect may have been applied, only a person who has looked at this very call may let it be repeated.
+        cause = cause_of(record.kind, fault.code) if fault.applied is Applied.NONE else ""
+
+        async def repeat() -> bool:
+            """Call again, since a deploy may have brought the tool; False if no worker has it still."""
+            again[:] = [await self._attempt(record)]
+            return again[0] is None or again[0].code is not Code.MISSING_TOOL
+
+        is_repeated = fault.code is Code.MISSING_TOOL and workflow.patched(MISSING_KINDS_AGAIN)
+        while True:
+            record.status = StepStatus.WAITING
+            request = await people.ask(
+                RequestKind.FAULT,
+                fault.code.value,
+                reason,
+                FAULT_CHOICES,
+                record,
+                cause=cause,
+                repeat=repeat if is_repeated else None,
+            )
+            answer = request.answer
+            if request.closed == REPEATED and again[0] is None:
+                return None
+            record.status = StepStatus.RUNNING
+            if request.closed == REPEATED:
+                return again[0], None
+            if answer is None or answer.choice is not Choice.PROVIDE:
+                break
+            if (refused := await self._provide(record, request)) is None:
+                return None
+            reason = f"{fault.reason} The result that was provided is not accepted: {refused.reason}"
+        match answer.choice if answer else None:
+            case Choice.RETRY:
+                record.used, record.losses, record.failed = 0, 0, None
+                return await self._attempt(record), None
+            case Choice.SKIP:
+                record.status = StepStatus.SKIPPED
+            case Choice.REPLAN:
+                if answer and answer.text:
+                    self._progress.words.append(Word(text=answer.text))
+                self._change_decision(record, "replan")
+                record.status, self._draining = StepStatus.FAILED, True
+            case _:
+                self._give_up(people, record, request)
+        return None
+
+    async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
+        """Ask a person to approve a call; returns what came of it or of its rejection, None if no call follows."""
+        reason = fault.reason
+        while True:
+            record.status = StepStatus.WAITING
+            call = self._proposed(record)
+            request = await people.ask(
+                RequestKind.APPROVAL, fault.code.value, reason, APPROVAL_CHOICES, record, call=call
+            )
+            answer = request.answer
+            record.status = StepStatus.RUNNING
+            match answer.choice if answer else None:
+                case Choice.APPROVE:
+                    shown = self._digest(record)
+                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown)
+                    return await self._attempt(record), None
+                case Choice.EDIT:
+                    if (refused := await self._edit(record, request)) is None:
+                        return await self._attempt(record), None
+                    reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
+                case Choice.REJECT:
+                    if answer and answer.text:  # the reason of the fault is data for a planner, and this is not
+                        self._progress.words.append(Word(text=answer.text))
+                    return self._uncalled(record, Code.REJECTED, _rejected(record, answer)), None
+                case _:
+                    self._give_up(people, record, request)
+                    return None
+
+    def _proposed(self, record: StepRecord) -> ProposedCall:
+        spec, run = self._spec(record), workflow.info().run_id
+        return ProposedCall(
+            kind=spec.kind,
+            effect=spec.effect.value,
+            undo=spec.undo.kind if spec.undo else None,
+            args=shown_args(record.args or {}),
+            code=approval_code(run, self._key(record), self._digest(record)),
+        )
+
+    def _digest(self, record: StepRecord) -> str:
+        return digest(record.kind, record.args)
+
+    async def _edit(self, record: StepRecord, request: HumanRequest) -> Fault | None:
+        """Change the arguments as a person edited them; if the tool does not take them, return why, and change nothing.
+
+        The tool checks them in a call that asks for an approval and has none, so it applies no effect.
+        """
+        planned, shown, given, before = record.args, self._digest(record), request.given_args, record.edited
+        record.args, record.approval, request.given_args = {**(planned or {}), **given}, None, {}
+        record.edited = {**before, **given}
+        fault = await self._check(record, approve="all")
+        if fault is None or fault.code is Code.NEEDS_APPROVAL:
+            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
+            request.refused = ""
+            return None
+        record.args, record.edited, request.refused = planned, before, fault.reason
+        return fault
+
+    def _give_up(self, people: People, record: StepRecord, request: HumanRequest) -> None:
+        """Let the task end because of a request that was answered with an abort, or by nobody."""
+        self.unanswered = None if request.answer or people.abort else request
+        self._change_decision(record, "escalate")
+        record.status, self._draining = StepStatus.FAILED, True
+
+    async def _provide(self, record: StepRecord, request: HumanRequest) -> Fault | None:
+        """Complete a step with the result that a person provides; return why that is none of its results."""
+        record.fencing_token += 1  # it takes over what an attempt with an unknown outcome has claimed
+        fault = await self._check(record, provided=Provided(result=request.result))
+        request.result, request.refused = None, fault.reason if fault else ""
+        return fault
+
+    async def _check(self, record: StepRecord, **told: Any) -> Fault | None:
+        """Let a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is."""
+        while True:
+            made = record.attempts
+            fault = await self._attempt(record, **told)
+            if fault is None:
+                return None
+            record.attempts = made  # the tool was not called
+            fault = fault.model_copy(update={"applied": Applied.NONE})
+            decision = decide(fault, self._spec(record), self._remaining(record, None))
+            if not isinstance(decision, Wait):
+                return fault
+            about = record.step.id, record.revision, decision.action
+            note = FaultRecord.of_call(fault, *about, at=workflow.now())
+            log_decision(record.kind, note, seconds=decision.seconds)
+            await self._wait(record, fault, decision)
+
+    def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
+        mine = max(number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
+        self._progress.faults[mine] = self._progress.faults[mine].model_copy(update={"decision": decision})
+
+    def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
+        """The fault with what reconciliation found; None if the effect was applied, so that the step is completed."""
+        about = {"step": record.step.id, "kind": record.kind, "revision": record.revision}
+        workflow.logger.info("reconciled", extra={**about, "verdict": finding.verdict.value})
+        match finding.verdict:
+            case Verdict.APPLIED:
+                known = fault.model_copy(update={"applied": Applied.APPLIED})
+                self._note(record, known, Reconcile(), finding)
+                self._complete(record, StepReturn(result=finding.result, replayed=True))
+                return None
+            case Verdict.NOT_APPLIED:
+                record.fencing_token += 1
+                return fault.model_copy(update={"applied": Applied.NONE})
+            case Verdict.CANNOT_TELL:
+                return fault
+            case unreachable:
+                assert_never(unreachable)
+
+    def _prepare(self, record: StepRecord) -> Fault | None:
+        """Put the results of other steps into the arguments; return a fault if the call cannot or may not be made."""
+        if record.undoes is not None:
+            return None  # its arguments were made before, and contain no references
+        try:
+            args = resolve(record.step.args, self._progress.results)
+        except Unresolved as missing:
+            return self._uncalled(record, Code.INVALID_INPUT, f"The step's arguments cannot be made: {missing}.")
+        size = len(canonical(args).encode())  # references may have made them large
+        if size > MAX_ARGS:
+            reason = f"The step's arguments would have {size} bytes, more than {MAX_ARGS}: refer to parts of results."
+            return self._uncalled(record, Code.INVALID_INPUT, reason)
+        if not isinstance(args, dict):
+            reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
+            return self._uncalled(record, Code.INVALID_INPUT, reason)
+        record.args = args
+        return self._check_repeat(record)
+
+    def _check_repeat(self, record: StepRecord) -> Fault | None:
+        if not self._progress.guard.refuses(record.kind, record.args or {}, self._progress.effects):
+            return None
+        reason = "The same call failed before and nothing has changed since: change the call."
+        return self._uncalled(record, Code.REPEATED_CALL, reason)
+
+    def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
+        return Fault.of(code, reason, source=record.kind, attempt=0)
+
+    async def _attempt(self, record: StepRecord, **told: Any) -> Fault | None:
+        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left.
+
+        `told` is what the worker is told in the header of this attempt only.
+        """
+        raise_if_cancelled()
+        call = self._call(record, told)
+        granted = await call.reserve_after_siblings()
+        while not granted and (people := self._people_for(record)):
+            record.status = StepStatus.WAITING
+            if not await people.ask_for_budget(call.missing):
+                break
+            record.status = StepStatus.RUNNING
+            granted = await call.reserve_after_siblings()
+        if not granted:
+            self.reached_limit, self._draining = call.missing, True
+            record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
+            return None
+        try:
+            reply = await call.run(granted)
+        except asyncio.CancelledError:
+            record.attempts += 1  # a cancelled execution does not tell its number of attempts
+            raise
+        record.attempts, record.used = record.attempts + reply.taken, record.used + reply.taken
+        record.silent += reply.silent
+        if isinstance(reply.result, Fault):
+            self._note_retries(record, reply.earlier)
+            record.failed = metrics.last_fault(reply.result, reply.earlier, call.repeated)
+            record.losses += reply.result.uncounted
+            return reply.result
+        self._complete(record, reply.result)
+        self._progress.note_in_history(record)
+        self._note_retries(record, reply.earlier)
+        return None
+
+    def _call(self, record: StepRecord, told: Mapping[str, Any]) -> ToolCall:
+        progress, step = self._progress, record.step
+        repeated, record.repeated = record.repeated, None
+        whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
+        return ToolCall(
+            progress,
+            self._catalogue,
+            self._spec(record),
+            record.args,
+            id=step.id,
+            title=f"{whose}: {record.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
+            header=self._header(record).model_copy(update=told),
+            used=record.used,
+            repeated=repeated,
+            retried=record.retried,
+        )
+
+    def _header(self, record: StepRecord) -> CallHeader:
+        progress, spec = self._progress, self._spec(record)
+        has_effect = spec.effect is not Effect.READ
+        return CallHeader(
+            key=self._key(record),
+            revision=record.revision,
+            digest=spec.digest,
+            documents=progress.task.documents,
+            store=progress.store if has_effect else None,  # any worker may do a read
+            fencing_token=record.fencing_token if has_effect else 0,
+            is_reset=progress.was_reset or made_by_reset(),
+            undoes=self._undoes(record),
+            approve=progress.task.approve,
+            approval=record.approval,
+            started=progress.place_in_queue,
+            task=progress.task_id if progress.origin is not None else None,
+        )
+
+    def _undoes(self, record: StepRecord) -> Undoes | None:
+        if record.undoes is None:
+            return None
+        undone = next(one for one in self._progress.records if one.step.id == record.undoes)
+        return Undoes(key=self._key(undone), step=record.undoes, kind=undone.kind)
+
+    def _key(self, record: StepRecord) -> str:
+        return ids.idempotency_key(record.call_id, self._progress.origin)
+
+    def _spec(self, record: StepRecord) -> ToolSpec:
+        return self._catalogue.specs[record.kind]
+
+    def _remaining(self, record: StepRecord, finding: Finding | None) -> Remaining:
+        return Remaining(
+            attempts=self._progress.budget.attempts(self._spec(record), record.used),
+            waits=record.waits,
+            losses=record.losses,
+            waited=record.waited,
+            patience=self._catalogue.patience,
+            replans=self._progress.replans < self._progress.budget.limits.replans,
+            deadline=retries.seconds_left(record.slept),
+            down=tuple(self._progress.down),
+            reconcile=finding is None,
+        )
+
+    async def _wait(self, record: StepRecord, fault: Fault, wait: Wait) -> None:
+        raise_if_cancelled()
+        record.waits += 1
+        record.repeated = record.failed
+        if fault.code is Code.MISSING_TOOL:
+            record.waited += wait.seconds
+        if wait.seconds > 0:  # after a worker's shutdown another one can take the call at once
+            record.status = StepStatus.WAITING
+            self._changed()
+            timer = summary(ids.retry_timer(record.step.id, fault.code))
+            # A sum of sleeps, because a difference of workflow.now() may be another one on replay.
+            record.slept += await pause(self._progress.turns, wait, self._key(record), timer)
+        record.status = StepStatus.RUNNING
+        self._changed()
+
+    def _complete(self, record: StepRecord, back: StepReturn) -> None:
+        record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
+        progress = self._progress
+        if progress.task.strategy == "react" and record.args is not None:
+            made = record.step.kind, record.args, record.result, record.effect
+            record.unchanged = progress.loops.note(*made, revision=record.revision, changes=progress.effects)
+
+    def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
+        record.status = StepStatus.FAILED
+        self._draining = True
+        if isinstance(decision, Escalate):
+            return
+        if decision.mark_down:
+            self._progress.down.append(record.kind)
+        elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
+            self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
+
+    def _note(self, record: StepRecord, fault: Fault, decision: Decision | Ask, finding: Finding | None) -> None:
+        """Record a fault and the decision that follows it.
+
+        If reconciliation has made a `finding` about the fault, the new record replaces the earlier record of this
+        fault.
+        """
+        verdict = finding.verdict.value if finding else None
+        explained = explain_effect(fault, decision, record, self._key(record), finding)
+        about = record.step.id, record.revision, decision.action
+        note = FaultRecord.of_call(explained, *about, at=workflow.now(), reconciled=verdict)
+        if finding is None:
+            self._progress.faults.append(note)
+        else:
+            # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
+            mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
+            self._progress.faults[max(mine)] = note
+        self._progress.count(metrics.of_fault(note))
+        if finding is not None and isinstance(decision, Reconcile):
+            return  # what was decided before has come to its end
+        log_decision(
+            record.kind,
+            note,
+            seconds=decision.seconds if isinstance(decision, Wait) else None,
+            fallback=decision.kind if isinstance(decision, UseFallback) else None,
+        )
+
+    def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:
+        about = record.step.id, record.revision, "retry"
+        notes = [FaultRecord.of_call(fault, *about, at=workflow.now()) for fault in faults]
+        self._progress.faults += notes
+        for note in notes:
+            log_decision(record.kind, note)
+
+
+def _rejected(record: StepRecord, answer: HumanAnswer | None) -> str:
+    why = f": {answer.text}" if answer and answer.text else ""
+    return f"A person rejected the call of {record.kind}{why}"[:MAX_REASON].rstrip(".") + "."
+
+
+def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
+    with suppress(Unresolved):
+        return len(canonical(resolve(step.args, results)).encode())
+    return 0

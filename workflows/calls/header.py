@@ -1,0 +1,90 @@
+"""The header of an activity: what the worker must know besides the arguments, which are all that the web UI shows."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Literal
+
+from pydantic import BaseModel, Field, JsonValue
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+
+from workflows.people.approval import Approval
+from workflows.sparse import Sparse
+
+HEADER = "replan-call"
+
+
+class Undoes(BaseModel, frozen=True):
+    """The effect that a call undoes: the idempotency key, step and kind of tool of the call that applied it."""
+
+    key: str
+    step: str
+    kind: str
+
+
+class Provided(BaseModel, frozen=True):
+    """The result of a call that a person provides; the tool is not called."""
+
+    result: JsonValue
+
+
+class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
+    """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
+
+    key: str
+    """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
+    revision: int = 1
+    """The number of the plan; 0 for a call before the first plan."""
+    digest: str = ""
+    """The digest of the tool's spec that the workflow has in its catalogue."""
+    documents: str | None = None
+    """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
+    store: str | None = None
+    """The id of the store that the task uses; a worker with another store refuses the call. None if any worker may make
+    the call."""
+    fencing_token: int = Field(default=0, alias="claim")
+    """How often reconciliation found that the call was not applied. The ledger rejects an older attempt, which carries
+    a smaller number."""
+    is_reset: bool = False
+    """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
+    undoes: Undoes | None = None
+    """The effect that the call undoes; None for a call that undoes nothing."""
+    provided: Provided | None = None
+    approve: Literal["declared", "effects", "all"] = "declared"
+    """Which calls need an approval besides those whose tools declare it, as in `Task.approve`."""
+    approval: Approval | None = None
+    started: float | None = None
+    """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
+    be told of a turn."""
+    attempts: int = 0
+    """How many attempts the activity execution may make; 0 if it does not matter."""
+    task: str | None = None
+    """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
+
+
+def made_by_reset() -> bool:
+    # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
+    # reset as a part of this run.
+    info = workflow.info()
+    return info.run_id != info.original_execution_run_id
+
+
+_CALL: ContextVar[CallHeader] = ContextVar("replan_call")
+
+
+@contextmanager
+def attached(header: CallHeader) -> Iterator[None]:
+    """Send `header` with each activity that is scheduled within the `with` block."""
+    token = _CALL.set(header)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a run that was closed from outside is torn down in another context
+            _CALL.reset(token)
+
+
+def with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:
+    """The headers of an activity, with that of the call within whose `attached` block it is scheduled."""
+    header = _CALL.get(None)
+    return headers if header is None else {**headers, HEADER: workflow.payload_converter().to_payload(header)}

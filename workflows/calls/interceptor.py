@@ -1,0 +1,42 @@
+"""The worker interceptor that sends the header of a call.
+
+It is apart from `header`, because clients import that one, and what the SDK has for workers takes 80 ms.
+"""
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.worker import (
+    Interceptor,
+    StartActivityInput,
+    StartLocalActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+
+from workflows.calls.header import with_call
+
+
+class CallInterceptor(Interceptor):
+    """A worker interceptor: it sends the current `CallHeader` with each activity that a workflow schedules."""
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        return _Inbound
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
+        input.headers = with_call(input.headers)
+        return super().start_activity(input)
+
+    def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
+        input.headers = with_call(input.headers)
+        return super().start_local_activity(input)

@@ -1,0 +1,62 @@
+"""Reads the current state after a fault that requires a new plan, so that the planner knows the state."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from workflows import ids
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, Observation, StepRecord
+from workflows.calls.scheduling import read
+from workflows.faults import retries
+from workflows.faults.fault import Fault
+from workflows.plans.catalogue import Catalogue
+
+
+async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
+    """Read the current state for each rejected step; steps that need the same read share its result.
+
+    If no read is possible, the observation is the state that the fault contains, and is marked as stale.
+    """
+    seen = list[Observation]()
+    for fault in faults:
+        record = next(record for record in progress.records if record.step.id == fault.step_id)
+        companion = catalogue.specs[record.kind].observe
+        kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
+        known = next((one for one in seen if (one.kind, one.args) == (kind, args) and not one.stale), None)
+        one = known or await _observe(progress, catalogue, kind, args, record, fault)
+        seen.append(one.model_copy(update={"step_id": record.step.id}))
+        if not one.stale:
+            progress.guard.observed(record.kind, record.args or {}, one.kind, one.args, one.value, fault.observed)
+    return seen
+
+
+async def _observe(
+    progress: Progress,
+    catalogue: Catalogue,
+    kind: str | None,
+    args: dict[str, JsonValue],
+    record: StepRecord,
+    fault: FaultRecord,
+) -> Observation:
+    """Run the read `kind`; return a stale observation if there is no such read, it fails, or no tool call is left."""
+    id, made = record.step.id, record.args or record.step.args
+    stale = Observation(step_id=id, kind=record.kind, args=made, value=fault.observed, at=fault.at, stale=True)
+    if kind is None:
+        return stale
+    if kind in progress.down or kind not in catalogue.specs:  # a kind that is down would use up its waits again
+        return stale.model_copy(update={"unread": f"{kind} cannot be used any more"})
+    back = await read(
+        progress,
+        catalogue,
+        catalogue.specs[kind],
+        args,
+        id=ids.of_observation(id),
+        title=f"observe, {id} was rejected",
+        revision=record.revision,
+        patience=retries.OBSERVATION_PATIENCE,
+    )
+    if isinstance(back, Fault):
+        return stale.model_copy(update={"unread": f"{kind} failed ({back.code}): {back.reason}"})
+    return Observation(step_id=id, kind=kind, args=args, value=back.result, at=workflow.now())

@@ -1,0 +1,187 @@
+"""Reconciliation: find out whether a call with an unknown outcome was applied, as payment systems do.
+
+The read that the kind names as `reconcile` looks for the effect. What it finds is the result of the call. "Not found"
+is trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, where that
+was not seen, after the latest moment at which it can have ended. If a thread of the call outlived its attempt, there is
+no such moment, so "not found" is never trusted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from workflows import ids
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.calls.scheduling import read
+from workflows.faults import retries
+from workflows.faults.decision import Ask, Decision, Escalate
+from workflows.faults.fault import Applied, Code, Fault, applied_by_call
+from workflows.plans.catalogue import (
+    REFUSAL_MAY_FOLLOW_SUCCESS,
+    SAFE,
+    Catalogue,
+    Companion,
+    Effect,
+    ToolSpec,
+)
+from workflows.web_ui import summary
+
+UNASKED_LEDGER = "unasked-ledger"
+"""Id of a patch of 0.1.0: an unknown outcome stays unknown after an attempt that did not get as far as the ledger."""
+UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
+"""Faults after which the attempt may still be running."""
+LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
+"""The activity, and its arguments, that looks into the ledger to find out whether a call of a transactional tool was
+applied."""
+
+
+class Verdict(StrEnum):
+    APPLIED = "applied"
+    NOT_APPLIED = "not_applied"
+    CANNOT_TELL = "cannot_tell"
+
+
+APPLIED_BY: Mapping[Verdict, Applied] = {
+    Verdict.APPLIED: Applied.APPLIED,
+    Verdict.NOT_APPLIED: Applied.NONE,
+    Verdict.CANNOT_TELL: Applied.UNKNOWN,
+}
+"""What a verdict says of the effect of the call."""
+
+
+class Finding(NamedTuple):
+    verdict: Verdict
+    result: JsonValue = None
+    because: str = ""
+    """Why the outcome cannot be found out, in a few words; empty if it was found out."""
+
+
+async def reconcile(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
+) -> Finding:
+    """Find out whether the call of `record`, which ended with `fault`, was applied.
+
+    This function may have to wait; it calls `changed` whenever the status of the step changes meanwhile.
+    """
+    spec = catalogue.specs.get(record.kind)
+    if spec is None:
+        return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
+    companion = spec.reconcile or (LEDGER_READ if spec.effect is Effect.TRANSACTIONAL else None)
+    reads = {**catalogue.specs, retries.FIND_EFFECT.kind: retries.FIND_EFFECT}
+    may_run_on = thread_may_run_on(progress, record, fault)
+    still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
+    # A worker of another version may not have the companion any more.
+    if companion is None or companion.kind not in reads:
+        none = "has no read that finds out (reconcile)"
+        return Finding(Verdict.CANNOT_TELL, because=f"{still}, and {none}" if still else f"{record.kind} {none}")
+    paths = companion.args.values()
+    if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
+        return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
+    is_exiting = any(one.still_running for one in (fault, *_faults(progress, record)))
+    running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
+    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        record.status = StepStatus.WAITING
+        changed()
+        yield
+        record.status = StepStatus.RUNNING
+        changed()
+
+    # The seconds that were slept, not the time: a worker that replays this may have another clock.
+    slept = 0.0
+    while True:
+        found = await read(
+            progress,
+            catalogue,
+            reads[companion.kind],
+            args,
+            id=ids.of_reconciliation(record.call_id),
+            title=f"was {record.step.id} applied?",
+            revision=record.revision,
+            store=progress.store,
+            waiting=waiting,
+        )
+        if not isinstance(found, Fault):
+            return Finding(Verdict.APPLIED, found.result)
+        if found.code is not Code.NOT_FOUND:
+            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} ended with {found.code}")
+        if may_run_on:
+            why = f"{still}, so that {companion.kind} found nothing proves nothing"
+            return Finding(Verdict.CANNOT_TELL, because=why)
+        if slept >= running:
+            return Finding(Verdict.NOT_APPLIED)
+        with waiting():
+            await workflow.sleep(retries.timer(running - slept), summary=summary(ids.reconcile_timer(record.step.id)))
+        slept = running  # an effect may have become visible meanwhile, so it is read once more
+
+
+def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
+    """Seconds after a fault until no attempt of the call can still be running, and its effect must be visible.
+
+    `is_unseen`: no worker reported the end of an attempt. `is_exiting`: a worker shut down while a thread of the call
+    ran.
+    """
+    longest = retries.longest_attempt(spec) if is_unseen else 0.0
+    return max(longest, retries.EXIT_WITHIN.total_seconds() if is_exiting else 0.0) + spec.settle
+
+
+def since_reconciled(faults: Sequence[FaultRecord]) -> Sequence[FaultRecord]:
+    """The faults of a call from the last that was reconciled on: it also decides about the faults before it."""
+    return faults[max((number for number, fault in enumerate(faults) if fault.reconciled), default=0) :]
+
+
+def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[FaultRecord], last: Fault) -> Fault:
+    """The fault `last` of a step; its outcome becomes unknown if an earlier attempt may have applied the effect.
+
+    `faults` are those of all attempts before, also of other kinds that the step called.
+    """
+    before = since_reconciled(
+        [fault for fault in faults if fault.step_id == record.step.id and fault.source == record.kind]
+    )
+    applied = applied_by_call(effect, last, before)
+    was_seen = effect in (SAFE if last.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS)
+    if applied is last.applied or not (was_seen or workflow.patched(UNASKED_LEDGER)):
+        return last
+    return last.model_copy(update={"applied": applied})
+
+
+def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
+    """Whether an attempt of the call ended without reporting (crash or timeout), and so may still be running."""
+    faults = _faults(progress, record)
+    # Fewer faults than attempts: one attempt left no fault.
+    counted = [one for one in faults if one.is_counted]
+    return any(one.code in UNSEEN for one in (fault, *faults)) or len(counted) < record.used
+
+
+def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
+    """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
+    return record.outlived or any(fault.may_run_on for fault in (*faults, *_faults(progress, record)))
+
+
+def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
+    """Whether a thread of the call ran on after its attempt had ended, even if it ended later with its worker."""
+    return record.outlived or any(fault.still_running for fault in _faults(progress, record))
+
+
+def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
+    return [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.kind]
+
+
+def explain_effect(
+    fault: Fault, decision: Decision | Ask, record: StepRecord, key: str, finding: Finding | None
+) -> Fault:
+    """The fault; if a person has to act, its reason also says that the call was or may have been applied."""
+    if not isinstance(decision, Escalate | Ask) or fault.applied is Applied.NONE:
+        return fault
+    if fault.applied is Applied.APPLIED:
+        return fault.model_copy(update={"reason": f"{record.kind} was applied (key {key}), but: {fault.reason}"})
+    cannot = f" It could not be found out: {finding.because}." if finding and finding.because else ""
+    what = f"{record.kind} may have been applied (key {key}): {fault.reason}{cannot}"
+    return fault.model_copy(update={"reason": f"{what} Find out before it is called again."})

@@ -1,0 +1,627 @@
+"""Scheduling of activities: reserve what an activity may use, run it, settle what it used.
+
+A step's call and a read are paid from the task's tool calls, a request to the planner from its tokens and money; other
+internal activities cost nothing.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.workflow import ActivityCancellationType
+
+from workflows import ids
+from workflows.account import metrics
+from workflows.account.outcome import TaskEnded
+from workflows.account.progress import MAX_FAULTS, Progress
+from workflows.account.records import FaultRecord, PlannerWait
+from workflows.account.task import TaskStatus
+from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.calls.header import CallHeader, attached, made_by_reset
+from workflows.calls.turns import TURN, Turn, Turns
+from workflows.faults import retries
+from workflows.faults.decision import Action, Remaining, Wait, decide, outlast
+from workflows.faults.fault import (
+    UNCOUNTED,
+    Code,
+    Fault,
+    earlier_faults,
+    expired,
+    from_activity_error,
+    from_application_error,
+    parse_faults,
+)
+from workflows.limits import spending
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Catalogue, ToolSpec
+from workflows.plans.proposal import Proposed, StepReturn
+from workflows.web_ui import details, summary
+
+MAX_SITUATION = 1024 * 1024
+"""The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
+activity with 2 MB."""
+
+ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TOO_LARGE}
+"""Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
+does not shut down, and may return more."""
+TIMEOUTS_AGAIN = "pure-timeouts-again"
+"""Id of a patch of 0.1.0: an ordinary activity, which has retries, also follows the timeout of a local activity."""
+TURNS = "turns"
+"""Id of a patch of 0.1.0: a call that was turned away by its service's breaker waits for its turn, of which a Signal
+tells, and not for a timer that doubles; a trial in its turn is not counted as an attempt."""
+EXPIRED_UNCALLED = "expired-uncalled"
+"""Id of a patch of 0.1.0: if the deadline of a step passes while no attempt runs, as during a pause, the outcome of its
+call is known."""
+
+T = TypeVar("T")
+
+
+class InternalActivityFailed(Exception):
+    """One of Replan's own activities failed, and is not scheduled again."""
+
+    def __init__(self, fault: Fault, earlier: Sequence[Fault] = ()) -> None:
+        """`earlier` are the faults of the attempts before the final attempt, as far as they are known."""
+        super().__init__(fault.reason)
+        self.fault = fault
+        self.earlier = earlier
+
+
+class ToolReply(NamedTuple):
+    """What one execution of a tool's activity returned, or why it failed."""
+
+    result: StepReturn | Fault
+    earlier: Sequence[Fault]
+    """The known faults of the attempts that were made before the final attempt."""
+    taken: int
+    """How many attempts the execution made; an attempt whose worker stopped or went silent is not counted."""
+    silent: int
+    """How many of them, except the last, ended without a report."""
+
+
+@dataclass
+class PlannerWaits:
+    """The waits of one request to the planner; during a wait, `progress.waiting` describes it."""
+
+    progress: Progress
+    outlasts: bool
+    """Whether the request waits for the end of an outage when its attempts are used up."""
+    failed: list[spending.FailedExecution] = field(default_factory=list)
+    """The failed executions of the planner's activity that were followed by a wait."""
+    was_cut_off: bool = False
+    """Whether the task was cancelled during a wait, when no request was under way."""
+
+    def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
+        """The wait for the end of an outage; None if the request does not wait for it."""
+        return outlast(fault, remaining) if self.outlasts else None
+
+    async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
+        self.failed.append((fault, earlier))
+        until = workflow.now() + timedelta(seconds=seconds)
+        self.progress.waiting = PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None
+        workflow.set_current_details(details(self.progress))
+        try:
+            await workflow.sleep(seconds, summary=timer)
+        except asyncio.CancelledError:
+            self.was_cut_off = True
+            raise
+        finally:
+            # Nothing of `workflow` may be called here: an evicted workflow passes here, too, outside of its loop.
+            self.progress.waiting = None
+        workflow.set_current_details(details(self.progress))
+
+
+@dataclass
+class ToolCall:
+    """One execution of a tool's activity, paid from the task's budget: reserve attempts, then run."""
+
+    progress: Progress
+    catalogue: Catalogue
+    spec: ToolSpec
+    args: dict[str, JsonValue] | None
+    id: str
+    title: str
+    header: CallHeader
+    used: int = 0
+    """Attempts that earlier executions of the same call took."""
+    repeated: Fault | None = None
+    """What `metrics.last_fault` says of the execution that this one repeats; None if it repeats none."""
+    retried: dict[str, int] = field(default_factory=dict)
+    """The retries of the call until now, by the code of the fault before each."""
+
+    def __post_init__(self) -> None:
+        self.spec = spending.with_call_tokens(self.spec, self.args)
+        self._account = (self.progress, self.catalogue, self.spec)
+
+    def reserve(self) -> int:
+        """Reserve attempts, and return how many; 0 if the budget has none left."""
+        return spending.reserve_step(*self._account, self.used)
+
+    async def reserve_after_siblings(self) -> int:
+        """Reserve attempts; if running steps have reserved what is missing, first wait until they may give it back."""
+        # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
+        while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
+            await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
+        return granted
+
+    @property
+    def missing(self) -> spending.Limit:
+        """The limit of the budget that is too low for an attempt of this call."""
+        return spending.step_limit_reached(*self._account)
+
+    async def run(self, granted: int) -> ToolReply:
+        """Run the activity with at most `granted` attempts.
+
+        Raises:
+            CancelledError: the activity was cancelled; it counts as one attempt.
+        """
+        try:
+            result, earlier = await self._execute(granted)
+        except asyncio.CancelledError:  # a cancelled execution, too, must give its reservation back
+            self._settle(granted, None)
+            raise
+        return ToolReply(result, earlier, *self._settle(granted, result, earlier))
+
+    def _settle(
+        self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
+    ) -> tuple[int, int]:
+        """Pay for what the execution used; return how many attempts it made, and how many of them were silent.
+
+        Without a `result` it was cancelled.
+        """
+        count, spent = self.progress.count, self.progress.budget.spent
+        before = spent.model_copy()
+        settled = spending.cancelled_fault(self.spec) if result is None else result
+        taken = spending.settle_step(*self._account, granted, settled, earlier, self.used)
+        samples = list(metrics.of_call(self.spec.kind, result, earlier, self.repeated))
+        repeated = Counter(sample.labels[1] for sample in samples if sample.metric is metrics.RETRIES)
+        for code, number in repeated.items():
+            self.retried[code] = self.retried.get(code, 0) + number
+        count(samples)
+        count(metrics.of_payment(metrics.STEPS, result, before, spent))
+        if isinstance(result, StepReturn):
+            count(metrics.of_completion(self.spec.kind, self.retried))
+            self.retried.clear()
+        return taken, repeated[metrics.UNREPORTED]
+
+    async def _execute(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
+        spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
+        if spec.pure:
+            result = await run_locally(spec, args, StepReturn, id=id, title=title, header=header)
+            if not (isinstance(result, Fault) and _is_only_local(result)):
+                return result, ()
+            raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
+        # The worker cannot see it of an eager activity: the server sends no retry policy with it.
+        header = header.model_copy(update={"attempts": granted})
+        result, earlier = await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
+        return self._heeded(result), earlier
+
+    def _heeded(self, result: StepReturn | Fault) -> StepReturn | Fault:
+        """The result; a fault of a call that waits for its turn is another one if this run does not wait for turns."""
+        if not isinstance(result, Fault) or result.queued is None:
+            return result
+        turns = self.progress.turns
+        turns.are_heeded = turns.are_heeded and workflow.patched(TURNS)
+        return result if turns.are_heeded else result.model_copy(update={"queued": None, "is_trial": False})
+
+
+def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
+    """Write the log line that says what follows a fault of a call of `kind`.
+
+    `seconds` is how long is waited; `fallback` is the kind that is called instead.
+    """
+    more = {"seconds": seconds, "fallback": fallback}
+    extra = {
+        "step": note.step_id,
+        "kind": kind,
+        "revision": note.revision,
+        "attempt": note.attempt,
+        "code": note.code.value,
+        "quadrant": note.quadrant.value,
+        "effect": note.applied.value,
+        "decision": note.decision,
+        **{name: value for name, value in more.items() if value is not None},
+    }
+    workflow.logger.info("decision", extra=extra)
+
+
+@dataclass(frozen=True)
+class OwnCall:
+    """A call that the workflow itself needs, beside the steps; its faults go into the account of the task."""
+
+    progress: Progress | None
+    """None if the workflow runs no task."""
+    spec: ToolSpec
+    id: str
+    revision: int
+
+    def note(self, fault: Fault, action: Action, *, seconds: float | None = None) -> None:
+        """Record and log what follows a fault."""
+        note = FaultRecord.of_call(fault, self.id, self.revision, action, at=workflow.now())
+        if self.progress is not None:  # cut here, because an outage of the planner may last a day
+            self.progress.own_faults = [*self.progress.own_faults, note][-MAX_FAULTS:]
+        log_decision(self.spec.kind, note, seconds=seconds)
+
+    def note_retries(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self.note(fault, "retry")
+
+    def measure(self, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
+        """Count a request to the planner."""
+        if self.progress is not None and self.spec in retries.PLANNING and isinstance(result, Proposed | Fault):
+            self.progress.count(metrics.of_request_to_planner(self.spec.kind, result, earlier, repeated))
+
+
+async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
+    """Wait as decided before a call is repeated, on a timer that the web UI shows as `timer`.
+
+    Returns the seconds that were slept; 0 if the turn of the call came before.
+    """
+    if wait.for_turn:
+        return await turns.wait(key, wait.seconds, timer)
+    await workflow.sleep(retries.timer(wait.seconds), summary=timer)
+    return wait.seconds
+
+
+async def read(
+    progress: Progress,
+    catalogue: Catalogue,
+    spec: ToolSpec,
+    args: dict[str, JsonValue],
+    *,
+    id: str,
+    title: str,
+    revision: int,
+    store: str | None = None,
+    patience: float = retries.STEP_DEADLINE.total_seconds(),
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> StepReturn | Fault:
+    """Run a read-only tool that the workflow itself needs.
+
+    If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
+    circuit breaker of the tool is open; such a wait is made within the block of `waiting`.
+    """
+    header = CallHeader(
+        key=ids.idempotency_key(id, progress.origin),
+        revision=revision,
+        digest=spec.digest,
+        documents=progress.task.documents,
+        store=store,
+        is_reset=progress.was_reset or made_by_reset(),
+        started=progress.place_in_queue,
+    )
+    call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
+    own, used, losses, waits, waited = OwnCall(progress, spec, id, revision), 0, 0, 0, 0.0
+    while True:
+        raise_if_cancelled()
+        granted = call.reserve()
+        if not granted:
+            reason = spending.limit_message(progress.budget.limits, call.missing)
+            return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
+        progress.grants.begin(spec)
+        reply = await call.run(granted)
+        result, used = reply.result, used + reply.taken
+        own.note_retries(reply.earlier)
+        if not isinstance(result, Fault) or not (result.uncounted or _is_turned_away(result)):
+            return result
+        losses += result.uncounted
+        attempts, left = progress.budget.attempts(spec, used), patience - waited
+        decision = decide(result, spec, Remaining(attempts=attempts, waits=waits, losses=losses, deadline=left))
+        if not isinstance(decision, Wait):
+            return result
+        own.note(result, decision.action, seconds=decision.seconds)
+        with nullcontext() if result.uncounted else waiting():
+            timer = summary(ids.retry_timer(id, result.code))
+            waited += await pause(progress.turns, decision, header.key, timer)
+        waits += 1
+        call.repeated = metrics.last_fault(result, reply.earlier, call.repeated)
+
+
+class TakesTurns:
+    """The Signal of a workflow whose calls wait for their turn."""
+
+    _progress: Progress
+
+    @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
+    @undecoded
+    def turn(self, *given: Turn | RawValue) -> None:
+        try:
+            turn: Turn = read_argument(given, Turn)
+        except MalformedArgument as malformed:
+            extra = {"signal": TURN, "reason": str(malformed)}
+            workflow.logger.warning("signal_dropped", extra=extra)
+            return
+        self._progress.turns.come(turn.key)
+
+
+def _is_turned_away(fault: Fault) -> bool:
+    """Whether a call waits for its service, which other calls of all tasks found down, or that limits them."""
+    return fault.code is Code.CIRCUIT_OPEN or fault.queued is not None
+
+
+async def read_catalogue(
+    wanted: dict[str, JsonValue], opening: Situation | None = None, *, progress: Progress | None = None
+) -> Catalogue:
+    """Ask a worker which tools it has, and whether it can take the task that `wanted` describes.
+
+    `progress` is the task's, if the workflow runs one. `opening` is what the planner is told in the first turn; the
+    catalogue has its proposal if that needs no I/O.
+
+    Raises:
+        TaskEnded: no worker can answer.
+    """
+    title = "what this worker can do"
+    told = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
+    try:
+        own = OwnCall(progress, retries.CATALOGUE, ids.CATALOGUE, revision=0)
+        return await run_internal_activity(own, wanted, Catalogue, title=title, local={**wanted, **told})
+    except InternalActivityFailed as failed:
+        raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
+
+
+async def ask_planner(
+    progress: Progress, catalogue: Catalogue, spec: ToolSpec, situation: Situation, *, title: str
+) -> Proposed:
+    """Send the planner one request, for which the budget reserves tokens and money.
+
+    Raises:
+        TaskEnded: the planner cannot be reached, the request is too large, or the budget has too little left.
+    """
+    if situation.is_last and catalogue.last_news:
+        situation = situation.shortened(spending.room_for_news(progress, catalogue))
+    request: dict[str, JsonValue] = situation.model_dump(mode="json", exclude_defaults=situation.converses)
+    size = len(situation.model_dump_json(exclude_defaults=situation.converses).encode())
+    if size > MAX_SITUATION:
+        reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
+        raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
+    new_bytes = situation.told_bytes if situation.max_shown is not None else size - situation.unshown_bytes
+    id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
+    own = OwnCall(progress, spec, id, progress.revision + 1)
+    while True:
+        is_by_hand = situation.plan is not None
+        allowance = spending.reserve_turn(
+            progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand
+        )
+        if allowance is None:
+            limit = spending.turn_limit_reached(progress, catalogue, new_bytes)
+            needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)
+            raise TaskEnded(
+                TaskStatus.OVER_BUDGET, spending.limit_message(progress.budget.limits, limit, needed), limit
+            )
+        payload: JsonValue = {**request, **allowance.told}
+        waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
+        earlier: Sequence[Fault] = ()
+        settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)
+        try:
+            used: Proposed | Fault = await run_internal_activity(
+                own,
+                payload,
+                Proposed,
+                title=title,
+                waits=waits,
+                local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
+            )
+        except asyncio.CancelledError:
+            settle(spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1))
+            raise
+        except InternalActivityFailed as failed:
+            used, earlier = failed.fault, failed.earlier
+        settle(used, earlier)
+        if isinstance(used, Proposed):
+            return used
+        if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
+            raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code)
+
+
+def _settle_turn(
+    progress: Progress,
+    catalogue: Catalogue,
+    allowance: spending.Allowance,
+    situation: Situation,
+    failed: Sequence[spending.FailedExecution],
+    spec: ToolSpec,
+    used: Proposed | Fault,
+    earlier: Sequence[Fault] = (),
+) -> None:
+    """Pay for what a request to the planner used, in its final execution and in the `failed` ones before."""
+    spent = progress.budget.spent
+    before = spent.model_copy()
+    spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
+    purpose = metrics.purpose_of(spec.kind, is_correction=bool(situation.rejected))
+    progress.count(metrics.of_payment(purpose, used, before, spent))
+
+
+async def run_internal_activity(
+    own: OwnCall,
+    payload: JsonValue,
+    returns: type[T],
+    *,
+    title: str,
+    waits: PlannerWaits | None = None,
+    local: JsonValue = None,
+) -> T:
+    """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
+
+    `waits` is given only for a request to the planner. `local` is the input of a local activity that is tried once
+    before; None for none.
+
+    Raises:
+        InternalActivityFailed: the activity failed, and a repeat cannot help.
+        CancelledError: the task was cancelled, even if the activity did not notice.
+    """
+    spec, id = own.spec, own.id
+    key = ids.idempotency_key(id)
+    header = CallHeader(key=key, revision=own.revision, digest=spec.digest, is_reset=made_by_reset())
+    if local is not None:
+        tried = await run_locally(spec, local, returns, id=id, title=title, header=header)
+        own.measure(tried)
+        raise_if_cancelled()
+        if not isinstance(tried, Fault):
+            return tried
+        own.note(tried, "wait", seconds=0)
+    used, is_draft, repeated = 0, waits is not None and waits.progress.is_draft, None
+    remaining = Remaining(
+        attempts=retries.attempts(spec, retries.RETRIES_PER_KIND, used),
+        patience=retries.MISSING_TOOL_PATIENCE,
+        replans=False,
+    )
+    while True:
+        granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
+        result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
+        own.measure(result, earlier, repeated)
+        own.note_retries(earlier)
+        raise_if_cancelled()  # the activity may have ended normally although it was cancelled
+        if not isinstance(result, Fault):
+            return result
+        used, repeated = used + result.taken, metrics.last_fault(result, earlier, repeated)
+        remaining = remaining.model_copy(
+            update={
+                "attempts": retries.attempts(spec, retries.RETRIES_PER_KIND, used),
+                "losses": remaining.losses + result.uncounted,
+                "deadline": retries.seconds_left(remaining.waited, is_draft=is_draft),
+            }
+        )
+        decision, lost = decide(result, spec, remaining), int(result.uncounted)
+        if waits and not isinstance(decision, Wait) and (wait := waits.outlast(result, remaining)):
+            decision, lost = wait, len(spending.lost_replies(result, earlier))
+        lost += spending.paid_replies(result, earlier)
+        if not isinstance(decision, Wait):
+            # After lost replies, a shorter one may be asked for.
+            own.note(result, "wait" if result.lost else "escalate")
+            raise InternalActivityFailed(result, earlier)
+        own.note(result, decision.action, seconds=decision.seconds)
+        if lost and isinstance(payload, dict):
+            payload = after_lost_replies(payload, result, lost, earlier)
+        remaining = remaining.model_copy(
+            update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
+        )
+        timer = ids.retry_timer(spec.kind, result.code)
+        await (
+            waits.sleep(result, earlier, decision.seconds, timer)
+            if waits
+            else workflow.sleep(decision.seconds, summary=timer)
+        )
+
+
+def after_lost_replies(
+    payload: dict[str, JsonValue], fault: Fault, lost: int, earlier: Sequence[Fault] = ()
+) -> dict[str, JsonValue]:
+    """The input of the next request to a model, after `lost` requests before it that were billed without a proposal.
+
+    The new input allows fewer lost replies: `lost` less than before.
+
+    Raises:
+        InternalActivityFailed: the budget has reserved nothing for a further request; the lost ones may be billed.
+    """
+    left = payload.get(spending.MAX_LOST_REPLIES)
+    if not isinstance(left, int):  # no budget limits it
+        return payload
+    if left < lost:
+        raise InternalActivityFailed(fault.model_copy(update={"lost": lost}), earlier)
+    return {**payload, spending.MAX_LOST_REPLIES: left - lost}
+
+
+async def _run(
+    spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
+) -> tuple[T | Fault, tuple[Fault, ...]]:
+    """Execute an activity; return its result or its fault, and the known faults of its earlier attempts."""
+    with attached(header):
+        route, queue = retries.route(spec, attempts), workflow.info().task_queue
+        on = retries.control_queue(queue) if spec.kind in retries.INTERNAL_KINDS else queue
+        running = _scheduled(route, payload, returns, id=id, title=title, queue=on)
+        return await _result_of(running, spec, attempts)
+
+
+async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
+    """Have a worker with `--notify` tell its receiver, and return which one; attempted until `retries.DELIVERY` ends.
+
+    Raises:
+        ActivityError: no receiver was told.
+    """
+    queue = retries.notification_queue(workflow.info().task_queue)
+    return await _scheduled(retries.DELIVERY, notification, str, id=id, title=title, queue=queue)
+
+
+def _scheduled(
+    route: retries.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, queue: str
+) -> Awaitable[T]:
+    return workflow.execute_activity(
+        route.activity,
+        payload,
+        result_type=returns,
+        activity_id=id,
+        summary=summary(title),
+        task_queue=queue,
+        start_to_close_timeout=route.start_to_close,
+        schedule_to_close_timeout=route.schedule_to_close,
+        heartbeat_timeout=route.heartbeat,
+        retry_policy=route.retry,
+        # Only then is the outcome of a cancelled call known.
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
+
+
+async def run_locally(
+    spec: ToolSpec, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
+) -> T | Fault:
+    """Execute a local activity: one attempt in the worker that runs the workflow task, without a round trip.
+
+    A worker's crash or timeout costs no attempt: the workflow task is then repeated. What a local activity lacks
+    (heartbeats, retries, another worker), an ordinary activity has: after a fault that it may cure, call `_run`.
+    """
+    with attached(header):
+        running = workflow.execute_local_activity(
+            spec.kind,
+            payload,
+            result_type=returns,
+            activity_id=id,
+            summary=summary(title),
+            start_to_close_timeout=retries.local_timeout(spec),
+            retry_policy=retries.ONE_ATTEMPT,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        return (await _result_of(running, spec, attempts=1))[0]
+
+
+def _is_only_local(fault: Fault) -> bool:
+    """Whether an ordinary activity may not have this fault of a local activity."""
+    return fault.code in ONLY_LOCAL or (fault.code is Code.TIMEOUT and workflow.patched(TIMEOUTS_AGAIN))
+
+
+async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:
+    try:
+        result = await running
+    except ApplicationError as error:  # of the only attempt of a local activity
+        return from_application_error(error, spec, attempts), ()
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from None
+        known = expired(error, spec)
+        if known is not None and workflow.patched(EXPIRED_UNCALLED):
+            return known, earlier_faults(error)
+        return from_activity_error(error, spec, attempts), earlier_faults(error)
+    return result, parse_faults(result.earlier) if isinstance(result, StepReturn | Proposed) else ()
+
+
+def raise_if_cancelled() -> None:
+    """Raise CancelledError if the coroutine was cancelled while its activity ended normally, and so hid the cancel.
+
+    Raises:
+        CancelledError: the current asyncio task was asked to stop.
+    """
+    if is_cancelled():
+        raise asyncio.CancelledError
+
+
+def is_cancelled() -> bool:
+    """Whether the current asyncio task was asked to stop, even if its activity ended normally and so hid that."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0

@@ -1,0 +1,46 @@
+"""The turns of calls that wait for a service that is down or limits its callers, and the Signal that tells of one."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+from temporalio import workflow
+
+from workflows.faults import retries
+
+TURN = "turn"
+"""The name of the Signal with a Turn."""
+
+
+class Turn(BaseModel, frozen=True):
+    """The turn of a call has come: it may be made now."""
+
+    key: str
+    """The idempotency key of the call."""
+
+
+@dataclass
+class Turns:
+    """The calls of one workflow whose turn has come."""
+
+    are_heeded: bool = True
+    """Whether this run waits for turns; False if it has once decided as an earlier version of Replan."""
+    _come: set[str] = field(default_factory=set)
+
+    def come(self, key: str) -> None:
+        """Note that the turn of a call has come."""
+        self._come.add(key)
+
+    async def wait(self, key: str, seconds: float, timer: str) -> float:
+        """Wait for the turn of a call on a timer that the web UI shows as `timer`.
+
+        Returns the seconds that have passed if the turn did not come; 0 if it came.
+        """
+        try:
+            with suppress(TimeoutError):
+                within = retries.timer(seconds)
+                await workflow.wait_condition(lambda: key in self._come, timeout=within, timeout_summary=timer)
+                return 0.0
+            return seconds
+        finally:
+            self._come.discard(key)

@@ -1,0 +1,441 @@
+"""The fault taxonomy: how a call failed, as data, and whether a retry can help.
+
+Only transient faults are retried. An exception that is in no table of `activities/borders` gets the code `bug`: the
+call is not retried, and a person has to act.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from operator import not_
+from typing import assert_never
+
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    RetryState,
+    ServerError,
+    TerminatedError,
+    TimeoutError as TemporalTimeout,
+    TimeoutType,
+)
+
+from workflows.faults import retries
+from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect, ToolSpec
+
+MAX_TEXT = 8 * 1024
+"""The most bytes of `reason`, and the most bytes of `observed` as JSON, that a Fault carries."""
+
+
+class Quadrant(StrEnum):
+    """The class of a fault: transient or persistent, infrastructural or semantic.
+
+    It is also the `type` of the ApplicationError with which an activity fails.
+    """
+
+    TRANSIENT_INFRASTRUCTURAL = "transient_infrastructural"
+    """The called system cannot be reached for now: the activity's RetryPolicy retries."""
+    TRANSIENT_SEMANTIC = "transient_semantic"
+    """The called system asks to call again later: the activity's RetryPolicy retries after its Retry-After."""
+    PERSISTENT_INFRASTRUCTURAL = "persistent_infrastructural"
+    """The deployment is broken: a retry cannot help, an operator has to repair it."""
+    PERSISTENT_SEMANTIC = "persistent_semantic"
+    """The called system rejects the call: a retry cannot help, the planner makes a new plan."""
+
+    @property
+    def is_transient(self) -> bool:
+        return self in (Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC)
+
+    @property
+    def is_semantic(self) -> bool:
+        """Whether the called system answered, and rejected the call for now or for good."""
+        return self in (Quadrant.TRANSIENT_SEMANTIC, Quadrant.PERSISTENT_SEMANTIC)
+
+
+# A new code also needs its quadrant in `_CODES`, its remedy in `client.explain.remedies` and in docs/errors.md, and
+# something that produces it, such as a row of a table in `activities/borders`. Tests name what is missing.
+class Code(StrEnum):
+    """How a call failed; each code belongs to one quadrant (`QUADRANT`)."""
+
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    SERVER_ERROR = "server_error"
+    OVERLOADED = "overloaded"
+    WORKER_SHUTDOWN = "worker_shutdown"
+    WORKER_LOST = "worker_lost"
+    INTERRUPTED = "interrupted"
+    CIRCUIT_OPEN = "circuit_open"
+    STORE_UNAVAILABLE = "store_unavailable"
+    RATE_LIMITED = "rate_limited"
+    BUSY = "busy"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    QUOTA_EXHAUSTED = "quota_exhausted"
+    MISSING_TOOL = "missing_tool"
+    MALFORMED_SCHEMA = "malformed_schema"
+    TOO_LARGE = "too_large"
+    UNDECODABLE = "undecodable"
+    UNSERIALISABLE = "unserialisable"
+    WRONG_STORE = "wrong_store"
+    NEEDS_PERSON = "needs_person"
+    NEEDS_APPROVAL = "needs_approval"
+    BUG = "bug"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    GONE = "gone"
+    PRECONDITION_FAILED = "precondition_failed"
+    INVALID_INPUT = "invalid_input"
+    NO_RESULTS = "no_results"
+    UNEXPECTED_RESULT = "unexpected_result"
+    REPEATED_CALL = "repeated_call"
+    REFUSED = "refused"
+    REJECTED = "rejected"
+
+
+_CODES = {
+    Quadrant.TRANSIENT_INFRASTRUCTURAL: (
+        "timeout unreachable server_error overloaded worker_shutdown worker_lost interrupted circuit_open"
+        " store_unavailable"
+    ),
+    Quadrant.TRANSIENT_SEMANTIC: "rate_limited busy",
+    Quadrant.PERSISTENT_INFRASTRUCTURAL: (
+        "unauthorized forbidden quota_exhausted missing_tool malformed_schema too_large undecodable unserialisable"
+        " wrong_store needs_person needs_approval bug"
+    ),
+    Quadrant.PERSISTENT_SEMANTIC: (
+        "not_found conflict gone precondition_failed invalid_input no_results unexpected_result repeated_call refused"
+        " rejected"
+    ),
+}
+QUADRANT: Mapping[Code, Quadrant] = {Code(code): cell for cell, codes in _CODES.items() for code in codes.split()}
+_PERSISTENT_INFRASTRUCTURAL = frozenset(_CODES[Quadrant.PERSISTENT_INFRASTRUCTURAL].split())
+
+
+DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
+"""Transient codes that do not count as an attempt. The workflow schedules the activity again, and Temporal's
+RetryPolicy does not."""
+SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
+"""Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
+UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.NEEDS_APPROVAL}
+"""Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
+stopped it."""
+
+
+OF_ONE_TASK = frozenset({Code.NEEDS_PERSON, Code.NEEDS_APPROVAL})
+"""Persistent infrastructural codes whose cause lies in the single call."""
+
+
+def cause_of(resource: str, code: str) -> str:
+    """The cause that a fault may share with faults of other tasks: the resource (a kind, or the planner) and the code.
+
+    It is empty for a fault that is no persistent infrastructural one, and for a fault of its own task alone.
+    """
+    is_shared = code in _PERSISTENT_INFRASTRUCTURAL and code not in OF_ONE_TASK
+    return f"{resource}/{code}" if is_shared else ""
+
+
+class Applied(StrEnum):
+    """Whether the effect of a failed call was applied."""
+
+    NONE = "none"
+    APPLIED = "applied"
+    UNKNOWN = "unknown"
+
+
+class ModelUse(BaseModel, frozen=True):
+    """How many calls, tokens and US dollars of models one attempt used, as the providers of the models count them."""
+
+    calls: int = 0
+    tokens: int = 0
+    usd: float | None = None
+    """US dollars; None where the price is not known, or no model answered."""
+    estimated: int = 0
+    """Calls whose tokens are estimated, because the server did not count them."""
+
+
+class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
+    """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
+
+    quadrant: Quadrant
+    code: Code
+    reason: str
+    """What happened, in one sentence; never the message of another library's exception."""
+    observed: JsonValue = None
+    """The state that the called system reported when the call failed; None if it reported no state."""
+    retry_after: float | None = None
+    """Seconds that the called system asked to wait; None if it asked for no wait."""
+    applied: Applied = Field(default=Applied.NONE, alias="effect")
+    source: str = ""
+    attempt: int = Field(default=1, ge=0)
+    """The number of the attempt within its activity execution, from 1; 0 if no attempt was made."""
+    waited: float | None = None
+    """Seconds that Temporal waits between this attempt and the next attempt of the same activity execution; None if no
+    attempt follows."""
+    unsent: bool = False
+    """Whether the attempt made no connection, so that a model's provider cannot have billed it."""
+    lost: int = 0
+    """How many replies of a model earlier attempts lost. It is set only if the budget therefore allows no further
+    request; else it is 0."""
+    uncounted: bool = False
+    """Whether the attempt is a loss: its worker went silent. A loss is not counted as an attempt of the step;
+    `retries.MAX_LOSSES` limits losses."""
+    by_id: bool = False
+    """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
+    still_running: bool = False
+    """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
+    model_use: ModelUse | None = None
+    """What the attempt used of models. None if the kind uses no model, or if a reply was lost, so that the use is
+    unknown."""
+    lost_model: str = ""
+    """The model whose reply was lost, which may bill it; empty if no reply was."""
+    unreadable: tuple[str, ...] = ()
+    """The models of responses that were billed, but could not be read as replies; one item for each such response."""
+    queued: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
+    """Seconds for which the call may wait for its turn at its service, of which a Signal tells; 0 if it has waited long
+    enough. None if it has no place in the queue."""
+    is_trial: bool = Field(default=False, exclude_if=not_)
+    """Whether the attempt was a trial call, and found the service still down, or still limiting its callers. It is not
+    counted as an attempt of the step."""
+    held: float = Field(default=0.0, exclude_if=not_)
+    """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
+
+    @classmethod
+    def of(
+        cls,
+        code: Code,
+        reason: str,
+        *,
+        observed: JsonValue = None,
+        retry_after: float | None = None,
+        applied: Applied = Applied.NONE,
+        source: str = "",
+        attempt: int = 1,
+        waited: float | None = None,
+        unsent: bool = False,
+        uncounted: bool = False,
+        by_id: bool = False,
+        still_running: bool = False,
+        queued: float | None = None,
+    ) -> "Fault":
+        return cls(
+            quadrant=QUADRANT[code],
+            code=code,
+            reason=reason,
+            observed=observed,
+            retry_after=retry_after,
+            applied=applied,
+            source=source,
+            attempt=attempt,
+            waited=waited,
+            unsent=unsent,
+            uncounted=uncounted,
+            by_id=by_id,
+            still_running=still_running,
+            queued=queued,
+        )
+
+    @property
+    def taken(self) -> int:
+        """How many attempts of the activity execution are counted as attempts of the step."""
+        return max(0, self.attempt - (not self.is_counted))
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether this attempt is one of the step: it is no loss, no trial, and its code is not in UNCOUNTED."""
+        return not (self.uncounted or self.is_trial or self.code in UNCOUNTED)
+
+    @property
+    def asks_long_wait(self) -> bool:
+        """Whether the called system asked for a wait above `LONGEST_RETRY_AFTER`, so that Temporal does not retry."""
+        return self.quadrant.is_transient and (self.retry_after or 0) > retries.LONGEST_RETRY_AFTER
+
+    @property
+    def may_run_on(self) -> bool:
+        """Whether the tool's thread may run on without a limit; False after a shutdown, which ends the thread."""
+        return self.still_running and self.code is not Code.WORKER_SHUTDOWN
+
+    def retryable(self, *, is_safe: bool = False) -> bool:
+        """Whether Temporal's RetryPolicy may retry the activity; a wait above `LONGEST_RETRY_AFTER` forbids it.
+
+        `is_safe`: the call may be repeated even if its effect was, or may have been, applied.
+        """
+        if not self.quadrant.is_transient or (self.applied is not Applied.NONE and not is_safe):
+            return False
+        if self.queued is not None:  # its workflow waits for its turn
+            return False
+        if self.code in DEFERRED or self.still_running:  # a cancel during the policy's backoff would hide the thread
+            return False
+        return not self.asks_long_wait
+
+
+def applied_by_call(
+    effect: Effect, last: Fault, earlier: Iterable[Fault] = (), *, is_unreported: bool = False
+) -> Applied:
+    """Whether a call applied its effect, from the fault of its last attempt and the faults of the attempts before.
+
+    `is_unreported` says that an attempt before may have ended without a fault.
+    """
+    maybe = is_unreported or any(fault.applied is not Applied.NONE for fault in earlier)
+    if last.applied is not Applied.NONE or not maybe or effect is Effect.READ:
+        return last.applied
+    # An answer proves nothing where it may follow from the effect of an attempt before: "already paid".
+    is_proof = _is_answer(last) and effect not in REFUSAL_MAY_FOLLOW_SUCCESS
+    return Applied.NONE if is_proof else Applied.UNKNOWN
+
+
+def _is_answer(fault: Fault) -> bool:
+    """Whether the attempt asked the ledger of its call, or the called system, and was rejected there.
+
+    A worker without the tool, with another store or with another schema fails before.
+    """
+    return fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and fault.attempt > 0 and fault.code is not Code.INVALID_INPUT
+
+
+def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
+    """Turn the error of an activity into a Fault; the error is not a cancellation.
+
+    `attempts` is how many attempts were allowed. If the server does not report how many attempts were made, this number
+    is taken.
+    """
+    cause = error.cause
+    is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
+    assumed = 1 if is_at_once else attempts
+    match cause:
+        case TemporalTimeout() if is_at_once and cause.type in SILENT:
+            # An attempt carries the faults of those before it, so their number tells the number of the attempt.
+            lost = _from_timeout(cause, spec, attempts=1 + len(earlier_faults(error)))
+            return lost.model_copy(update={"uncounted": True})
+        case ApplicationError():
+            return from_application_error(cause, spec, assumed)
+        case TemporalTimeout():
+            return _from_timeout(cause, spec, assumed)
+        case ServerError():
+            reason = f"The server refused what {spec.kind} returned; it is probably too large: return less."
+            return _outside(Code.TOO_LARGE, reason, spec, attempts=1)
+        case TerminatedError() | CancelledError():
+            return _outside(Code.BUG, f"{spec.kind} was terminated from outside without a result.", spec, assumed)
+        case _:
+            return _outside(Code.BUG, f"{spec.kind} ended without a cause that we know.", spec, assumed)
+
+
+def expired(error: ActivityError, spec: ToolSpec) -> Fault | None:
+    """The fault of an activity whose schedule-to-close timeout passed while no attempt ran; None for any other error.
+
+    What its attempts did is known: the server retries only an attempt that has told its fault with a heartbeat.
+    """
+    cause = error.cause
+    is_running = bool(error.started_event_id)
+    if not isinstance(cause, TemporalTimeout) or cause.type is not TimeoutType.SCHEDULE_TO_CLOSE or is_running:
+        return None
+    last = parse_faults(cause.last_heartbeat_details)[-1:]
+    reason = f"The step's deadline passed before {spec.kind} was called{' again' if last else ''}: an operator had"
+    return Fault.of(
+        Code.TIMEOUT,
+        f"{reason} paused it, or no worker took it.",
+        applied=last[0].applied if last else Applied.NONE,
+        source=spec.kind,
+        attempt=last[0].attempt if last else 0,
+    )
+
+
+def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
+    """The known transient faults of the attempts that were made before the final attempt."""
+    cause = error.cause
+    if isinstance(cause, TemporalTimeout):  # an attempt hands the faults before it on with each heartbeat
+        is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
+        return tuple(fault for fault in parse_faults(cause.last_heartbeat_details) if is_at_once or fault.still_running)
+    if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or not isinstance(cause.details[1], list):
+        return ()
+    return parse_faults(cause.details[1])
+
+
+class Thinking(BaseModel, frozen=True, extra="forbid"):
+    """What a heartbeat tells of the model that an attempt asks: how much of its reply has come, and not what."""
+
+    thinking: int
+    """Tokens, estimated."""
+
+
+class Held(BaseModel, frozen=True, extra="forbid"):
+    """What the last heartbeat of an attempt tells the next attempt: whether an operator held it back."""
+
+    held: float
+    """Seconds that an operator held the attempts up to this one back, added up."""
+    due: datetime
+    """When the next attempt is to begin if no operator holds it back, by the server's clock."""
+
+
+def parse_held(details: Iterable[JsonValue]) -> Held | None:
+    for item in details:
+        with suppress(ValidationError):
+            return Held.model_validate(item)
+    return None
+
+
+def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
+    """The number of an attempt within its activity execution, from its number at the server and the `earlier` faults.
+
+    The server counts anew after `temporal activity reset`; the faults are numbered on.
+    """
+    return max(attempt, 1 + max((fault.attempt for fault in earlier), default=0))
+
+
+def parse_thinking(details: Iterable[JsonValue]) -> int | None:
+    """The tokens that the details of a heartbeat tell; None if the attempt asks no model."""
+    for item in details:
+        with suppress(ValidationError):
+            return Thinking.model_validate(item).thinking
+    return None
+
+
+def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
+    """Read faults from JSON; items that are no faults, or have a code of a newer version, are left out."""
+    found = list[Fault]()
+    for item in faults:
+        with suppress(ValidationError):
+            found.append(Fault.model_validate(item))
+    return tuple(found)
+
+
+def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
+    inner = cause.cause
+    if cause.type is None and isinstance(inner, ApplicationError) and inner.type in set(Quadrant):
+        fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
+        return fault.model_copy(update={"applied": Applied.NONE, "attempt": 0, "source": spec.kind})
+    if cause.type == "NotFoundError":
+        reason = f"No worker on the queue knows the kind {spec.kind!r}: start one with the tools file that defines it."
+        return Fault.of(Code.MISSING_TOOL, reason, source=spec.kind, attempt=1)
+    if cause.type not in set(Quadrant) or not cause.details:
+        reason = f"{spec.kind} failed before our boundary could classify it ({cause.type or 'no type'})."
+        # The SDK raises RuntimeError when it cannot decode the arguments of an activity.
+        return _outside(Code.UNDECODABLE if cause.type == "RuntimeError" else Code.BUG, reason, spec, attempts)
+    try:
+        return Fault.model_validate(cause.details[0])
+    except ValidationError:
+        return _outside(Code.UNDECODABLE, f"{spec.kind} sent a fault that cannot be read.", spec, attempts)
+
+
+def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Fault:
+    match cause.type:
+        case TimeoutType.HEARTBEAT:
+            reason = f"The worker that ran {spec.kind} went away or froze: no heartbeat came."
+            return _outside(Code.WORKER_LOST, reason, spec, attempts)
+        case TimeoutType.START_TO_CLOSE:
+            seconds = spec.timeout + retries.overtime(spec)
+            return _outside(Code.TIMEOUT, f"{spec.kind} gave no answer within {seconds:g} s.", spec, attempts)
+        case TimeoutType.SCHEDULE_TO_START:
+            reason = f"No worker took {spec.kind} from the queue in time."
+            return Fault.of(Code.TIMEOUT, reason, source=spec.kind, attempt=0)
+        case TimeoutType.SCHEDULE_TO_CLOSE | None:
+            return _outside(Code.TIMEOUT, f"{spec.kind} did not finish within the step's deadline.", spec, attempts)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
+    # What happened outside of the tool proves nothing about the effect of its call.
+    applied = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
+    return Fault.of(code, reason, applied=applied, source=spec.kind, attempt=attempts)

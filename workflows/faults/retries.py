@@ -1,0 +1,380 @@
+"""All timeouts and retries of activities: from a ToolSpec to the options of its activity.
+
+Only a tool's own `timeout=` is in its spec, and how long the console waits for an answer is in client/.
+
+The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
+Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+
+from workflows.plans.catalogue import Effect, ToolSpec
+
+MAX_PARALLEL = 20
+"""How many steps of one task may run at the same time."""
+RETRIES_PER_KIND = 12
+"""How many retries all steps of one kind (which call the same tool) may use together within a task."""
+LONGEST_RETRY_AFTER = 60.0
+"""Seconds. If a called system asks for a longer wait (Retry-After), the workflow sets a timer, and Temporal's
+RetryPolicy does not retry."""
+MAX_LOSSES = 5
+"""How many attempts of a step may be lost because their workers went silent. After more losses a person has to act,
+since the tool may crash its workers."""
+MISSING_TOOL_PATIENCE = 60.0
+"""Seconds to wait for a worker that has registered an activity; during a rolling deploy there may be no such worker for
+a short time."""
+HEARTBEAT = timedelta(seconds=20)
+"""The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost.
+
+On a machine whose processors all are busy, the server hands a call over, and takes a heartbeat, some 10 seconds late.
+"""
+HEARTBEAT_EVERY = timedelta(seconds=5) / 3
+"""A cancel comes with the answer to a heartbeat, so that this is not a part of HEARTBEAT."""
+CANCEL_NOTICE = timedelta(seconds=1)
+"""A running activity learns of its cancellation within this time."""
+HTTP_CONNECT_TIMEOUT = 10.0
+"""The most seconds that connecting to a web server may take, and the most seconds between two parts of a page."""
+HTTP_READ_DEADLINE = 20.0
+"""The most seconds for reading the body of a web server's answer; the rest of the body is left out."""
+# A system that is down in the evening may be repaired in the morning.
+STEP_DEADLINE = timedelta(days=1)
+"""The schedule-to-close timeout of each activity, and the longest total time that a step may wait between its
+activities."""
+LONGEST_TIMER = timedelta(days=36_525)
+"""A hundred years: the longest timer of a workflow. A date beyond the year 9999 would fail the workflow task."""
+LONGEST_READABLE = 252_000_000_000.0
+"""Seconds. A task with a longer time for an answer is refused: with it no version of Replan could ask anybody."""
+ANSWER_WITHIN = timedelta(days=3)
+"""How long a request to a person is open, unless the task says otherwise; then the task ends."""
+REMIND_AFTER = timedelta(days=1)
+"""How long a request to a person is open before its reminder; with less than twice as much time, half of its time."""
+CANARY_LIMIT = 3600.0
+"""Seconds to wait for what becomes of the first task that is told that the cause of an incident was repaired."""
+LIST_IS_BEHIND = 1.0
+"""Seconds by which the server's list of tasks may be behind."""
+GRACE = timedelta(seconds=5)
+"""Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
+Temporal's start-to-close timeout is reached, which is later by HEARTBEAT: a worker that died is no slow tool."""
+LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
+"""The limits of the overtime: how long an attempt of a tool with an effect still waits for the tool's thread after its
+timeout. It is ten times the timeout, at most 60 seconds."""
+THREADS_RETRY_AFTER = 5.0
+"""Seconds until a call is repeated if its worker had no free thread; a supervisor may restart the worker meanwhile."""
+PURE_TIMEOUT = 1.0
+"""The most seconds that one attempt of a pure tool may take: the workflow task of its step waits for it."""
+LONGEST_LOCAL = timedelta(seconds=7)
+"""The most that a local activity may take. Its workflow task waits for it, and must end within 10 seconds; above 8
+seconds the SDK would ask the server for more time."""
+EXIT_WITHIN = timedelta(seconds=12)
+"""When a worker shuts down, it cancels its running calls; then its process ends within this time, even if threads still
+run."""
+
+NON_RETRYABLE = (
+    *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
+    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
+    *("TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"),
+)
+"""Types of errors that Temporal's RetryPolicy does not retry: the workflow decides what follows."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How a tool is retried: at most `attempts` attempts, with waits from `first` seconds, doubling up to `cap`."""
+
+    attempts: int
+    first: float
+    cap: float
+
+
+ONE_ATTEMPT = RetryPolicy(maximum_attempts=1)
+"""The retry policy of each local activity: an ordinary activity retries it, if it can be retried."""
+PROFILES: Mapping[str, Profile] = {
+    "standard": Profile(attempts=4, first=0.25, cap=10.0),
+    "patient": Profile(attempts=8, first=1.0, cap=60.0),
+    "once": Profile(attempts=1, first=0.25, cap=0.25),
+}
+
+
+@dataclass(frozen=True)
+class CircuitBreaker:
+    """When a tool is left alone because its service is down, and when it is called again.
+
+    The breaker opens after `failures` consecutive failures of at least `calls` different calls, and no call is made for
+    `recovery` seconds. Then one trial call is made, by all workers together: after a failure it is open again, after a
+    success the calls that wait follow, two at once, then four, then eight. It closes after `trials` successes, when no
+    call waits any more.
+    """
+
+    failures: int = 3
+    calls: int = 2
+    recovery: float = 5.0
+    trials: int = 2
+
+    def __str__(self) -> str:
+        """What is not as usual, such as `recovery=60`; empty if all is."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name}={one:g}" for name, one in given.items() if one != getattr(CircuitBreaker, name))
+
+
+STANDARD_BREAKER = CircuitBreaker()
+
+
+@dataclass(frozen=True)
+class CallLimit:
+    """The most calls of a service in any time of this length, as a tool declares it: `10/s`, `300/min`, `1000/h`."""
+
+    calls: int
+    seconds: float
+
+    @classmethod
+    def of(cls, text: str) -> "CallLimit":
+        """Read a limit.
+
+        Raises:
+            ValueError: it is no limit, or more than MAX_LIMIT calls.
+        """
+        found = re.fullmatch(r"([1-9][0-9]{0,5})/(s|min|h)", text)
+        if found is None or int(found[1]) > MAX_LIMIT:
+            raise ValueError(f"{text!r} is no limit, e.g. 10/s")
+        return cls(int(found[1]), {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]])
+
+
+MAX_LIMIT = 1000
+"""The most calls of a CallLimit: the time of each is kept, so that no time of its length has more."""
+TRIAL_LEASE = 5.0
+"""Seconds after which a trial call of a worker that died may be followed by another one. A live worker renews the
+lease while its trial call runs."""
+TURN_LEASE = 10.0
+"""Seconds within which a call whose turn has come must be made; then another one is told, and it once more."""
+MAX_WINDOW = 64
+"""How many calls may be under way at once while a breaker is not closed."""
+STEEP_WINDOW = 4.0
+"""Up to how many calls at once the window grows by 1 with each success, also after a limit."""
+LIMIT_PATIENCE = 600.0
+"""The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
+LONGEST_LIMIT = LIMIT_PATIENCE / 2
+"""The most seconds without a call that a service that limits its callers gets; a wrong time costs no call its
+patience."""
+FIRST_LIMIT = 1.0
+"""Seconds without a call after a service said for the first time that it limits its callers, but not for how long."""
+TURN_CALLS = 2
+"""How often a waiting call is told that its turn has come; then nobody waits for it any more."""
+TURNS_APART = 0.05
+"""The fewest seconds between two looks of a worker at the calls that wait for their turn."""
+TURNS_CHECKED = 5.0
+"""The most seconds between two looks of a worker at the calls that wait for their turn."""
+BREAKERS_CACHED = 1.0
+"""Seconds for which a worker relies on what it knows of the circuit breakers."""
+OBSERVATION_PATIENCE = 60.0
+"""The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
+
+
+# The reply of a model may take minutes, and its provider may be overloaded for minutes.
+PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=300, retry="patient")
+REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300, retry="patient")
+COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300, retry="patient")
+CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
+INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
+PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
+"""The spec of the activity `inspect` when it answers the inquiry `prune`: with a longer timeout, because it asks the
+server about many tasks and deletes their data."""
+FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
+NOTIFY = ToolSpec(kind="notify_people", effect=Effect.READ, timeout=10)
+FIND_WAITING = ToolSpec(kind="find_waiting", effect=Effect.READ, timeout=60, retry="patient")
+LOOK_AT_CANARY = ToolSpec(kind="look_at_canary", effect=Effect.READ, timeout=20, retry="patient")
+# One batch operation of the server at a time: another one may have to be waited for.
+SIGNAL_WAITING = ToolSpec(kind="signal_waiting", effect=Effect.READ, timeout=3600, retry="patient")
+PLANNING = (PLAN, REPLAN, COMPACT)
+"""The activities that may ask a model as the planner."""
+RESOLVING = (FIND_WAITING, LOOK_AT_CANARY, SIGNAL_WAITING)
+"""The activities with which an incident is resolved."""
+INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT, NOTIFY, *RESOLVING)
+"""Replan's own activities; no tool may have one of these names."""
+INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
+
+
+CONTROL = "-control"
+"""The end of the names of control queues."""
+
+
+def control_queue(queue: str) -> str:
+    """The name of the control queue of `queue`, for Replan's own activities and the inquiries of the console."""
+    # Each queue has slots and a backlog of its own: tasks are planned and inspected however many calls of tools run,
+    # and an inquiry does not wait behind the workflow tasks of many new tasks. An inquiry runs on the control queue.
+    return queue if queue.endswith(CONTROL) else f"{queue}{CONTROL}"
+
+
+def notification_queue(queue: str) -> str:
+    """The name of the queue beside `queue` for notifications, which only workers with `--notify` serve."""
+    return f"{queue.removesuffix(CONTROL)}-notify{CONTROL}"
+
+
+INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
+"""A live worker takes an inquiry of the console from the queue within this time."""
+# `plan` may need several requests to a model, `prune` runs one long activity.
+INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
+INQUIRY_LIMIT = timedelta(seconds=30)
+"""How long a worker may work on an inquiry (a question of the console) that has no limit in INQUIRY_LIMITS."""
+
+
+def inspect(about: str) -> ToolSpec:
+    """The spec of the activity that answers a question of the console; `about` names it, as in `Inquiry.about`."""
+    return PRUNE if about == "prune" else INSPECT
+
+
+def local_timeout(spec: ToolSpec) -> timedelta:
+    """The start-to-close timeout of a local activity that calls this tool."""
+    return min(timedelta(seconds=spec.timeout) + GRACE, LONGEST_LOCAL)
+
+
+@dataclass(frozen=True)
+class Route:
+    activity: str
+    start_to_close: timedelta
+    schedule_to_close: timedelta
+    heartbeat: timedelta
+    retry: RetryPolicy
+
+
+# Whatever a receiver answers is attempted again, since it may be deployed just now, or a worker with a wrong --notify.
+DELIVERY = Route(
+    activity=NOTIFY.kind,
+    start_to_close=timedelta(seconds=NOTIFY.timeout) + GRACE,
+    schedule_to_close=STEP_DEADLINE,
+    heartbeat=timedelta(seconds=NOTIFY.timeout) + GRACE,  # it sends none: it ends before
+    retry=RetryPolicy(
+        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=15)
+    ),
+)
+"""The options of the activity that tells a receiver of a request: attempts for a day, from 1 s to 15 min apart."""
+
+
+def route(spec: ToolSpec, attempts: int) -> Route:
+    """The options (timeouts and retry policy) of an activity that calls this tool with at most `attempts` attempts."""
+    profile = PROFILES[spec.retry]
+    return Route(
+        activity=spec.kind,
+        start_to_close=timedelta(seconds=spec.timeout + overtime(spec)) + GRACE + HEARTBEAT,
+        schedule_to_close=STEP_DEADLINE,
+        heartbeat=HEARTBEAT,
+        retry=RetryPolicy(
+            initial_interval=timedelta(seconds=profile.first),
+            backoff_coefficient=2.0,
+            maximum_interval=timedelta(seconds=profile.cap),
+            maximum_attempts=attempts,
+            non_retryable_error_types=NON_RETRYABLE,
+        ),
+    )
+
+
+def connect_timeout(given: float | None, left: float | None) -> float | None:
+    """Seconds to connect: `given`, but at most half of what is `left` of the attempt; None for no limit.
+
+    A connection that is not made is then reported before the attempt ends, with the proof that nothing was sent.
+    """
+    return min((one for one in (given, None if left is None else left / 2) if one is not None), default=None)
+
+
+def overtime(spec: ToolSpec) -> float:
+    """Seconds that an attempt still waits for the tool's thread after the tool's timeout.
+
+    0 for a tool that only reads, or that needs no thread.
+    """
+    if not spec.is_threaded or spec.effect is Effect.READ:
+        return 0.0
+    return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
+
+
+def longest_attempt(spec: ToolSpec) -> float:
+    """The most seconds that an attempt can run, even if its worker went silent and nothing reported its end.
+
+    The tool's thread may run on after the attempt was reported; it ends with the worker's process, within
+    `EXIT_WITHIN`.
+    """
+    extra = overtime(spec)
+    return spec.timeout + (max(extra, EXIT_WITHIN.total_seconds()) if extra else 0.0)
+
+
+def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
+    """How many more attempts a step may have.
+
+    `used` attempts have been made, and `retries_left` retries are left in the task for this kind of tool.
+    """
+    first, most = 0 if used else 1, PROFILES[spec.retry].attempts
+    return max(0, min(most, most - used, first + retries_left))
+
+
+def backoff(profile: str, attempt: int, jitter: float) -> float:
+    """Seconds to wait after the attempt with the number `attempt` (from 1); `jitter` is a random number from [0, 1)."""
+    chosen = PROFILES[profile]
+    # The exponent is bounded, because a larger one would overflow a float.
+    return min(chosen.cap, chosen.first * 2.0 ** min(max(attempt - 1, 0), 30)) * jitter
+
+
+def seconds_left(waited: float, *, is_draft: bool = False) -> float:
+    """Seconds that a step may still wait after it has `waited`; the time of its attempts does not count.
+
+    For a draft, for which a person waits, the total is a minute.
+    """
+    return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - max(waited, 0.0)
+
+
+def _doublings(waits: int) -> int:
+    return min(max(waits, 0), 10)  # a larger exponent would overflow a float
+
+
+def limit_wait(asked: float | None, limits: int, recovery: float, jitter: float) -> float:
+    """Seconds without a call to a service that limits its callers, and has `asked` for so many seconds.
+
+    If it has asked for none: a second, doubling with each of `limits`, but at most `recovery`; and up to a tenth more,
+    of which `jitter`, a random number in [0, 1), says how much.
+    """
+    if asked is not None:
+        return min(max(asked, FIRST_LIMIT), LONGEST_LIMIT)
+    return min(recovery, FIRST_LIMIT * 2.0 ** min(limits, 10)) * (1 + jitter / 10)
+
+
+def turn_patience(*, is_limit: bool) -> float:
+    """The most seconds that a call waits for its turn at a service, while no call succeeds there."""
+    return LIMIT_PATIENCE if is_limit else STEP_DEADLINE.total_seconds()
+
+
+def circuit_wait(waits: int) -> float:
+    """Seconds to wait for an open circuit breaker, or for a planner that cannot be reached: 5 s, doubling to 5 min."""
+    return float(min(300, 5 * 2 ** _doublings(waits)))
+
+
+def sibling_wait(waits: int) -> float:
+    """Seconds before a step tries again with retries that other steps did not need: 0.5 s, doubling up to 10 s."""
+    return min(10.0, 0.5 * 2.0 ** _doublings(waits))
+
+
+def loss_wait(losses: int) -> float:
+    """Seconds to wait after `losses` (from 1) attempts whose workers went silent: 1 s, doubling to a minute."""
+    return float(min(60, 2 ** _doublings(losses - 1)))
+
+
+def remind_after(within: timedelta) -> timedelta:
+    """When a request to a person that is open for the time `within` has its reminder."""
+    return min(REMIND_AFTER, max(within, timedelta(0)) / 2)
+
+
+def timer(seconds: float) -> timedelta:
+    """The duration of a timer of so many seconds, whatever number another program has sent."""
+    longest = LONGEST_TIMER.total_seconds()
+    return timedelta(seconds=min(max(seconds, 0.0), longest))  # a NaN becomes 0
+
+
+def canary_wait(looks: int) -> float:
+    """Seconds between two looks at the first task of a resolved incident: 0.5 s, doubling up to 15 s."""
+    return min(15.0, 0.5 * 2.0 ** _doublings(looks))
+
+
+def missing_tool_wait(waits: int) -> float:
+    """Seconds to wait for a worker that has the step's tool, after `waits` earlier waits: 1 s, doubling up to 15 s."""
+    return float(min(15, 2 ** _doublings(waits)))

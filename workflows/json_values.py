@@ -1,0 +1,39 @@
+"""Equal JSON values have one canonical text and one digest."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+MAX_EXACT = 2**53
+"""A float represents every whole number below this exactly."""
+
+
+def canonical(value: JsonValue) -> str:
+    """The canonical JSON text: equal for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(*values: JsonValue) -> str:
+    """A short digest of JSON values, the same in every process."""
+    # 24 hex digits are 96 bits: short in history, and no two values collide by chance.
+    return hashlib.sha256(canonical(_same_numbers(list(values))).encode()).hexdigest()[:24]
+
+
+def _same_numbers(value: JsonValue) -> JsonValue:
+    # 1.0 and 1 are equal, so they must have the same digest.
+    if isinstance(value, dict):
+        return {key: _same_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_same_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT else value
+
+
+def depth(value: JsonValue) -> int:
+    """How deep a JSON value is nested; 0 for a number, text, bool or null."""
+    return 1 + max(map(depth, items(value)), default=0) if isinstance(value, dict | list) else 0
+
+
+def items(value: JsonValue) -> Iterable[JsonValue]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

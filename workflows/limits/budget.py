@@ -1,0 +1,210 @@
+"""The limits of a task, and its budget: a part is reserved before each activity, and settled after it."""
+
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from workflows.commands import Option
+from workflows.faults import retries
+from workflows.plans.catalogue import ToolSpec
+from workflows.text import capitalised
+
+# A date beyond the end of the calendar would fail the workflow task.
+MAX_DEADLINE = 366 * 24 * 3600.0
+"""The longest deadline of a task in seconds: a year."""
+
+
+class Limits(BaseModel, frozen=True):
+    """What a task may spend; None means no limit."""
+
+    tool_calls: int = Field(default=100, ge=1)
+    """How many attempts of tools the task may make. The reads of the current state before a replan count, too."""
+    replans: int = Field(default=2, ge=0)
+    """How many new plans may follow a rejection; `Task` says what a task without this number may do."""
+    fruitless: int | None = Field(default=2, ge=1)
+    """If this many consecutive replans complete no step, the task ends as escalated. With None, only `replans` limits
+    replans."""
+    tokens: int | None = Field(default=500_000, ge=1)
+    """Tokens of models, as their providers count them: input, output, cache reads and cache writes."""
+    usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    deadline: float | None = Field(default=None, gt=0, le=MAX_DEADLINE)
+    """Seconds from the start of the task after which it is ended; None without a deadline."""
+
+
+class LimitRow(NamedTuple):
+    """What every screen says about a limit."""
+
+    unit: str
+    """What is counted, in the singular."""
+    example: str = ""
+    """How much a person may add, as an example; empty if the limit cannot be extended."""
+    used_up: str = "All {value} {unit}s are used up"
+    """What happened when nothing is left of it."""
+    last_used: str = ""
+    """The same for a limit of 1, if it reads otherwise."""
+    why: str = ""
+    """Why a task ends at this limit; empty if its plan or its faults say it."""
+    remedy: str = "Give more with `{option}`."
+
+    @property
+    def option(self) -> Option:
+        return Option(f"how many {self.unit}s more", self.example, "number")
+
+    @property
+    def title(self) -> str:
+        return capitalised(f"{self.unit}s")
+
+    def reached(self, value: float | None) -> str:
+        words = self.last_used if value == 1 and self.last_used else self.used_up
+        return words.format(value=value or 0, unit=self.unit)
+
+
+LAST_USED = "The one {unit} is used up"
+TOO_LITTLE = "What is left of the {value} {unit}s is too little for the next request to a model"
+RESERVED = "The budget of a call is reserved before it, and too little was left for the next one."
+LIMITS: Mapping[str, LimitRow] = {
+    "tool_calls": LimitRow(
+        "tool call", "10", last_used=LAST_USED, why="The limit is {count}, and the next step needed another one."
+    ),
+    "replans": LimitRow("replan", "1", last_used=LAST_USED),
+    "tokens": LimitRow("token", "20000", used_up=TOO_LITTLE, why=RESERVED),
+    "usd": LimitRow("US dollar", "1.50", used_up=TOO_LITTLE, why=RESERVED),
+    "deadline": LimitRow(
+        "second",
+        used_up="The deadline of {value:g} s passed before the task was done",
+        why="A task ends at its deadline, whatever is running; finished steps stay.",
+        remedy="Give more time with `{option}`.",
+    ),
+}
+"""By the field of Limits, which is also the code of a request or an ending about it, and names its option."""
+
+
+class Amounts(BaseModel, frozen=True):
+    """By limit that can be extended, how much is added to it."""
+
+    tool_calls: Annotated[int, LIMITS["tool_calls"].option] = Field(default=0, ge=0, le=1_000_000)
+    replans: Annotated[int, LIMITS["replans"].option] = Field(default=0, ge=0, le=1_000_000)
+    tokens: Annotated[int, LIMITS["tokens"].option] = Field(default=0, ge=0, le=10**12)
+    usd: Annotated[float, LIMITS["usd"].option] = Field(default=0.0, ge=0, le=10**9, allow_inf_nan=False)
+
+    @property
+    def amounts(self) -> dict[str, int | float]:
+        """The amounts that are not zero."""
+        return {name: amount for name in Amounts.model_fields if (amount := getattr(self, name))}
+
+
+class Spent(BaseModel):
+    tool_calls: int = 0
+    model_calls: int = 0
+    tokens: int = 0
+    usd: float | None = Field(default=None, allow_inf_nan=False)
+    """US dollars; None while no model was called, and after a call whose price is unknown."""
+    seconds: float = 0.0
+    estimated: int = 0
+    """Calls of models whose tokens are estimated: the server counted none, or the reply was lost."""
+    unpriced: int = 0
+    """How many calls of models had an unknown price."""
+
+
+class Budget(BaseModel):
+    """What a task has spent and reserved."""
+
+    limits: Limits = Limits()
+    spent: Spent = Field(default_factory=Spent)
+    reserved: int = 0
+    """Attempts reserved for running activities."""
+    retries: dict[str, int] = Field(default_factory=dict)
+    """How many retries the task has used for each kind of tool."""
+    promised: dict[str, int] = Field(default_factory=dict)
+    """How many retries are reserved for running activities, for each kind of tool."""
+    held_tokens: int = 0
+    """Tokens reserved for running activities."""
+    held_usd: float = Field(default=0.0, allow_inf_nan=False)
+
+    @property
+    def free(self) -> int:
+        return self.limits.tool_calls - self.spent.tool_calls - self.reserved
+
+    @property
+    def free_tokens(self) -> int | None:
+        """Tokens that are neither spent nor reserved; None without a limit."""
+        limit = self.limits.tokens
+        return None if limit is None else limit - self.spent.tokens - self.held_tokens
+
+    @property
+    def free_usd(self) -> float | None:
+        """US dollars that are neither spent nor reserved.
+
+        None without a limit; 0 as soon as a model call had an unknown price.
+        """
+        limit, spent = self.limits.usd, self.spent.usd or 0.0
+        if limit is None:
+            return None
+        return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
+
+    def attempts(self, spec: ToolSpec, used: int = 0) -> int:
+        """How many more attempts a step may have after `used` attempts, if running steps use no reserved retries."""
+        return retries.attempts(spec, retries.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
+
+    def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
+        """Whether a waiting step should reserve again: an attempt is free, or no running activity can give one back."""
+        calls = self.free > 0 or self.reserved == 0
+        return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
+
+    def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
+        """Reserve attempts for one activity execution; return how many, 0 if no tool call is left or `at_most` is 0."""
+        # At least one: after a lost attempt `decide` repeats a call even if no retry is left.
+        granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
+        granted = granted if at_most is None else min(granted, at_most)
+        self.reserved += granted
+        _add(self.promised, spec.kind, _retries(granted, used))
+        return granted
+
+    def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
+        """Settle an activity execution: `taken` of the `granted` attempts are spent, the others are given back."""
+        self.reserved -= granted
+        self.spent.tool_calls += taken
+        _add(self.promised, spec.kind, -_retries(granted, used))
+        _add(self.retries, spec.kind, _retries(taken, used))
+
+    def hold(self, tokens: int, usd: float) -> None:
+        """Reserve tokens and US dollars for models; negative amounts give them back."""
+        self.held_tokens += tokens
+        self.held_usd = _money(self.held_usd + usd)
+
+    def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
+        """Add what `calls` model calls used; after a call with an unknown price (`usd` is None) the sum is unknown."""
+        spent = self.spent
+        spent.model_calls += calls
+        spent.estimated += estimated
+        spent.tokens += tokens
+        if calls and usd is None:
+            spent.unpriced += calls
+        if spent.unpriced:
+            spent.usd = None
+        elif usd is not None and calls:
+            spent.usd = _money((spent.usd or 0.0) + usd)
+
+    def allow(self, calls: int) -> None:
+        """Raise the limit of tool calls, if necessary, so that at least `calls` more can be made."""
+        more = self.spent.tool_calls + self.reserved + calls
+        self.limits = self.limits.model_copy(update={"tool_calls": max(self.limits.tool_calls, more)})
+
+    def _unpromised(self, spec: ToolSpec, used: int) -> int:
+        gone = self.retries.get(spec.kind, 0) + self.promised.get(spec.kind, 0)
+        return retries.attempts(spec, retries.RETRIES_PER_KIND - gone, used)
+
+
+def _money(usd: float) -> float:
+    # No price is so exact, and sums of floats have small errors.
+    return round(usd, 9)
+
+
+def _add(account: dict[str, int], kind: str, number: int) -> None:
+    account[kind] = account.get(kind, 0) + number
+
+
+def _retries(attempts: int, used: int) -> int:
+    # The first attempt of a step is no retry.
+    return attempts if used else max(0, attempts - 1)

@@ -1,0 +1,355 @@
+"""What models and tools may use: reserved before an activity, settled after it, with a reserve for one last answer.
+
+The tokens of a request are not known in advance. Its input is estimated: the tokens that the provider counted last for
+the conversation, and the bytes of what is new, at three bytes a token. Its output is limited to what the budget has
+left. A lost reply counts as all that was reserved for it, because the provider bills it, too.
+"""
+
+import math
+from bisect import bisect
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from pydantic import JsonValue
+
+from workflows.account.progress import Progress
+from workflows.commands import option_of
+from workflows.faults.fault import Code, Fault
+from workflows.json_values import canonical
+from workflows.limits.budget import LIMITS, Budget, Limits
+from workflows.plans.catalogue import Catalogue, Price, ToolSpec
+from workflows.plans.proposal import Proposed, StepReturn
+
+MAX_OUTPUT = 16_000
+"""The most tokens of one reply of the planner: enough for fifty steps with long arguments, and for the reasoning before
+them."""
+MIN_OUTPUT = 1_000
+"""If the budget allows a reply fewer tokens than this, no proposal is requested: the reply would often be cut off
+before it is complete."""
+MIN_LAST_OUTPUT = 256
+"""If the budget allows the final answer fewer tokens than this, it is not requested; a short answer is better than no
+answer."""
+MAY_BE_BILLED = frozenset(
+    {
+        Code.TIMEOUT,
+        Code.UNREACHABLE,
+        Code.WORKER_SHUTDOWN,
+        Code.WORKER_LOST,
+        Code.INTERRUPTED,
+        Code.UNEXPECTED_RESULT,
+        Code.NO_RESULTS,
+        Code.REFUSED,
+    }
+)
+"""Faults after which a model may have answered, so that the request may be billed."""
+MAX_NEWS = 1_000_000
+"""The most tokens that `room_for_news` can return room for; more than the results of any plan."""
+LAST_OUTPUT = 2_000
+"""Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
+used up."""
+BYTES_PER_TOKEN = 3
+"""Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
+MILLION = 1_000_000
+
+MAX_LOST_REPLIES = "may_lose"
+"""The JSON key of `Situation.max_lost_replies`."""
+FailedExecution = tuple[Fault, Sequence[Fault]]
+"""The fault of the last attempt of an activity execution, and the faults of the attempts before, as far as known."""
+Limit = str
+"""The name of a limit, as in LIMITS."""
+
+
+class Cost(NamedTuple):
+    """Tokens, and what they cost."""
+
+    tokens: int
+    usd: float = 0.0
+    """US dollars; 0 if the price is not known."""
+
+
+class Allowance(NamedTuple):
+    """What is reserved for one request to the planner, until `settle_turn` gives it back."""
+
+    max_output: int | None
+    """Tokens that the reply may have; None without a limit."""
+    reserved_tokens: int
+    reserved_usd: float
+    max_lost_replies: int | None = None
+    """How many lost replies the rest of the budget can pay, if each costs as much as is reserved for this request; None
+    without a limit."""
+    output: int = 0
+    """Tokens of `reserved_tokens` that are for the reply."""
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The limits that the planner's activity must keep, under the JSON keys of its input (a `Situation`)."""
+        limits = {"max_output": self.max_output, MAX_LOST_REPLIES: self.max_lost_replies}
+        return {name: value for name, value in limits.items() if value is not None}
+
+
+def reserve_turn(
+    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, is_by_hand: bool = False
+) -> Allowance | None:
+    """Reserve tokens and money for the next request to the planner; return None if too little is left.
+
+    `new_bytes` is the size of what the planner has not been told before. A part of the budget is kept back for the
+    final answer of the task; only the request for this answer (`is_last`) may use it.
+    """
+    # A hand-written plan needs no model, and the offline planner uses no tokens.
+    if is_by_hand or not catalogue.converses:
+        return Allowance(None, 0, 0.0)
+    asked = _input_tokens(progress, catalogue, new_bytes)
+    # A longer reply never fits where a shorter one does not.
+    output = bisect(
+        range(1, MAX_OUTPUT + 1),
+        0,
+        key=lambda said: not all(_fits(progress, catalogue, asked, said, is_last=is_last)),
+    )
+    if output < (MIN_LAST_OUTPUT if is_last else MIN_OUTPUT):
+        return None
+    reserved, limits = _request_cost(catalogue.price, asked, output), progress.budget.limits
+    progress.budget.hold(*reserved)
+    is_limited = limits.tokens is not None or limits.usd is not None
+    kept = Cost(0) if is_last else _last_answer_cost(catalogue, asked, output)
+    max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
+    max_output = output if is_limited else None
+    return Allowance(max_output, *reserved, max_lost_replies, output)
+
+
+def settle_turn(
+    progress: Progress,
+    catalogue: Catalogue,
+    allowance: Allowance,
+    used: Proposed | Fault,
+    waited: Iterable[FailedExecution] = (),
+    earlier: Sequence[Fault] = (),
+) -> None:
+    """Give back the allowance of a request, and pay what it used.
+
+    `used` is the result or the fault of the final activity execution, `earlier` are the faults of its attempts before
+    the final attempt. `waited` are the executions before the final execution.
+    """
+    budget = progress.budget
+    budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
+    failed = [*waited, (used, earlier)] if isinstance(used, Fault) else [*waited]
+    lost = [model for fault, before in failed for model in lost_replies(fault, before)]
+    if isinstance(used, Proposed):
+        lost += [*used.lost_models, *[""] * (used.lost - len(used.lost_models))]
+        budget.pay(used.model_calls, used.tokens, used.usd, used.estimated)
+    _pay_known(budget, (one for fault, before in failed for one in (*before, fault)))
+    for model in lost if allowance.reserved_tokens else ():
+        price = catalogue.prices.get(model, catalogue.price)
+        cost = _request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
+        budget.pay(1, cost.tokens, cost.usd if price else None, 1)
+
+
+def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
+    """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request."""
+    fits_tokens, _ = _fits(progress, catalogue, _input_tokens(progress, catalogue, new_bytes), MIN_OUTPUT)
+    return "usd" if fits_tokens else "tokens"
+
+
+def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
+    """Bytes that the last request may tell in addition to the conversation."""
+    context = _input_tokens(progress, catalogue)
+    tokens = bisect(
+        range(1, MAX_NEWS + 1),
+        0,
+        key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, is_last=True)),
+    )
+    return tokens * BYTES_PER_TOKEN
+
+
+def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
+    """Reserve attempts of one activity execution, and tokens and money for them.
+
+    Returns how many attempts are reserved; 0 if too little is left.
+    """
+    budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
+    granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
+    budget.hold(granted * each.tokens, granted * each.usd)
+    return granted
+
+
+def settle_step(
+    progress: Progress,
+    catalogue: Catalogue,
+    spec: ToolSpec,
+    granted: int,
+    came_back: StepReturn | Fault,
+    earlier: Iterable[Fault] = (),
+    used: int = 0,
+) -> int:
+    """Give back the attempts that an activity execution did not use, and pay for the models that it used.
+
+    Returns how many attempts it used. `came_back` is the result or fault of its final attempt, `earlier` are the known
+    faults of the attempts before.
+    """
+    budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
+    budget.hold(-granted * each.tokens, -granted * each.usd)
+    if isinstance(came_back, Fault):
+        faults = [*earlier, came_back]
+        taken, failed = came_back.taken, came_back.attempt
+    else:
+        faults = [*earlier]
+        taken, failed = came_back.attempt, came_back.attempt - 1
+        budget.pay(came_back.model_calls, came_back.tokens, came_back.usd, came_back.estimated)
+    _pay_known(budget, faults)
+    budget.settle(spec, granted, taken, used)
+    reported = [fault for fault in faults if fault.attempt > 0]
+    models = [fault.lost_model for fault in reported if _has_lost_reply(fault)]
+    lost = max(0, failed - len(reported) + len(models))
+    for model in [*models, *[""] * lost][:lost] if each.tokens else ():
+        price = catalogue.prices.get(model, catalogue.step_price)
+        budget.pay(1, each.tokens, _attempt_cost(price, spec).usd if price else None, 1)
+    return taken
+
+
+def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
+    """The fault that stands for a cancelled activity execution: one attempt, whose reply may be billed."""
+    return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
+
+
+def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
+    """Whether a waiting step should reserve again: an attempt is free, or no running activity can give one back."""
+    fits = _affordable_attempts(progress, catalogue, spec) != 0
+    return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
+
+
+def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
+    """Whether a step should wait, because running steps have reserved what it lacks and may give it back."""
+    budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
+    return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
+
+
+def step_limit_reached(
+    progress: Progress, catalogue: Catalogue, spec: ToolSpec
+) -> Literal["tool_calls", "tokens", "usd"]:
+    """The limit (tool calls, tokens or money) that was too low when `reserve_step` could not reserve an attempt."""
+    if progress.budget.free <= 0:
+        return "tool_calls"
+    tokens, _ = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    return "usd" if tokens >= spec.tokens else "tokens"
+
+
+def sufficient_limit(
+    progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
+) -> float:
+    """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
+    asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
+    next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
+    kept = _last_answer_cost(catalogue, asked, MAX_OUTPUT)
+    if limit == "tokens":
+        return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
+    return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
+
+
+def limit_message(limits: Limits, limit: Limit, at_least: float = 0) -> str:
+    """The message that this limit ended the task. It recommends twice the limit, but at least `at_least`."""
+    value = getattr(limits, limit)
+    return f"{LIMITS[limit].reached(value)}: give more, e.g. {option_of(limit)} {max(2 * value or 1, at_least):.12g}."
+
+
+def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
+    """A copy of the spec with the tokens that a call with these arguments may use.
+
+    The spec is unchanged if the tool's model reads more than the arguments, or if the tool uses no model.
+    """
+    if not spec.tokens or spec.tokens_overhead is None:
+        return spec
+    read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
+    return spec.model_copy(update={"tokens": min(spec.tokens, spec.tokens_overhead + read)})
+
+
+def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
+    return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
+
+
+def _request_cost(price: Price | None, input: int, output: int) -> Cost:
+    """The most that a request of this size can cost."""
+    if price is None:
+        return Cost(input + output)
+    is_long = price.long_from is not None and input > price.long_from
+    # all of the input may be new to the cache
+    dearest = max(price.input, price.cache_read, price.cache_write)
+    read = input * dearest * (price.long_input if is_long else 1)
+    said = output * price.output * (price.long_output if is_long else 1)
+    return Cost(input + output, (read + said) / MILLION)
+
+
+def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
+    if spec.tokens_overhead is not None:
+        said = min(spec.tokens_overhead, spec.tokens)
+        return _request_cost(price, spec.tokens - said, said)
+    # How many of the tokens are input is not known, so all have the higher of the two prices.
+    return max(_request_cost(price, spec.tokens, 0), _request_cost(price, 0, spec.tokens))
+
+
+def _how_many(left: tuple[float, float], each: Cost) -> int:
+    fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
+    return max(0, int(min(fits, MILLION)))  # infinity is no int
+
+
+def _last_answer_cost(catalogue: Catalogue, asked: int, said: int = 0) -> Cost:
+    """What the last answer may cost after a request of `asked` tokens and its reply of `said`; 0 without a model."""
+    if not catalogue.converses:
+        return Cost(0)
+    news = said + catalogue.last_news if catalogue.last_news else 0  # histories of older workers kept nothing for it
+    return _request_cost(catalogue.price, asked + news, LAST_OUTPUT)
+
+
+def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
+    tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
+    return (
+        math.inf if tokens is None else tokens - kept.tokens,
+        math.inf if usd is None else usd - kept.usd,
+    )
+
+
+def _fits(
+    progress: Progress, catalogue: Catalogue, asked: int, said: int, *, is_last: bool = False
+) -> tuple[bool, bool]:
+    """Whether tokens and money are left for a request of this size, and for the last answer after it."""
+    tokens, usd = _unreserved(progress, Cost(0) if is_last else _last_answer_cost(catalogue, asked, said))
+    cost = _request_cost(catalogue.price, asked, said)
+    is_priced = catalogue.price is not None or usd == math.inf  # what has no price cannot keep a limit of money
+    return cost.tokens <= tokens, is_priced and cost.usd <= usd
+
+
+def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
+    """How many attempts of a tool the limits of tokens and money allow; None if there is no such limit."""
+    if not spec.tokens:
+        return None
+    each = _attempt_cost(catalogue.step_price, spec)
+    tokens, usd = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    if catalogue.step_price is None and usd < math.inf:
+        return 0
+    attempts = min(tokens / each.tokens, usd / each.usd if each.usd else math.inf)
+    return None if attempts == math.inf else max(0, int(attempts))
+
+
+def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
+    for use in filter(None, (fault.model_use for fault in faults)):
+        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
+
+
+def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[str]:
+    """The model of each reply that a failed execution of a planner's activity lost; "" for an unknown model."""
+    reported = [one for one in (*earlier, fault) if one.lost_model or one.model_use is not None]
+    if not reported:  # its worker died, or is older and does not report what an attempt used
+        return [""] * (fault.attempt if may_be_billed(fault) else fault.lost)
+    return [one.lost_model for one in reported if _has_lost_reply(one)] + [""] * (fault.attempt - len(reported))
+
+
+def paid_replies(fault: Fault, earlier: Sequence[Fault]) -> int:
+    """How many attempts of a failed execution of a planner's activity used a known number of tokens, for nothing."""
+    return sum(one.model_use is not None and one.model_use.tokens > 0 for one in (*earlier, fault))
+
+
+def _has_lost_reply(fault: Fault) -> bool:
+    return fault.model_use is None and (bool(fault.lost_model) or may_be_billed(fault))
+
+
+def may_be_billed(fault: Fault) -> bool:
+    """Whether a model may have answered before this fault, so that the provider bills the request."""
+    return fault.code in MAY_BE_BILLED and not fault.unsent

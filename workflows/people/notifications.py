@@ -1,0 +1,163 @@
+"""Notifications: a receiver outside of Replan is told that a request to a person was opened, is still open, was closed.
+
+A workflow of its own delivers each notification. So a receiver that is down delays no task and no answer, and is told
+even after the task has ended, continued as new, or was reset.
+"""
+
+import asyncio
+from contextlib import suppress
+from enum import StrEnum
+from operator import not_
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, Field
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+
+from workflows import ids
+from workflows.account.outcome import REFUSED
+from workflows.account.progress import Progress
+from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.calls.scheduling import deliver
+from workflows.faults import retries
+from workflows.people.requests import CHOICES, Choice, HumanRequest, RequestKind
+from workflows.web_ui import summary
+
+
+class Event(StrEnum):
+    OPENED = "opened"
+    REMINDER = "reminder"
+    CLOSED = "closed"
+
+
+End = Literal["answered", "aborted", "unanswered", "repeated", "ended"]
+
+
+class Notification(BaseModel, frozen=True):
+    """What a receiver is told: an event of a request to a person.
+
+    It has no arguments, no results, and no words of a tool, a planner or a person, because these may quote them. The
+    reason of a request is such words.
+    """
+
+    id: str
+    """The same in each repetition of this notification, and in no other notification."""
+    event: Event
+    at: AwareDatetime
+    task: str
+    """The id of the task."""
+    queue: str
+    request: str
+    """The id of the request in the task, such as `r1`."""
+    kind: RequestKind
+    step: str | None
+    code: str
+    cause: str = Field(default="", exclude_if=not_)
+    """The incident that the request belongs to, such as `charge/unauthorized`; empty for none."""
+    since: AwareDatetime
+    until: AwareDatetime
+    choices: tuple[Choice, ...]
+    end: End | None = None
+    """How the request was closed; None while it is open. `ended`: the task ended for another reason."""
+    answer: Choice | None = None
+    """The answer that closed the request; None if there is none."""
+
+
+class Notifications:
+    """Tells a receiver of the requests of one task."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._reminders = dict[str, asyncio.Task[None]]()
+        """By the id of a request that the receiver knows to be open, what waits for its reminder."""
+        self._starts = list[asyncio.Task[None]]()
+
+    def tell(self) -> None:
+        """Tell of the requests that were opened or closed since the last call; nothing is waited for."""
+        for request in self._progress.requests:
+            is_known = request.id in self._reminders
+            if request.is_open and not is_known:
+                self._start(request, Event.OPENED)
+                self._reminders[request.id] = asyncio.create_task(self._remind(request))
+            elif is_known and not request.is_open:
+                self._start(request, Event.CLOSED)
+                self._reminders.pop(request.id).cancel()
+
+    async def handed_over(self) -> None:
+        """Return when the server runs the workflows that deliver; from then on the task may end.
+
+        The server drops the start of a workflow whose parent has ended. Nothing depends on the receiver here.
+        """
+        while starting := [start for start in self._starts if not start.done()]:
+            with suppress(asyncio.CancelledError):  # a cancelled task tells of its end, too
+                await workflow.wait(starting)
+
+    async def _remind(self, request: HumanRequest) -> None:
+        name = summary(ids.reminder_timer(request))
+        await workflow.sleep(retries.remind_after(request.until - request.since), summary=name)
+        if request.is_open:
+            self._start(request, Event.REMINDER)
+
+    def _start(self, request: HumanRequest, event: Event) -> None:
+        told = Notification(
+            id=ids.notification(request, event.value),
+            event=event,
+            at=workflow.now(),
+            task=self._progress.task_id,
+            queue=workflow.info().task_queue,
+            end=None if request.is_open else self._end(request),
+            answer=request.answer.choice if request.answer else None,
+            request=request.id,
+            **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
+        )
+        running = [start for start in self._starts if not start.done()]
+        self._starts = [*running, asyncio.create_task(_start_delivery(told))]
+
+    def _end(self, request: HumanRequest) -> End:
+        answers = [one.answer.choice for one in self._progress.requests if one.answer]
+        if any(CHOICES[one].ends_task for one in ([request.answer.choice] if request.answer else answers)):
+            return "aborted"
+        if request.answer:
+            return "answered"
+        return (
+            "repeated" if request.closed == "repeated" else "unanswered" if request.closed == "unanswered" else "ended"
+        )
+
+
+async def _start_delivery(told: Notification) -> None:
+    with suppress(FailureError):  # one with this id runs: the task was reset after it had been started
+        delivery = await workflow.start_child_workflow(
+            NotifyWorkflow.run,
+            told,
+            id=told.id,
+            task_queue=retries.control_queue(told.queue),
+            parent_close_policy=ParentClosePolicy.ABANDON,
+            cancellation_type=ChildWorkflowCancellationType.ABANDON,
+            static_summary=summary(f"{told.event.value}: request {told.request} of {told.task}"),
+        )
+        # A receiver that was never told is no matter of the task; asyncio would log an exception that nobody asks for.
+        delivery.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+@workflow.defn(name="NotifyWorkflow")
+class NotifyWorkflow:
+    """Delivers one notification to the receiver of a worker; returns which receiver was told."""
+
+    @workflow.run
+    @undecoded
+    async def run(self, *given: Notification | RawValue) -> str:
+        """Have workers attempt it until one succeeds, for a day.
+
+        Raises:
+            ActivityError: no receiver was told in that time.
+            ApplicationError: the notification cannot be read.
+        """
+        try:
+            told: Notification = read_argument(given, Notification)
+        except MalformedArgument as malformed:
+            reason = f"The notification cannot be read: {malformed}."
+            raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
+        title = f"{told.event.value}: request {told.request} of {told.task}"
+        return await deliver(told.model_dump(mode="json"), id=retries.NOTIFY.kind, title=title)

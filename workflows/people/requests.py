@@ -1,0 +1,460 @@
+"""Requests to people: what a task asks, which answers it accepts, and what was answered."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from operator import not_
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
+
+from workflows.commands import Option, command
+from workflows.json_values import canonical
+from workflows.limits.budget import Amounts
+from workflows.text import capitalised
+
+MAX_WORDS = 4_000
+"""The most characters of a hint, a reason or a reply."""
+MAX_SHOWN, MIN_SHOWN = 16_000, 200
+"""The most characters of all arguments of a call that a person is shown, and what is shown of each in any case."""
+CUT = "… (cut)"
+MAX_NAME = 200
+"""The most characters of a person's name."""
+UNANSWERED, ENDED, REPEATED = "unanswered", "ended", "repeated"
+"""Why a request was closed without an answer: nobody answered in time, its task ended, or the task itself found that
+the cause is gone."""
+
+
+class RequestKind(StrEnum):
+    APPROVAL = "approval"
+    """A call that may only be made if a person approves it."""
+    FAULT = "fault"
+    """A fault that only a person can repair, or whose outcome only a person can find out."""
+    QUESTION = "question"
+    """A question of the planner."""
+    BUDGET = "budget"
+    """A limit of the task is reached."""
+
+
+class Choice(StrEnum):
+    """The answers. Each is also the name of the Update that gives it."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    EDIT = "edit"
+    RETRY = "retry"
+    REPLAN = "replan"
+    PROVIDE = "provide"
+    SKIP = "skip"
+    ABORT = "abort"
+    REPLY = "reply"
+    EXTEND = "extend"
+
+
+Words = Annotated[str, Field(max_length=MAX_WORDS)]
+Reason = Annotated[Words, Option("the reason", '"Not needed."')]
+
+
+class Given(BaseModel):
+    """What a person sends with an answer; every field may be left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request: str = Field(default="", max_length=MAX_NAME)
+    """The id of the request; empty if only one is open."""
+    by: str = Field(default="", max_length=MAX_NAME)
+    """Who answers, as the person claims."""
+
+
+class GivenWithCode(Given):
+    call: str = Field(default="", max_length=MAX_NAME)
+    """The code of the call that was shown."""
+
+
+class GivenApprove(GivenWithCode):
+    pass
+
+
+class GivenReject(Given):
+    reason: Reason = ""
+
+
+class GivenEdit(GivenWithCode):
+    args: Annotated[dict[str, JsonValue], Option("the arguments that change", '{"amount": 400}', "object")] = Field(
+        default_factory=dict
+    )
+    """By name; the others stay."""
+
+
+class GivenRetry(Given):
+    pass
+
+
+class GivenReplan(Given):
+    hint: Annotated[Words, Option("a hint for the planner", '"Pay by invoice."')] = ""
+
+
+class GivenProvide(Given):
+    result: Annotated[JsonValue, Option("the result of the step", '{"id": 7}', "value")] = None
+
+
+class GivenSkip(Given):
+    reason: Reason = ""
+
+
+class GivenAbort(Given):
+    reason: Reason = ""
+    undo: Annotated[bool, Option("undo what the task has done", "true", "switch")] = False
+
+
+class GivenReply(Given):
+    text: Annotated[Words, Option("your answer", '"15:00"')] = ""
+    """One of the options of the question, or other words if it allows them."""
+
+
+class GivenExtend(Amounts, Given):
+    pass
+
+
+class ChoiceRow(NamedTuple):
+    """What every screen says about an answer, and what goes with it."""
+
+    given: type[Given]
+    """What is sent; its fields with an Option are what a person may say."""
+    button: str
+    """Its name on the page."""
+    says: str
+    """What follows the answer, as a clause; the same at the terminal, on the page and in the web UI."""
+    needs_option: bool = False
+    """Whether the answer says nothing without one of its options."""
+    ends_task: bool = False
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        fields = self.given.model_fields.items()
+        return tuple(
+            one._replace(name=name) for name, field in fields for one in field.metadata if isinstance(one, Option)
+        )
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether the answer repeats the code of the call that was shown."""
+        return issubclass(self.given, GivenWithCode)
+
+    @property
+    def argument(self) -> str:
+        """An example of the Update's argument; empty if it needs none."""
+        fields = ['"call": CODE'] if self.needs_code else []
+        fields += [f'"{option.name}": {option.example}' for option in self.options]
+        return f"{{{', '.join(fields)}}}" if fields else ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{capitalised(self.says)}."
+
+    @property
+    def description(self) -> str:
+        """What Temporal's web UI says about the Update."""
+        code = " The details show CODE." if self.needs_code else ""
+        return self.sentence + (f" Argument: {self.argument}.{code}" if self.argument else "")
+
+
+CHOICES: Mapping[Choice, ChoiceRow] = {
+    Choice.APPROVE: ChoiceRow(GivenApprove, "Approve", "make this call"),
+    Choice.REJECT: ChoiceRow(
+        GivenReject, "Reject", "do not make this call; the planner is told the reason and makes a new plan"
+    ),
+    Choice.EDIT: ChoiceRow(
+        GivenEdit, "Edit", "make this call with changed arguments; the others stay", needs_option=True
+    ),
+    Choice.RETRY: ChoiceRow(GivenRetry, "Retry", "the cause is repaired: make the same call again"),
+    Choice.REPLAN: ChoiceRow(GivenReplan, "New plan", "make a new plan; the hint tells the planner what to do"),
+    Choice.PROVIDE: ChoiceRow(
+        GivenProvide,
+        "Provide the result",
+        "the step was done by hand: take its result, as its tool would return it",
+        needs_option=True,
+    ),
+    Choice.SKIP: ChoiceRow(GivenSkip, "Skip", "go on without the step; only if no other step needs it"),
+    Choice.ABORT: ChoiceRow(
+        GivenAbort, "End the task", "end the task; with undo, what it has done is undone", ends_task=True
+    ),
+    Choice.REPLY: ChoiceRow(GivenReply, "Reply", "answer the question of the planner", needs_option=True),
+    Choice.EXTEND: ChoiceRow(GivenExtend, "Give more", "raise the limit, and go on", needs_option=True),
+}
+
+
+def options_for(choice: Choice, about: str) -> tuple[Option, ...]:
+    """The options of an answer to a request with the code `about`: of all limits, only the one that is reached."""
+    return tuple(option for option in CHOICES[choice].options if choice is not Choice.EXTEND or option.name == about)
+
+
+def answer_command(
+    task_id: str, choice: Choice, about: str, request: str = "", text: str = "", *, is_whole: bool = False
+) -> str:
+    """The command of the console that gives an answer.
+
+    `about` is the code of the request, `request` its id, empty if it is the only open one. `text` stands for the words
+    of a reply. The command has what the answer needs; if `is_whole`, also what it may have.
+    """
+    which = ("--request", request) if request else ()
+    words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
+    typed = [command(*words, *which)]
+    for one in options_for(choice, about):
+        if CHOICES[choice].needs_option and one.type != "switch":
+            typed.append(f"--text {shlex.quote(text)}" if choice is Choice.REPLY and text else one.typed)
+        elif is_whole:
+            typed.append(f"[{one.typed}]")
+    return " ".join(typed)
+
+
+class Change(BaseModel, frozen=True):
+    """An argument that a person changed."""
+
+    was: JsonValue = None
+    """None, too, if there was no such argument."""
+    now: JsonValue = None
+
+
+class HumanAnswer(BaseModel, frozen=True):
+    """An accepted answer."""
+
+    choice: Choice
+    by: str = ""
+    at: AwareDatetime
+    text: str = ""
+    """The hint, the reason or the reply."""
+    undo: bool = Field(default=False, exclude_if=not_)
+    extended: dict[str, int | float] = Field(default_factory=dict, exclude_if=not_)
+    """By the name of a limit, how much was added to it."""
+    edited: dict[str, Change] = Field(default_factory=dict, exclude_if=not_)
+    """By name, the arguments that were changed."""
+    resolution: str = Field(default="", exclude_if=not_)
+    """The id of the resolution of an incident that answered the request; empty if a person answered this one alone."""
+
+
+class ProposedCall(BaseModel, frozen=True):
+    """A call that a person is asked to approve."""
+
+    kind: str
+    effect: str
+    """What the call may change, in the words of `workflows.plans.catalogue.Effect`."""
+    undo: str | None = None
+    """The kind of tool that can undo its effect; None if there is none."""
+    args: dict[str, JsonValue] | None = None
+    """The arguments of the call; of long ones the beginning. None once the request is closed: the step has them."""
+    code: str
+    """What an approval must repeat. It stands for this call with all of its arguments, in this run of the task."""
+
+
+class HumanRequest(BaseModel):
+    """What a task asks of a person; it is open until it has an answer or `closed` says why it needs none."""
+
+    id: str
+    kind: RequestKind
+    step: str | None = None
+    """The id of the step that waits; None if the whole task waits."""
+    revision: int = 0
+    code: str
+    reason: str
+    """What happened, or the question."""
+    attempts: int = 0
+    """How many attempts of the step were made before."""
+    since: AwareDatetime
+    until: AwareDatetime
+    """When the task ends if nobody answers."""
+    choices: tuple[Choice, ...]
+    options: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The answers that a question suggests."""
+    free_text: bool = True
+    """Whether a question may be answered with other words than its options."""
+    call: ProposedCall | None = Field(default=None, exclude_if=not_)
+    """The call that is to be approved; None for a request of another kind."""
+    cause: str = Field(default="", exclude_if=not_)
+    """The incident: the cause that requests of other tasks may share, such as `charge/unauthorized`; empty for none."""
+    after: str = Field(default="", exclude_if=not_)
+    """The id of the resolution of this cause after which the same was asked again; empty if there was none."""
+    answer: HumanAnswer | None = None
+    closed: str = Field(default="", exclude_if=not_)
+    """Why the request was closed without an answer (UNANSWERED, ENDED, REPEATED); empty if it was not."""
+    result: JsonValue = Field(default=None, exclude=True)
+    """The result that a person provided, until the step has it."""
+    given_code: str = Field(default="", exclude=True)
+    """The code that came with the approval."""
+    given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
+    """The arguments that a person changed, until the step has them."""
+    refused: str | None = Field(default=None, exclude_if=not_)
+    """Why the result or the arguments that a person gave were not accepted; None until they were checked, empty if they
+    were accepted."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.answer is None and not self.closed
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its task ended before anybody answered."""
+        return self.closed == ENDED
+
+    def close(self, why: str = "") -> None:
+        """Note why the request got no answer, if it has none, and drop the arguments that were only to be shown."""
+        self.closed = "" if self.answer else self.closed or why
+        if self.call:
+            self.call = self.call.model_copy(update={"args": None})
+
+    def option(self, text: str) -> str | None:
+        """The option that a text names, whatever its capitals and blanks; None if it names none."""
+        words = " ".join(text.split()).casefold()
+        return next((option for option in self.options if " ".join(option.split()).casefold() == words), None)
+
+
+class Requests(RootModel[list[HumanRequest]]):
+    """Requests as a memo holds them."""
+
+
+class Resolution(BaseModel, frozen=True):
+    """That the cause of an incident was repaired: the argument of the Signal that answers all requests with it."""
+
+    id: str = Field(max_length=MAX_NAME)
+    """The same in each repetition; a request that was opened because this resolution did not help is not answered."""
+    cause: str = Field(max_length=MAX_NAME)
+    by: str = Field(default="", max_length=MAX_NAME)
+    note: str = Field(default="", max_length=MAX_WORDS)
+
+    def answer_to(self, request: HumanRequest, at: Any) -> HumanAnswer | None:
+        """The answer that this gives to a request; None if it does not concern the request, or did not help it."""
+        if not request.is_open or request.cause != self.cause or request.after == self.id:
+            return None
+        return HumanAnswer(choice=Choice.RETRY, by=self.by, at=at, text=self.note.strip(), resolution=self.id)
+
+
+class Word(BaseModel, frozen=True):
+    """What a person said to the planner."""
+
+    question: str = Field(default="", exclude_if=not_)
+    """The question of the planner that it answers; empty for a hint."""
+    text: str
+    is_option: bool = Field(default=False, exclude_if=not_)
+    """Whether the text is one of the options of the question, which the planner wrote, and not words of the person."""
+
+
+class NotAccepted(ValueError):
+    """An answer that the task does not accept; the message says why, and what it accepts."""
+
+
+def find_request(requests: Sequence[HumanRequest], choice: Choice, given: Given) -> HumanRequest:
+    """The open request that an answer is for.
+
+    Raises:
+        NotAccepted: there is none, there are several, or it takes other answers.
+    """
+    open_ones = [request for request in requests if request.is_open]
+    if given.request:
+        found = next((request for request in requests if request.id == given.request), None)
+        if found is None:
+            raise NotAccepted(f"There is no request {given.request!r}{_which(open_ones)}.")
+    else:
+        if not open_ones:
+            raise NotAccepted("The task asks nothing now.")
+        fitting = [one for one in open_ones if choice in one.choices] or open_ones
+        if len(fitting) > 1:
+            raise NotAccepted(f'Several requests are open: say which one with "request"{_which(fitting)}.')
+        found = fitting[0]
+    _check_open(found)
+    if choice not in found.choices:
+        takes = ", ".join(one.value for one in found.choices)
+        raise NotAccepted(f"The request {found.id} ({found.kind.value}) takes {takes}, and not {choice.value}.")
+    return found
+
+
+def _check_open(request: HumanRequest) -> None:
+    if answer := request.answer:
+        by = f" by {answer.by}" if answer.by else ""
+        when = f"{answer.at:%Y-%m-%d %H:%M} UTC"
+        raise NotAccepted(f"The request {request.id} was answered already: {answer.choice.value}{by} at {when}.")
+    if request.closed:
+        raise NotAccepted(f"The request {request.id} is closed: {request.closed}.")
+
+
+def _which(requests: Sequence[HumanRequest]) -> str:
+    named = [f"{request.id} ({request.step or 'the task'}: {request.code})" for request in requests]
+    return f"; open are {', '.join(named)}" if named else "; none is open"
+
+
+def check_given(choice: Choice, given: Given) -> None:
+    """Check what depends on the answer alone.
+
+    Raises:
+        NotAccepted: what it needs is missing.
+    """
+    row = CHOICES[choice]
+    if row.needs_option and not any(_has(given, option) for option in row.options):
+        raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
+
+
+def _has(given: Given, option: Option) -> bool:
+    value = getattr(given, option.name)
+    if option.type == "value":  # null is a result, too
+        return option.name in given.model_fields_set
+    return bool(value.strip() if isinstance(value, str) else value)
+
+
+def check_fits(request: HumanRequest, given: Given) -> None:
+    """Check a reply against the options of its question.
+
+    Raises:
+        NotAccepted: it is none of the options, and the question takes nothing else.
+    """
+    if not isinstance(given, GivenReply) or not request.options or request.free_text:
+        return
+    if request.option(given.text) is None:
+        options = ", ".join(map(repr, request.options))
+        raise NotAccepted(f"The question takes one of {options}, and not {given.text.strip()[:80]!r}.")
+
+
+def check_code(request: HumanRequest, given: Given) -> None:
+    """Check that who approves or edits a call has seen this very call, in this run of the task.
+
+    Temporal's reset gives the new run the Updates of the old one again: the codes in them are those of the old run.
+
+    Raises:
+        NotAccepted: the code is missing, or stands for another call or run.
+    """
+    if not isinstance(given, GivenWithCode) or request.call is None or given.call == request.call.code:
+        return
+    now = f'{{"call": "{request.call.code}"}} stands for {request.call.kind} with the arguments that are shown now'
+    if not given.call:
+        raise NotAccepted(f"Say which call you have seen: {now}.")
+    raise NotAccepted(f"The code {given.call[:40]!r} stands for another call, or for the run before a reset: {now}.")
+
+
+def shown_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The arguments as people are shown them: whole if they are short together, else the beginning of each long one."""
+    if _length(dict(args)) <= MAX_SHOWN:
+        return dict(args)
+    most = max(MIN_SHOWN, MAX_SHOWN // len(args))
+    return {name: value if _length(value) <= most else f"{_text(value)[:most]}{CUT}" for name, value in args.items()}
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _length(value: JsonValue) -> int:
+    return len(_text(value))
+
+
+def changes(before: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> dict[str, Change]:
+    """What an edit changes, with the beginnings of long values."""
+    changed = {name: value for name, value in given.items() if name not in before or before[name] != value}
+    was = shown_args({name: before[name] for name in changed if name in before})
+    now = shown_args(changed)
+    return {name: Change(was=was.get(name), now=now[name]) for name in changed}
+
+
+def answer_of(choice: Choice, given: Given, at: Any) -> HumanAnswer:
+    """The answer as the task keeps it, without a result, which the step has."""
+    words = [getattr(given, option.name).strip() for option in CHOICES[choice].options if option.type == "text"]
+    undo = isinstance(given, GivenAbort) and given.undo
+    extended = given.amounts if isinstance(given, GivenExtend) else {}
+    return HumanAnswer(choice=choice, by=given.by, at=at, text="".join(words), undo=undo, extended=extended)

@@ -1,0 +1,390 @@
+"""Asking people: a request holds a task open until somebody answers it with an Update, or until its time is over."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from workflows import ids
+from workflows.account import metrics
+from workflows.account.outcome import TaskEnded
+from workflows.account.progress import Progress
+from workflows.account.records import StepRecord, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.faults import retries
+from workflows.faults.fault import cause_of
+from workflows.json_values import canonical, digest
+from workflows.limits.spending import Limit, limit_message
+from workflows.people.requests import (
+    CHOICES,
+    ENDED,
+    REPEATED,
+    UNANSWERED,
+    Choice,
+    Given,
+    GivenAbort,
+    GivenEdit,
+    GivenExtend,
+    GivenProvide,
+    GivenWithCode,
+    HumanAnswer,
+    HumanRequest,
+    NotAccepted,
+    RequestKind,
+    Resolution,
+    Word,
+    answer_of,
+    changes,
+    check_code,
+    check_fits,
+    check_given,
+    find_request,
+)
+from workflows.web_ui import summary
+
+MAX_RESULT = 512 * 1024
+"""The most bytes of a result that a person provides."""
+RESOLVE = "resolve"
+"""The name of the Signal with a Resolution."""
+CAUSELESS_DROPPED = "causeless-resolution-dropped"
+"""Id of a patch of 0.1.0: a Signal `resolve` without a cause answers no request, e.g. none for an approval."""
+MAX_UPDATES = 100
+"""How many accepted Updates a task knows in its next run; one that is sent again follows soon."""
+PLANNER = "planner"
+"""The resource of an incident that is not about a tool; it stands for the catalogue, too."""
+ABORTED = "aborted"
+"""The code of a task that a person ended; UNANSWERED is the code of one that nobody answered."""
+
+
+class People:
+    """Asks people on behalf of one task, and gives its steps the answers."""
+
+    def __init__(self, progress: Progress, published: Callable[[], None]) -> None:
+        """`published` is called whenever a request was opened or closed."""
+        self._progress = progress
+        self._published = published
+        self.abort: HumanAnswer | None = None
+        """The answer that ends the task; None if there is none."""
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether the task waits for people; if not, it ends where it would need one."""
+        return self._progress.task.on_escalation == "wait" and not self._progress.is_draft and self.abort is None
+
+    async def ask(
+        self,
+        kind: RequestKind,
+        code: str,
+        reason: str,
+        choices: tuple[Choice, ...],
+        record: StepRecord | None = None,
+        *,
+        cause: str = "",
+        repeat: Callable[[], Awaitable[bool]] | None = None,
+        **more: Any,
+    ) -> HumanRequest:
+        """Open a request and wait; it then has an answer, or `closed` says why it has none.
+
+        `cause` is its incident. `repeat` is called when the request is to be reminded of, and at each such interval
+        after that; when it returns True, the task needs no answer any more.
+        """
+        progress, within = self._progress, retries.timer(self._progress.task.answer_within)
+        about = {"step": record.step.id, "attempts": record.attempts} if record else {}
+        request = HumanRequest(
+            id=f"r{len(progress.requests) + 1}",
+            kind=kind,
+            code=code,
+            reason=reason,
+            choices=choices,
+            revision=progress.revision,
+            since=workflow.now(),
+            until=workflow.now() + within,
+            cause=cause,
+            after=self._resolved_before(cause, record),
+            **about,
+            **more,
+        )
+        progress.requests.append(request)
+        progress.count(metrics.of_opened(request))
+        workflow.logger.info("request_opened", extra=_named(request))
+        self._published()
+        try:
+            await self._wait(request, within, repeat)
+        except asyncio.CancelledError:
+            request.close(ENDED)  # nothing of `workflow` may be called here
+            raise
+        request.close(ENDED if self.abort else UNANSWERED)
+        progress.count(metrics.of_closed(request))
+        if not request.is_ended:
+            log_closed(request)
+        self._published()
+        if request.answer and CHOICES[request.answer.choice].ends_task:
+            self.abort = request.answer
+        return request
+
+    async def ask_for_budget(self, limit: Limit) -> bool:
+        """Ask for more of what is used up; returns whether it was extended."""
+        opened = next((request for request in self._progress.open_requests if _is_about(request, limit)), None)
+        if opened is None:
+            reason = limit_message(self._progress.budget.limits, limit)
+            opened = await self.ask(RequestKind.BUDGET, limit, reason, (Choice.EXTEND, Choice.ABORT))
+        else:  # another step asks already
+            await workflow.wait_condition(lambda: opened is None or not opened.is_open)
+        return opened.answer is not None and opened.answer.choice is Choice.EXTEND
+
+    async def ask_about(self, early: TaskEnded) -> None:
+        """Ask a person about what would end the task, and return if it shall go on.
+
+        Raises:
+            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
+        """
+        ending = early.ending
+        if not self.are_asked or ending.status not in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
+            raise early
+        if ending.status is TaskStatus.OVER_BUDGET:
+            limit: Any = ending.code
+            if limit == "deadline" or not await self.ask_for_budget(limit):
+                self.raise_if_aborted()
+                raise early
+            return
+        choices = (Choice.RETRY, Choice.REPLAN, Choice.ABORT)
+        code = ending.code or ""
+        request = await self.ask(RequestKind.FAULT, code, ending.reason, choices, cause=cause_of(PLANNER, code))
+        self.raise_if_aborted()
+        if request.answer is None:
+            raise unanswered(request)
+        if request.answer.choice is Choice.REPLAN and request.answer.text:
+            self._progress.words.append(Word(text=request.answer.text))
+
+    def raise_if_aborted(self) -> None:
+        """End the task if a person has said so.
+
+        Raises:
+            TaskEnded: somebody answered `abort`.
+        """
+        if self.abort is not None:
+            by = f" by {self.abort.by}" if self.abort.by else ""
+            why = f": {self.abort.text}" if self.abort.text else ""
+            raise TaskEnded(TaskStatus.FAILED, f"Aborted{by}{why}", ABORTED)
+
+    async def _wait(
+        self, request: HumanRequest, within: timedelta, repeat: Callable[[], Awaitable[bool]] | None
+    ) -> None:
+        def is_over() -> bool:
+            return not request.is_open or self.abort is not None
+
+        name = summary(ids.request_timer(request))
+        if repeat is None:
+            with suppress(TimeoutError):
+                await workflow.wait_condition(is_over, timeout=within, timeout_summary=name)
+            return
+        end = asyncio.create_task(workflow.sleep(within, summary=name))
+        try:
+            while not is_over() and not end.done():
+                try:
+                    await workflow.wait_condition(
+                        lambda: is_over() or end.done(),
+                        timeout=retries.remind_after(within),
+                        timeout_summary=summary(ids.repeat_timer(request)),
+                    )
+                except TimeoutError:
+                    await self._repeat(request, repeat)
+        finally:
+            end.cancel()
+
+    async def _repeat(self, request: HumanRequest, repeat: Callable[[], Awaitable[bool]]) -> None:
+        request.closed, is_over = REPEATED, False  # so that no answer comes to what is tried just now
+        try:
+            is_over = await repeat()
+        finally:
+            request.closed = REPEATED if is_over else ""
+
+    def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
+        """The resolution that answered the newest request about this cause; empty if there is none."""
+        step = record.step.id if record else None
+        same = [
+            request for request in self._progress.requests if cause and (request.cause, request.step) == (cause, step)
+        ]
+        return same[-1].answer.resolution if same and same[-1].answer else ""
+
+
+def unanswered(request: HumanRequest) -> TaskEnded:
+    """The end of a task whose request nobody answered in time."""
+    where = f"{request.step}: " if request.step else ""
+    since = f"since {request.since:%Y-%m-%d %H:%M} UTC"
+    return TaskEnded(TaskStatus.ESCALATED, f"{where}{request.reason} Nobody has answered {since}.", UNANSWERED)
+
+
+def log_closed(request: HumanRequest) -> None:
+    """Write the log line of a request that was closed."""
+    given = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
+    seconds = round((workflow.now() - request.since).total_seconds(), 1)
+    workflow.logger.info("request_closed", extra={**_named(request), **given, "seconds": seconds})
+
+
+def _named(request: HumanRequest) -> dict[str, Any]:
+    about = {"request": request.id, "type": request.kind.value, "code": request.code, "revision": request.revision}
+    return {**about, "step": request.step} if request.step else about
+
+
+def _is_about(request: HumanRequest, limit: Limit) -> bool:
+    return request.kind is RequestKind.BUDGET and request.code == limit
+
+
+class _Asking(Protocol):
+    _progress: Progress
+
+
+def _update(choice: Choice) -> Callable[..., Any]:
+    """The Update that gives an answer, with the validator that rejects it without a trace in history."""
+
+    @undecoded
+    async def handle(self: _Asking, *given: Any) -> str:
+        if _is_repeated(self._progress):
+            return choice.value
+        return await _accept(self._progress, choice, _read(choice, given))
+
+    @undecoded
+    def check(self: _Asking, *given: Any) -> None:
+        if _is_repeated(self._progress):
+            return
+        read = _read(choice, given)
+        # Not in `_accept`, which a run made by a reset repeats: there the code is one of another run.
+        if request := _check(self._progress, choice, read):
+            check_code(request, read)
+
+    update = workflow.update(name=choice.value, description=CHOICES[choice].description)(handle)
+    update.validator(check)
+    return update
+
+
+class Answers:
+    """The Updates of a workflow with which people answer its requests, and the Signal that answers many tasks'."""
+
+    _progress: Progress
+
+    @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
+    @undecoded
+    def resolve(self, *given: Resolution | RawValue) -> None:
+        try:
+            resolution: Resolution = read_argument(given, Resolution)
+        except MalformedArgument as malformed:
+            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": str(malformed)})
+            return
+        answers = [(one, resolution.answer_to(one, workflow.now())) for one in self._progress.open_requests]
+        accepted = [(request, answer) for request, answer in answers if answer]
+        if accepted and not resolution.cause and workflow.patched(CAUSELESS_DROPPED):
+            reason = "it names no cause, and would answer requests that belong to no incident"
+            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": reason})
+            return
+        for request, answer in accepted:
+            request.answer = answer
+
+
+for _choice in Choice:
+    setattr(Answers, _choice.value, _update(_choice))  # where the SDK looks for the Updates of a workflow
+
+
+def _update_id() -> str:
+    update = workflow.current_update_info()
+    return digest(update.id if update else "")
+
+
+def _is_repeated(progress: Progress) -> bool:
+    """Whether an earlier run accepted this Update. A client sends it again if that run ended before its reply came."""
+    return _update_id() in progress.updates
+
+
+def _read(choice: Choice, given: tuple[Any, ...]) -> Given:
+    model = CHOICES[choice].given
+    try:
+        return read_argument(given, model) if given and not _is_null(given) else model()
+    except MalformedArgument as malformed:
+        fields = ", ".join(f'"{name}"' for name in model.model_fields)
+        raise NotAccepted(f"The answer cannot be read: {malformed}. It takes an object with {fields}.") from None
+
+
+def _is_null(given: tuple[Any, ...]) -> bool:
+    first = given[0]
+    encoding = first.payload.metadata.get("encoding") if isinstance(first, RawValue) else None
+    return len(given) == 1 and (encoding == b"binary/null" or (encoding is not None and first.payload.data == b"null"))
+
+
+def _check(progress: Progress, choice: Choice, given: Given) -> HumanRequest | None:
+    """The request that an answer is for; None if the answer needs none.
+
+    Raises:
+        NotAccepted: the task does not accept the answer now.
+    """
+    if progress.ending is not None:
+        raise NotAccepted("The task has ended.")
+    check_given(choice, given)
+    if isinstance(given, GivenExtend):
+        _check_amounts(progress, given)
+        if not given.request:
+            return None
+    request = find_request(progress.requests, choice, given)
+    check_fits(request, given)
+    if choice is Choice.SKIP:
+        needing = [one.step.id for one in _not_started(progress) if request.step in one.step.dependencies]
+        if needing:
+            raise NotAccepted(f"The step {request.step!r} cannot be skipped: {', '.join(needing)} needs it.")
+    if isinstance(given, GivenProvide) and (size := len(canonical(given.result).encode())) > MAX_RESULT:
+        raise NotAccepted(f"The result has {size} bytes, more than {MAX_RESULT}.")
+    if isinstance(given, GivenEdit) and (size := len(canonical(given.args).encode())) > MAX_RESULT:
+        raise NotAccepted(f"The arguments have {size} bytes, more than {MAX_RESULT}.")
+    return request
+
+
+def _not_started(progress: Progress) -> list[StepRecord]:
+    return [one for one in progress.with_status(StepStatus.PENDING) if one.revision == progress.revision]
+
+
+def _check_amounts(progress: Progress, given: GivenExtend) -> None:
+    for name in given.amounts:
+        if getattr(progress.budget.limits, name) is None:
+            raise NotAccepted(f"The task has no limit of {name}: nothing to extend.")
+
+
+async def _accept(progress: Progress, choice: Choice, given: Given) -> str:
+    # The state changes before the first await: another answer to the same request is rejected from now on.
+    request = _check(progress, choice, given)
+    progress.updates = [*progress.updates, _update_id()][-MAX_UPDATES:]
+    answer = answer_of(choice, given, workflow.now())
+    if isinstance(given, GivenExtend) or request is None:
+        return _extend(progress, answer)
+    if isinstance(given, GivenAbort):
+        progress.undo_when_aborted = given.undo
+    if isinstance(given, GivenProvide):
+        request.result = given.result
+    if isinstance(given, GivenWithCode):
+        request.given_code = given.call
+    if isinstance(given, GivenEdit):
+        record = next(one for one in progress.records if one.step.id == request.step)
+        answer = answer.model_copy(update={"edited": changes(record.args or {}, given.args)})
+        request.given_args = given.args
+    request.answer = answer
+    if choice in (Choice.PROVIDE, Choice.EDIT):
+        await workflow.wait_condition(lambda: request.refused is not None)
+        if request.refused:
+            what = "result was" if choice is Choice.PROVIDE else "arguments were"
+            raise ApplicationError(f"The {what} not accepted: {request.refused}", type="not_accepted")
+    return f"{request.id}: {choice.value}"
+
+
+def _extend(progress: Progress, answer: HumanAnswer) -> str:
+    limits = progress.budget.limits
+    changed: dict[str, JsonValue] = {name: getattr(limits, name) + amount for name, amount in answer.extended.items()}
+    progress.budget.limits = limits.model_copy(update=changed)
+    for request in progress.open_requests:
+        if request.kind is RequestKind.BUDGET and request.code in answer.extended:
+            request.answer = answer
+    progress.extensions.append(answer)
+    return ", ".join(f"{name} {value}" for name, value in changed.items())

@@ -1,0 +1,308 @@
+"""Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer."""
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from workflows.account import metrics
+from workflows.account.outcome import TaskEnded
+from workflows.account.progress import Progress
+from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
+from workflows.account.task import Task, TaskStatus
+from workflows.calls.scheduling import ask_planner
+from workflows.faults import retries
+from workflows.faults.fault import Code
+from workflows.json_values import canonical
+from workflows.limits.spending import limit_message
+from workflows.planning.situation import Situation, describe_situation
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.graph import check_graph
+from workflows.plans.guards import refusal
+from workflows.plans.proposal import (
+    BY_HAND,
+    MAX_BYTES,
+    Answer,
+    Mistake,
+    NewSteps,
+    Proposal,
+    Proposed,
+    Step,
+)
+from workflows.plans.references import Unresolved, references, resolve
+from workflows.text import nearest
+
+MAX_COMPACTIONS = 2
+"""How many times the conversation may be summarised before one turn; if it is still too long then, a further summary
+does not help."""
+MAX_FAILOVERS = 50
+"""How many failovers (planners that could not be used) a task keeps: only the newest."""
+MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300
+"""How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
+MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
+"""How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
+MAX_REJECTIONS = 2
+"""How many times a rejected proposal goes back to the planner before the task is escalated."""
+
+
+def describe_opening(progress: Progress) -> Situation | None:
+    """What the planner is told in the first turn of a task, before the task has its catalogue; None in a later turn.
+
+    It is None, too, if the worker must know more: of effects of earlier runs, or of an earlier conversation.
+    """
+    if progress.turn or progress.has_untold_effects or progress.task.continues:
+        return None
+    first, plan = progress.model_copy(update={"turn": 1}), progress.task.plan
+    unknown = Catalogue(specs={}, planner="", patience=0, converses=True)  # all that a planner may need is told
+    opening = describe_situation(first, unknown, (), written=None if plan is None else NewSteps(steps=plan))
+    # A reset may repeat the turn later, and its plan must stay the same.
+    return opening.model_copy(update={"now": progress.started_at})
+
+
+async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
+    """Return the next proposal, checked: what a person wrote for this turn, else what the planner proposes.
+
+    Raises:
+        TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or its proposals cannot be run.
+    """
+    written = _take_written(progress)
+    if isinstance(written, Answer):
+        written = _with_results(written, progress)
+    if written is not None and not isinstance(written, NewSteps):
+        return written
+    rejected: Sequence[Mistake] = ()
+    withheld: Sequence[WithheldCall] = ()
+    for _ in range(1 + MAX_REJECTIONS):
+        proposed = await _take_turn(progress, catalogue, rejected, written=written)
+        rejected = [*proposed.rejected, *check(proposed, progress, catalogue)]
+        if written and progress.turn == 1:
+            rejected += _unknown_sources(progress.task)
+        if not rejected:
+            if isinstance(proposed.proposal, NewSteps):
+                progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
+            return written or proposed.proposal
+        extra = {"revision": progress.revision + 1, "reasons": len(rejected)}
+        workflow.logger.info("proposal_rejected", extra=extra)
+        withheld = _withheld(proposed.proposal, progress, catalogue)
+        _note(progress, rejected, withheld)
+        if written:  # a person wrote it, so it does not go back to a planner
+            raise TaskEnded(TaskStatus.FAILED, _why_refused(progress.task, rejected), "plan_refused", rejected)
+        # Without a tool call that is left, further steps would be rejected, too.
+        if catalogue.converses and not progress.budget.free:
+            break
+    if not progress.budget.free:
+        reason = f"The planner asks for more. {limit_message(progress.budget.limits, 'tool_calls')}"
+        raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
+    last = _sentence(rejected)
+    reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {last}"
+    reason += " Untrusted content that the task read may have ordered it." if withheld else ""
+    raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
+
+
+def _why_refused(task: Task, rejected: Sequence[Mistake]) -> str:
+    """The reason with which a task ends whose hand-written plan, or whose call of one tool, has mistakes."""
+    if not task.is_call:
+        return f"The plan was rejected: {_sentence(rejected)}"
+    # A person who calls one tool has written no step.
+    return f"The call was rejected: {_sentence(rejected).removeprefix(f'step {rejected[0].step!r}: ')}"
+
+
+def _sentence(rejected: Sequence[Mistake]) -> str:
+    said = "; ".join(map(str, rejected))
+    return said if said.endswith("?") else f"{said}."
+
+
+def _take_written(progress: Progress) -> Proposal | None:
+    """What a person wrote for the turn that begins; None if the planner is to be asked."""
+    task = progress.task
+    if not progress.turn:
+        return NewSteps(steps=task.plan) if task.plan is not None else None
+    # A plan that finished needs none of those that were written for a rejection.
+    fitting = (
+        (number, one)
+        for number, one in enumerate(task.revisions[progress.revisions_taken :], progress.revisions_taken + 1)
+        if isinstance(one, Answer) is not progress.replanning
+    )
+    progress.revisions_taken, written = next(fitting, (len(task.revisions), None))
+    return written
+
+
+def _with_results(written: Answer, progress: Progress) -> Answer | None:
+    """The answer with the results in place of its references; None if one has no target, or they are too large."""
+    try:
+        answer = Answer(result=resolve(written.result, progress.results))
+    except Unresolved:  # its step was replaced by another, or has another result than was expected
+        return None
+    return answer if len(canonical(answer.result).encode()) <= MAX_BYTES else None
+
+
+def _unknown_sources(task: Task) -> Iterator[Mistake]:
+    """The mistakes in the references of hand-written answers: each must name a step of a plan before it."""
+    known = {step.id for step in task.plan or ()}
+    for number, (one, steps) in enumerate(zip(task.revisions, task.later_plans, strict=True)):
+        sources = sorted(set(references(one.result)) - known) if isinstance(one, Answer) else ()
+        for id in sources:
+            text = f"revisions.{number}: the answer refers to {id!r}, which does not exist{nearest(id, known)}"
+            yield Mistake(text=text)
+        known |= {step.id for step in steps}
+
+
+async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
+    """The model's final answer from the results so far, without further tool calls; None if it gives no answer."""
+    if not catalogue.converses or not progress.is_opened:
+        return None
+    try:
+        proposed = await _take_turn(progress, catalogue, (), is_last=True)
+    except TaskEnded:
+        return None
+    is_usable = isinstance(proposed.proposal, Answer) and not proposed.rejected
+    return proposed.proposal.result if is_usable and isinstance(proposed.proposal, Answer) else None
+
+
+async def _take_turn(
+    progress: Progress,
+    catalogue: Catalogue,
+    rejected: Sequence[Mistake],
+    *,
+    written: NewSteps | None = None,
+    is_last: bool = False,
+) -> Proposed:
+    """Ask the planner for one proposal; if its conversation is too long, have it summarised before."""
+    for _ in range(1 + MAX_COMPACTIONS):
+        progress.turn += 1
+        spec = retries.REPLAN if progress.replanning else retries.PLAN
+        situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
+        # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
+        had_untold_effects, words = progress.has_untold_effects, len(progress.words)
+        proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
+        if proposed is not None and written is not None and not proposed.rejected:
+            proposed = proposed.model_copy(update={"proposal": written})
+        if proposed is not None:
+            progress.count(metrics.of_request_to_planner(spec.kind, proposed))
+        if proposed is None:
+            title = _title(progress, rejected, is_last=is_last)
+            proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
+        if not proposed.compact:
+            _record_turn(progress, catalogue, proposed)
+            progress.words_told = words
+            progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects
+            return proposed
+        await _compact(progress, catalogue, proposed.compact)
+    reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
+    raise TaskEnded(TaskStatus.ESCALATED, reason, Code.TOO_LARGE)
+
+
+async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:
+    """Have the planner summarise the oldest `turns` turns of its conversation."""
+    progress.turn += 1
+    situation = Situation(
+        turn=progress.turn,
+        now=workflow.now(),
+        compact=turns,
+        converses=True,
+        branch=progress.branch,
+        planner=progress.task.planner,
+    )
+    title = f"the {turns} oldest turns are summarised, since the conversation is long"
+    done = await ask_planner(progress, catalogue, retries.COMPACT, situation, title=title)
+    progress.compactions.append(
+        Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
+    )
+    # Half of the tokens is an estimate, until the provider counts the shorter conversation.
+    progress.branch, progress.context = done.branch, progress.context // 2
+
+
+def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
+    """Record which plan the planner knows now, which planner answered, and which planners could not be used."""
+    is_report = isinstance(proposed.proposal, Answer) and not proposed.model_calls
+    if not (is_report and progress.planner == BY_HAND):  # rules only put the results of a hand-written plan together
+        progress.planner = proposed.planner or progress.planner
+    if catalogue.converses:
+        progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
+    progress.context = proposed.context or progress.context
+    # A planner that is down is passed over in each turn, and noted once.
+    for one in proposed.passed_over:
+        known = [(last.planner, last.code) for last in progress.failovers]
+        if (one.planner, one.code) not in known:
+            progress.failovers.append(Failover(turn=progress.turn, **one.model_dump()))
+    progress.failovers = progress.failovers[-MAX_FAILOVERS:]
+
+
+def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) -> str:
+    is_react = progress.task.strategy == "react"
+    if is_last:
+        return "the budget is used up: an answer from what is there"
+    if rejected:
+        return f"the proposal was rejected: {rejected[0]}"
+    if progress.replanning:
+        faults = [f"{fault.step_id} was rejected ({fault.code})" for fault in progress.rejecting_faults]
+        return f"{f'turn {progress.turn}' if is_react else 'a new plan'}, because {', '.join(faults)}"
+    if is_react:
+        return f"turn {progress.turn}"
+    return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
+
+
+def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[WithheldCall]) -> None:
+    kept = reasons[:MAX_REASONS]
+    cut, steps = tuple(str(one)[:MAX_REASON] for one in kept), tuple(one.step for one in kept)
+    one = Rejection(
+        turn=progress.turn, reasons=cut, steps=steps if any(steps) else (), withheld=tuple(withheld[:MAX_WITHHELD])
+    )
+    progress.rejections = [*progress.rejections, one][-MAX_REJECTIONS_KEPT:]
+
+
+def _withheld(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[WithheldCall]:
+    steps = proposal.steps if isinstance(proposal, NewSteps) else ()
+    specs, named = catalogue.specs, progress.task.named
+    found = [step for step in steps if step.kind in specs and progress.grants.withholds(specs[step.kind], named)]
+    return [WithheldCall(step=step.id, kind=step.kind, args=_shown_args(step)) for step in found]
+
+
+def _shown_args(step: Step) -> JsonValue:
+    whole = canonical(step.args)
+    return step.args if len(whole) <= MAX_WITHHELD_ARGS else f"{whole[:MAX_WITHHELD_ARGS]}…"
+
+
+def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[Mistake]:
+    """The mistakes because of which a proposal may not be run.
+
+    The planner's activity has already checked the proposal against the schemas of the tools.
+    """
+    proposal = proposed.proposal
+    if not isinstance(proposal, NewSteps):
+        return []
+    if not proposal.steps:
+        return [Mistake(text="the plan has no steps: propose at least one, or the answer")]
+    mistakes = check_graph(proposal.steps, progress.results, progress.taken)
+    if len(proposal.steps) > progress.budget.free:
+        text = f"{len(proposal.steps)} steps, but only {progress.budget.free} tool calls are left"
+        mistakes.append(Mistake(text=text))
+    # The activity has named a mistake in these steps already.
+    known = {mistake.step for mistake in proposed.rejected}
+    for step in proposal.steps:
+        text = "" if step.id in known else _step_mistake(step, progress, catalogue)
+        mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
+    return mistakes
+
+
+def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
+    """The mistake in a step, as the end of a sentence that begins with the step's id; empty if the step may run."""
+    if step.kind not in catalogue.specs:
+        return f": this task has no kind {step.kind!r}"
+    if step.kind in progress.down:
+        return f": {step.kind} is down, its retries are used up: use another kind"
+    if progress.grants.withholds(catalogue.specs[step.kind], progress.task.named):
+        return f": {refusal(step.kind)}"
+    if not step.dependencies <= set(progress.results):
+        return ""  # its arguments are known, and so checked again, when it starts
+    try:
+        args = resolve(step.args, progress.results)
+    except Unresolved as missing:
+        return f": {missing}"
+    if isinstance(args, dict) and progress.guard.refuses(step.kind, args, progress.effects):
+        return " repeats a call that failed, and nothing has changed since: change the call"
+    if isinstance(args, dict) and progress.loops.refuses(
+        step.kind, args, revision=progress.revision, changes=progress.effects
+    ):
+        return " makes the same call for the third time, and nothing changes: do something else"
+    return ""

@@ -1,0 +1,198 @@
+"""The input of a request to the planner: what the planner is told about the task in one turn."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import not_
+from typing import Literal
+
+from pydantic import BaseModel, Field, JsonValue
+from temporalio import workflow
+
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, Observation, StepRecord
+from workflows.json_values import canonical
+from workflows.people.requests import Word
+from workflows.plans.catalogue import Catalogue
+from workflows.plans.proposal import Mistake, NewSteps, Step
+
+MAX_SHOWN = 8_000
+"""How many characters of one result a model is shown; the rest is cut."""
+
+SHOWN_AT_LAST = (MAX_SHOWN, 4_000, 2_000, 1_000, 500, 200, 100)
+"""The choices for `Situation.max_shown` in the request for the final answer: the first that lets it fit into the budget
+is taken."""
+AROUND_RESULT = 200
+"""Estimated bytes of the text that the prompt puts around one result."""
+
+
+class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
+    """The input of the activities `plan`, `replan` and `compact`."""
+
+    text: str = ""
+    """The text of the task. If the planner keeps its conversation, the text is sent only in the first turn."""
+    plan: tuple[Step, ...] | None = None
+    """A plan that the user wrote, which is taken as the next proposal; None to ask the planner."""
+    later_plans: tuple[tuple[Step, ...], ...] = Field(default=(), exclude_if=not_)
+    """Plans that the user wrote for later turns. They are sent with the first plan, and only checked."""
+    turn: int
+    """The number of this request within the task, from 1."""
+    now: datetime
+    documents: str | None = None
+    records: tuple[StepRecord, ...] = ()
+    faults: tuple[FaultRecord, ...] = ()
+    """The faults that led to replans, in the order in which they happened."""
+    observations: tuple[Observation, ...] = ()
+    """The states that were read, for the next plan, after steps of the newest plan were rejected."""
+    words: tuple[Word, ...] = Field(default=(), exclude_if=not_)
+    """What people said to the planner."""
+    may_ask: bool = Field(default=False, exclude_if=not_)
+    """Whether a question of the planner is answered; else it ends the task."""
+    rejected: tuple[Mistake, ...] = ()
+    down: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    """Kinds of tools that may not be planned, because the task has read untrusted content."""
+    is_tainted: bool = False
+    """Whether the task, or the conversation that it continues, has read untrusted content."""
+    calls_left: int = 0
+    omitted: int = 0
+    """How many steps that started are missing in `records`, because a long task drops its oldest steps."""
+    strategy: Literal["plan", "react"] = "plan"
+    result_schema: dict[str, JsonValue] | None = None
+    continues: str | None = None
+    converses: bool = False
+    """Whether the planner keeps its conversation, so that it is told only what is new since its previous turn."""
+    branch: int = 0
+    is_last: bool = False
+    """Whether this is the final request: the budget is used up, and the planner must answer from what is known."""
+    max_output: int | None = None
+    """The most tokens that a model's reply may have; None for the default limit."""
+    max_lost_replies: int | None = Field(default=None, alias="may_lose")
+    """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
+    limit."""
+    max_shown: int | None = None
+    """In the request for the final answer: the most characters of one result that the model is shown; None for
+    MAX_SHOWN."""
+    planner: str | None = None
+    compact: int = 0
+    """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""
+
+    @property
+    def earlier(self) -> tuple[StepRecord, ...]:
+        """The effects of earlier runs of the task, which a reset kept or undid."""
+        return tuple(record for record in self.records if not record.revision)
+
+    @property
+    def planned(self) -> tuple[StepRecord, ...]:
+        """The steps that were planned by this task, or by the task whose conversation it continues."""
+        return tuple(record for record in self.records if record.revision)
+
+    @property
+    def shown(self) -> int:
+        """The most characters of one result that a model is shown."""
+        return MAX_SHOWN if self.max_shown is None else self.max_shown
+
+    @property
+    def told_bytes(self) -> int:
+        """An estimate of the bytes of this situation in a request to a model."""
+        values = [
+            *(record.result for record in self.records),
+            *(one.args or one.step.args for one in self.earlier),
+            *(value for fault in self.faults for value in (fault.reason, fault.observed)),
+            *(value for observation in self.observations for value in (observation.args, observation.value)),
+        ]
+        rest = self.model_copy(update={"records": (), "faults": (), "observations": ()})
+        items = len(self.records) + len(self.faults) + len(self.observations)
+        around = len(rest.model_dump_json(exclude_defaults=True).encode()) + AROUND_RESULT * items
+        return around + sum(len(canonical(value)[: self.shown].encode()) for value in values)
+
+    def shortened(self, room: int) -> "Situation":
+        """A copy with so small a limit for each result (`max_shown`) that the situation fits into `room` bytes."""
+        shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
+        return next((one for one in shorter if one.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
+
+    @property
+    def unshown_bytes(self) -> int:
+        """How many bytes of results a model is not shown, because each result is cut to MAX_SHOWN characters."""
+        results = [
+            *(record.result for record in self.records),
+            *(observation.value for observation in self.observations),
+        ]
+        return sum(len(canonical(result)[MAX_SHOWN:].encode()) for result in results)
+
+
+def describe_situation(
+    progress: Progress,
+    catalogue: Catalogue,
+    rejected: Sequence[Mistake],
+    *,
+    written: NewSteps | None = None,
+    is_last: bool = False,
+) -> Situation:
+    """What the planner is told in the turn that begins.
+
+    `rejected` are the mistakes in its previous proposal, if that was rejected; else empty. `written` is the plan of the
+    user for this turn, which is only checked; None to ask the planner.
+    """
+    task = progress.task
+    common = Situation(
+        turn=progress.turn,
+        plan=written.steps if written else None,
+        later_plans=tuple(task.later_plans) if progress.turn == 1 else (),
+        now=workflow.now(),
+        documents=task.documents,
+        may_ask=task.on_escalation == "wait" and not progress.is_draft,
+        rejected=tuple(rejected),
+        down=tuple(progress.down),
+        is_tainted=progress.grants.is_tainted,
+        withheld=tuple(progress.grants.withheld(catalogue.specs.values(), task.named)),
+        calls_left=progress.budget.free,
+        strategy=task.strategy,
+        planner=task.planner,
+        is_last=is_last,
+    )
+    return common.model_copy(update=_news(progress) if catalogue.converses else _everything(progress))
+
+
+def _everything(progress: Progress) -> dict[str, object]:
+    """What a planner is told that does not keep its conversation: the task, its steps, faults and observations."""
+    return {
+        "text": progress.task.text,
+        "records": tuple(progress.slim().records),
+        "faults": tuple(fault for fault in progress.faults if fault.decision == "replan"),
+        "observations": tuple(progress.observations),
+        "words": tuple(progress.words),
+        "omitted": len(progress.folded.ids),
+    }
+
+
+def _news(progress: Progress) -> dict[str, object]:
+    """What a planner is told that keeps its conversation: the outcome of the newest plan and, once, the task."""
+    found: dict[str, object] = {"converses": True, "branch": progress.branch}
+    if untold := progress.words[progress.words_told :]:
+        found["words"] = tuple(untold)
+    records: tuple[StepRecord, ...] = ()
+    if not progress.is_opened:
+        task = progress.task
+        found |= {"text": task.text, "result_schema": task.result_schema, "continues": task.continues}
+        if task.remains is not None:
+            found |= {"faults": task.remains.faults}
+            records = task.remains.records
+    if progress.revision > progress.told:
+        records = tuple(_brief(record) for record in progress.slim().records if record.revision > progress.told)
+        found["faults"] = tuple(progress.rejecting_faults)
+        # Without a replan they are the observations of an earlier replan.
+        found["observations"] = tuple(progress.observations) if progress.replanning else ()
+    if progress.has_untold_effects:
+        records = (*(_brief(record) for record in progress.slim().records if not record.revision), *records)
+    return found | ({"records": records} if records else {})
+
+
+def _brief(record: StepRecord) -> StepRecord:
+    """A copy with only the fields that a planner needs."""
+    kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
+    kept |= {"unchanged", "undoes", "edited"}
+    left_out = {name: field for name, field in StepRecord.model_fields.items() if name not in kept}
+    unsaid = {name: field.get_default(call_default_factory=True) for name, field in left_out.items()}
+    if record.args == record.step.args:  # nothing was put in the place of references
+        unsaid["args"] = None
+    return record.model_copy(update=unsaid)

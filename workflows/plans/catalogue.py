@@ -1,0 +1,159 @@
+"""The catalogue: the spec of each kind (a step's type), which is all that the workflow knows about the kind's tool.
+
+History contains the specs, so that a replay decides by the same ones.
+"""
+
+from enum import StrEnum
+from operator import not_
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, JsonValue, field_serializer, model_validator
+
+from workflows.plans.proposal import Proposed
+from workflows.sparse import Sparse
+
+
+class Effect(StrEnum):
+    """What a call may change, and so whether it may be repeated."""
+
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    """A second call changes nothing more (PUT, DELETE, an atomic file write)."""
+    KEYED = "keyed"
+    """The called system gets the idempotency key, and applies the effect once."""
+    TRANSACTIONAL = "transactional"
+    """The tool's writes commit in one transaction of its own datasource, or not at all."""
+    UNKEYED = "unkeyed"
+    """A second call would apply the effect a second time."""
+
+
+SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
+"""Effects whose call may be repeated after an unknown outcome: a second call applies no second effect."""
+REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
+"""Effects for which a rejection by the called system may mean that an earlier attempt was applied: "already cancelled",
+"no such file"."""
+
+
+class Companion(BaseModel, frozen=True):
+    """A kind of tool that observes, reconciles or undoes the call of another kind.
+
+    `args` gives for each argument a path into that call's `args`, `result` or `key`, such as `{"id": "result.id"}`.
+    """
+
+    kind: str
+    args: dict[str, str] = Field(default_factory=dict)
+    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """Of a kind that undoes: by argument, what takes the place of an optional argument that the call left out. It is
+    the default with which the call was made; None to leave the argument out here, too."""
+
+
+class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
+    """What a tool promises, as data for the workflow.
+
+    The tool's schemas and description stay with the worker; `digest` is made from them, too.
+    """
+
+    kind: str
+    effect: Effect
+    retry: Literal["standard", "patient", "once"] = "standard"
+    timeout: float = Field(default=30.0, gt=0)
+    """Seconds that one attempt may take."""
+    observe: Companion | None = None
+    """The read-only tool that reads the current state before a replan, after a call of this kind failed."""
+    reconcile: Companion | None = None
+    """The read-only tool that finds out whether a call was applied. If so, the tool returns the result of the call."""
+    settle: float = Field(default=10.0, ge=0)
+    """Seconds to wait after the end of the final attempt; only then does the answer "not found" of `reconcile` prove
+    that the call was not applied."""
+    undo: Companion | None = None
+    fallback: str | None = None
+    """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
+    ensure: str | None = None
+    """A condition over `args` and `result`; if a result violates it, the call fails with the code
+    `unexpected_result`."""
+    approve: str | None = None
+    """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
+    untrusted: bool = False
+    """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
+    tokens: int = 0
+    """How many tokens of a model one call may use; 0 for a tool that uses no model."""
+    tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
+    """The part of `tokens` that does not depend on the arguments; None if the model reads more than the arguments."""
+    pure: bool = False
+    """Whether the tool only computes: no I/O, and the same result for the same arguments. Its calls are local
+    activities."""
+    is_threaded: bool = False
+    """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
+    digest: str = ""
+    """Digest of this spec and of the tool's schemas and description."""
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths to values in a call's arguments or result that the companions of its kind need."""
+        companions = filter(None, (self.observe, self.reconcile, self.undo))
+        return frozenset(path for companion in companions for path in companion.args.values() if path != "key")
+
+
+class Price(BaseModel, frozen=True):
+    """What a model's tokens cost, in US dollars per million."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+    long_from: int | None = None
+    """A request with more input tokens than this costs more per token; None if the price is always the same."""
+    long_input: float = 1.0
+    """The factor for the prices of input, cache reads and cache writes if a request has more input than `long_from`."""
+    long_output: float = 1.0
+    """The factor for the price of output if a request has more input than `long_from`."""
+
+
+class Catalogue(Sparse, frozen=True):
+    """The specs of the tools that a task may use, and settings of its worker; read at the start of each run."""
+
+    specs: dict[str, ToolSpec]
+    planner: str
+    searchable: bool = True
+    """Whether the namespace has Replan's search attributes; to set an attribute that it does not have would fail the
+    workflow task."""
+    patience: float = Field(ge=0)
+    """Seconds that a step may wait for a worker that has the step's tool."""
+    store: str | None = None
+    """The id of the worker's store (its database); a worker with another store refuses calls that have an effect."""
+    refused: str | None = None
+    """Why this worker cannot run the task; None where it can."""
+    converses: bool = False
+    """Whether the planner keeps its conversation in the store, so that each request contains only what is new."""
+    is_clean: bool = False
+    """Whether the worker knows the conversation that the task continues, and the conversation has no untrusted
+    content."""
+    price: Price | None = None
+    """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
+    step_price: Price | None = None
+    """The highest price of the models that steps use; None if a price is unknown, or steps use no model."""
+    prices: dict[str, Price | None] = Field(default_factory=dict)
+    """By model name, the price of each model that the planner or a step may use; None if the price is unknown."""
+    last_news: int = 0
+    """Tokens kept back for new input, such as results, in the request for the final answer; 0 if the worker is of an
+    older version."""
+    opening: Proposed | None = None
+    """The first proposal, if the planner need not be asked for it: a plan that is made by rules, or the check of a
+    hand-written plan. If that plan has no mistake, its steps are left out, because the task has them."""
+    plans_locally: bool = False
+    """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
+    notifies: bool = False
+    """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
+    preamble: int = 0
+    """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
+
+    @field_serializer("specs")
+    def _sparsely(self, specs: dict[str, ToolSpec]) -> dict[str, Any]:
+        # Without default values, which most of the values are, to keep history small.
+        return {kind: spec.model_dump(mode="json", exclude_defaults=True) for kind, spec in specs.items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_step_price(cls, given: Any) -> Any:
+        # An older worker has one price for its planner and for steps.
+        return {"step_price": given.get("price"), **given} if isinstance(given, dict) else given

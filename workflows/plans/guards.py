@@ -1,0 +1,175 @@
+"""Guards that reject calls: repeats of a failed call, loops of one call, effects after untrusted content."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pydantic import BaseModel, Field, JsonValue
+
+from workflows.json_values import digest
+from workflows.plans.catalogue import Effect, ToolSpec
+
+REPEATED_NOTICE = (
+    "You had made the same call before, with the same result, and nothing has changed since: do something else."
+)
+"""What the planner is told if a call and its result are the same as in the previous turn."""
+
+
+class FailedCall(BaseModel):
+    """A call that failed with a persistent fault."""
+
+    effects: int
+    """How many effects the task had applied when the call failed."""
+    looked: str | None = None
+    """Digest of the read (its kind and arguments) that shows whether the state has changed; None if there is no such
+    read."""
+    seen: str | None = None
+    """Digest of the state when the call failed. If a later result of the read has another digest, the state has
+    changed."""
+
+
+class RepeatGuard(BaseModel):
+    """Rejects the repeat of a call that failed with a persistent fault, as long as the state has not changed."""
+
+    failed: dict[str, FailedCall] = Field(default_factory=dict)
+    """The failed calls, by the digest of their kind and resolved arguments."""
+    seen: dict[str, str] = Field(default_factory=dict)
+    """What `observe` tools saw last: from the digest of a call (kind and arguments) to the digest of its result."""
+
+    def remember(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> None:
+        """Record that this call failed persistently when the task had applied `effects` effects."""
+        self.failed[digest(kind, dict(args))] = FailedCall(effects=effects)
+
+    def observed(
+        self,
+        kind: str,
+        args: Mapping[str, JsonValue],
+        look: str,
+        look_args: JsonValue,
+        shown: JsonValue,
+        rejected: JsonValue = None,
+    ) -> None:
+        """Record the state that a read showed after the call of `kind` with `args` was rejected.
+
+        `look` and `look_args` are the read, `shown` is its result, and `rejected` is the state that the fault
+        contained. Later results of the read are compared with `rejected` if it has the same fields as `shown`, else
+        with `shown`.
+        """
+        looked = digest(look, look_args)
+        self.seen[looked] = digest(shown)
+        call = self.failed.get(digest(kind, dict(args)))
+        if call is not None and call.seen is None:
+            call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
+
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
+        """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
+
+        `effects` is how many effects the task has applied until now.
+        """
+        call = self.failed.get(digest(kind, dict(args)))
+        if call is None or effects > call.effects:  # an effect of this task may have changed the state
+            return False
+        return call.looked is None or self.seen.get(call.looked) == call.seen
+
+
+def _alike(one: JsonValue, other: JsonValue) -> bool:
+    return isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() and bool(other)
+
+
+class LastCall(BaseModel):
+    """The newest of several identical calls (the same kind and arguments)."""
+
+    revision: int
+    """The number of the turn that made the call."""
+    shown: str
+    """Digest of the result of this call, to compare it with the result of the next identical call."""
+    changes: int
+    """How many effects the task had applied in total when this call had ended."""
+    count: int = 1
+    """How many identical calls in consecutive turns, this call included, had the same result."""
+
+
+class LoopGuard(BaseModel):
+    """Rejects the third of three identical calls in consecutive turns whose results do not change.
+
+    A turn that does not make the call, for example because it waits, starts the count again.
+    """
+
+    calls: dict[str, LastCall] = Field(default_factory=dict)
+    """For each different call, its newest repeat; the key is the digest of its kind and resolved arguments."""
+
+    def note(
+        self,
+        kind: str,
+        args: Mapping[str, JsonValue],
+        result: JsonValue,
+        effect: Effect,
+        *,
+        revision: int,
+        changes: int,
+    ) -> bool:
+        """Record a completed call of the turn `revision`; `changes` is how many effects the task has applied until now.
+
+        Returns True if the previous turn made the same call with the same result, and no effect was applied between.
+        """
+        # Only consecutive turns count.
+        self.calls = {key: one for key, one in self.calls.items() if one.revision >= revision - 1}
+        made, shown = digest(kind, dict(args)), digest(result)
+        # A repeated idempotent call is itself counted as an effect, but changes nothing.
+        before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)
+        is_same = before is not None and (before.shown, before.changes + own) == (shown, changes)
+        count = before.count + 1 if before and is_same else 1
+        self.calls[made] = LastCall(revision=revision, shown=shown, changes=changes, count=count)
+        return is_same
+
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
+        """Whether this call is rejected: it is the third identical call in consecutive turns, and nothing changed.
+
+        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now.
+        """
+        last = self.calls.get(digest(kind, dict(args)))
+        return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
+
+
+class Grants(BaseModel):
+    """The effects that a task may plan after it has read untrusted content, which may contain instructions."""
+
+    kinds: list[str] = Field(default_factory=list)
+    """Kinds of tools with an effect that the task planned before it read untrusted content, and the fallbacks of these
+    kinds."""
+    is_tainted: bool = False
+    """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
+    called."""
+
+    def plan(self, kinds: Iterable[str], specs: Mapping[str, ToolSpec]) -> None:
+        """Allow the tools of an accepted plan for later plans, too, unless the task has read untrusted content."""
+        if self.is_tainted:
+            return
+        for kind in kinds:
+            spec = specs.get(kind)
+            # A fallback may run in place of its kind, so it is allowed with the kind.
+            while spec is not None and spec.kind not in self.kinds:
+                if spec.effect is not Effect.READ:
+                    self.kinds.append(spec.kind)
+                spec = specs.get(spec.fallback or "")
+
+    def begin(self, spec: ToolSpec) -> None:
+        self.is_tainted = self.is_tainted or spec.untrusted
+
+    def withholds(self, spec: ToolSpec, named: Collection[str]) -> bool:
+        """Whether this tool may not be planned any more, because the task has read untrusted content.
+
+        A kind that the user `named` in the task may always be planned.
+        """
+        if not self.is_tainted or spec.effect is Effect.READ:
+            return False
+        return spec.kind not in self.kinds and spec.kind not in named
+
+    def withheld(self, specs: Iterable[ToolSpec], named: Collection[str]) -> list[str]:
+        return [spec.kind for spec in specs if self.withholds(spec, named)]
+
+
+def refusal(kind: str) -> str:
+    """The sentence for a model or a person: why this kind of tool may not be planned, and what to do instead."""
+    return (
+        f"{kind} has an effect, and no plan named it before this task read untrusted content: do without it, or ask the"
+        f" user, who can allow it from the start (--allow {kind})"
+    )

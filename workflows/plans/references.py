@@ -1,0 +1,87 @@
+"""References from the arguments of a step to the results of other steps.
+
+A reference `{"$from": "<step>", "path": "a.0.b"}` stands for the result of another step, or for a part of that result.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeGuard
+
+from pydantic import JsonValue
+
+from workflows.json_values import items
+
+MAX_SHOWN = 300
+"""If a reference has no target, the error message lists the keys of the result, cut to this many characters."""
+PRUNED = "$pruned"
+"""If `prune` deleted a result, an object with only this key replaces it; the value is a sentence for a person."""
+PRUNED_ENCODING = b"replan/pruned"
+"""The encoding of the payload that replaces a deleted payload; its data is a sentence for a person."""
+
+
+class Unresolved(ValueError):
+    """A reference has no target; the message says where, and what is there instead."""
+
+
+def references(value: JsonValue) -> Iterator[str]:
+    if is_reference(value):
+        yield str(value["$from"])
+    else:
+        for item in items(value):
+            yield from references(item)
+
+
+def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
+    """Return `value` with each reference replaced by the result, or the part of a result, that it names.
+
+    Raises:
+        Unresolved: a referenced step has no result, or its result has no such path.
+    """
+    if is_reference(value):
+        step = str(value["$from"])
+        if step not in results:
+            raise Unresolved(f"step {step!r} has no result")
+        return pick(results[step], str(value.get("path", "")), f"the result of {step!r}")
+    if isinstance(value, dict):
+        return {key: resolve(item, results) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolve(item, results) for item in value]
+    return value
+
+
+def pick(value: JsonValue, path: str, of: str) -> JsonValue:
+    """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
+
+    If `prune` deleted the value that the path leads into, the object that stands in its place is returned.
+
+    Raises:
+        Unresolved: there is nothing at the path.
+    """
+    where = "it"
+    for part in filter(None, path.split(".")):
+        if _is_pruned(value):
+            return value  # no error: a replay must go the same way as with the result
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            there = f"has {sorted(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
+            there = there if len(there) <= MAX_SHOWN else there[:MAX_SHOWN] + "…"
+            raise Unresolved(f"{of} has nothing at {path!r}: {where} {there}")
+        where = repr(part)
+    return value
+
+
+def pruned(value: JsonValue) -> str | None:
+    """If `value` or a part of it was deleted by `prune`, the sentence that stands in its place; else None."""
+    if _is_pruned(value):
+        return str(value[PRUNED])
+    return next((found for item in items(value) if (found := pruned(item))), None)
+
+
+def is_reference(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}
+
+
+def _is_pruned(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return isinstance(value, dict) and value.keys() == {PRUNED}

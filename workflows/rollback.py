@@ -1,0 +1,270 @@
+"""Rollback: undo the effects of a task, by compensation as in sagas (Garcia-Molina and Salem, 1987).
+
+Unknown outcomes are reconciled first. Then each effect is undone by the kind that its spec names, the newest effect
+first. Each undo is a call with an idempotency key of its own, so a repeated rollback applies nothing twice.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import assert_never
+
+from pydantic import BaseModel, JsonValue
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from workflows import ids
+from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
+from workflows.account.task import UNREADABLE, TaskStatus
+from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.calls.execution import Execution
+from workflows.calls.reconciling import (
+    APPLIED_BY,
+    Finding,
+    Verdict,
+    left_thread_behind,
+    reconcile,
+    since_reconciled,
+    with_earlier_outcome,
+)
+from workflows.calls.scheduling import TakesTurns, read_catalogue
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.json_values import digest
+from workflows.people.approval import Approval, approval_code
+from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
+from workflows.plans.proposal import Step
+from workflows.plans.references import Unresolved
+from workflows.web_ui import details
+
+CALLS_PER_UNDO = 10
+"""How many tool calls the undo of one step may make, even if the task has used up its limit of tool calls."""
+UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
+"""States of steps that may have applied their effect although they are not completed."""
+
+
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+class Undo(BaseModel):
+    progress: Progress
+    """The state of the task that is to be undone, as its query `progress` returns it, but with `origin` set to the
+    task's first run id."""
+
+
+@workflow.defn(name="UndoWorkflow")
+class UndoWorkflow(TakesTurns):
+    """Undoes a closed task; completes when all its effects are undone, and fails as `escalated` otherwise.
+
+    It may be started again: calls that were made before return their first result.
+    """
+
+    @workflow.init
+    @undecoded
+    def __init__(self, *given: Undo | RawValue) -> None:
+        self._refused: Ending | None = None
+        try:
+            undo: Undo = read_argument(given, Undo)
+            self._progress = undo.progress
+        except MalformedArgument as malformed:
+            self._progress = Progress.of(UNREADABLE)
+            self._refused = refusal(f"What is to be undone cannot be read: {malformed}.")
+
+    @workflow.query
+    def progress(self) -> Progress:
+        """The state of the task, without values that are too large for an answer."""
+        return self._progress.slim()
+
+    @workflow.run
+    @undecoded
+    async def run(self, *given: Undo | RawValue) -> Outcome:
+        """Undo the effects of the task.
+
+        Raises:
+            ApplicationError: an effect is not undone, or its outcome is unknown.
+        """
+        if self._refused:
+            self._progress.end(self._refused, workflow.now())
+            outcome = self._progress.outcome(workflow.now())
+            raise ApplicationError(outcome.reason, outcome, type=outcome.status, non_retryable=True)
+        try:
+            catalogue = await read_catalogue({}, progress=self._progress)  # a rollback needs the kinds, and no planner
+        except TaskEnded as early:
+            raise ApplicationError(str(early), type=TaskStatus.ESCALATED, non_retryable=True) from None
+        self._show()
+        await roll_back(self._progress, catalogue, self._show)
+        outcome = self._progress.outcome(workflow.now())
+        if left := self._progress.not_undone:
+            reason = f"Not undone: {left}"
+            raise ApplicationError(reason, outcome, type=TaskStatus.ESCALATED, non_retryable=True)
+        return outcome
+
+    def _show(self) -> None:
+        workflow.set_current_details(details(self._progress))
+
+
+async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
+    """Undo the effects of a task whose steps have ended; `progress.undo` then says which effects were undone."""
+    for record in progress.with_status(StepStatus.PENDING):
+        record.status = StepStatus.SKIPPED
+    effects = [record for record in progress.records if _is_effect(record)]
+    # A rollback must not stop because the task has used up its tool calls.
+    progress.budget.allow(CALLS_PER_UNDO * len(effects))
+    for record in effects:
+        if record.started is not None and record.status in UNFINISHED:
+            await _settle_outcome(progress, catalogue, record, changed)
+    for record in effects:
+        _report_first_kind(progress, record)
+    for record in newest_first(progress):
+        if record.status is not StepStatus.COMPLETED:
+            continue
+        progress.undo.append(await _undo(progress, catalogue, record, changed))
+        changed()
+    if progress.folded.effects:
+        reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
+        progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
+    undone = sum(one.done for one in progress.undo)
+    workflow.logger.info("rollback", extra={"undone": undone, "left": len(progress.undo) - undone})
+
+
+def _report_first_kind(progress: Progress, record: StepRecord) -> None:
+    """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
+    first = [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.step.kind]
+    if record.is_fallback and any(one.applied is not Applied.NONE for one in since_reconciled(first)):
+        reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
+        progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
+
+
+def newest_first(progress: Progress) -> list[StepRecord]:
+    """The steps that have an effect, in the order in which a rollback undoes them."""
+    return sorted(filter(_is_effect, progress.records), key=_place, reverse=True)
+
+
+def _is_effect(record: StepRecord) -> bool:
+    return record.effect is not Effect.READ and not record.undoes
+
+
+def _place(record: StepRecord) -> tuple[int, datetime]:
+    # Times that this run recorded may differ on replay; those that it began with do not.
+    return record.place, record.ended or _END_OF_TIME
+
+
+async def _settle_outcome(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
+) -> None:
+    """Find out whether a step that did not complete was applied; if it was, it counts as completed from now on."""
+    # A task of an older version may have recorded the last fault without what the attempts before it may have done.
+    fault = with_earlier_outcome(record, record.effect, progress.faults, last_fault(progress, record))
+    if fault.applied is Applied.NONE:
+        return
+    if fault.applied is Applied.APPLIED:
+        record.status, record.result = StepStatus.COMPLETED, fault.observed
+        return
+    before = StepStatus.FAILED if record.status is StepStatus.FAILED else StepStatus.CANCELLED
+    finding = await reconcile(progress, catalogue, record, fault, changed)
+    _note_finding(progress, record, fault, finding)
+    record.status = before  # `reconcile` changes it while it waits
+    match finding.verdict:
+        case Verdict.APPLIED:
+            record.status, record.result = StepStatus.COMPLETED, finding.result
+        case Verdict.CANNOT_TELL:
+            reason = f"nobody knows whether it was applied: {finding.because}"
+            progress.undo.append(UndoRecord(step_id=record.step.id, reason=reason))
+        case Verdict.NOT_APPLIED:
+            pass  # there is nothing to undo
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: Finding) -> None:
+    """Record what was found out about the last call of a step, in the place of its fault."""
+    found = fault.model_copy(update={"applied": APPLIED_BY[finding.verdict]})
+    own = [number for number, one in enumerate(progress.faults) if one.step_id == record.step.id]
+    last = progress.faults.pop(own[-1]) if own and isinstance(fault, FaultRecord) else None
+    about = record.step.id, record.revision, last.decision if last else "reconcile"
+    at = last.at if last else workflow.now()
+    progress.faults.append(FaultRecord.of_call(found, *about, at=at, reconciled=finding.verdict))
+
+
+def last_fault(progress: Progress, record: StepRecord) -> Fault:
+    """The fault with which a step ended; for a step cancelled during a call, a fault with an unknown outcome."""
+    faults = [fault for fault in progress.faults if fault.step_id == record.step.id]
+    if faults and (record.status in (StepStatus.FAILED, StepStatus.WAITING) or record.was_waiting):
+        return faults[-1]
+    return Fault.of(Code.TIMEOUT, "It was cut off.", applied=Applied.UNKNOWN, source=record.kind)
+
+
+class UndoCall(BaseModel, frozen=True):
+    """The call that undoes the effect of a step."""
+
+    step: str
+    """The id of the step whose effect it undoes."""
+    kind: str
+    args: dict[str, JsonValue]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the kind and the arguments, which the worker compares with that of the call."""
+        return digest(self.kind, self.args)
+
+
+class NoUndo(Exception):
+    """The effect of a step cannot be undone; the message says why."""
+
+    def __init__(self, reason: str, kind: str = "") -> None:
+        """`kind` is the tool that would undo it; empty if there is none."""
+        super().__init__(reason)
+        self.kind = kind
+
+
+def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
+    """The call that undoes the effect of a step.
+
+    Raises:
+        NoUndo: no tool undoes it, or its arguments are not known.
+    """
+    companion = specs[record.kind].undo if record.kind in specs else None
+    if companion is None or companion.kind not in specs:
+        raise NoUndo(f"{record.kind} has no undo")
+    args = dict[str, JsonValue]()
+    for name, path in companion.args.items():
+        try:
+            args[name] = record.value_at(path)
+        except Unresolved as missing:
+            # Only what the call itself left out has a default: another value could undo something else.
+            if name not in companion.defaults or record.args is None:
+                raise NoUndo(f"its arguments cannot be made: {missing}", companion.kind) from None
+            if companion.defaults[name] is not None:
+                args[name] = companion.defaults[name]
+    return UndoCall(step=record.step.id, kind=companion.kind, args=args)
+
+
+async def _undo(
+    progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
+) -> UndoRecord:
+    try:
+        call = undo_call(record, catalogue.specs)
+    except NoUndo as missing:
+        return UndoRecord(step_id=record.step.id, kind=missing.kind, reason=str(missing))
+    stays = UndoRecord(step_id=record.step.id, kind=call.kind)
+    step = Step(id=ids.of_undo(record.step.id), kind=call.kind, title=f"undo {record.step.id}")
+    effect = catalogue.specs[call.kind].effect
+    undo = StepRecord(
+        step=step, revision=progress.revision, effect=effect, kind=call.kind, undoes=record.step.id, args=call.args
+    )
+    if progress.confirmed.get(record.step.id) == call.digest:
+        key = ids.idempotency_key(undo.call_id, progress.origin)
+        code = approval_code(workflow.info().run_id, key, call.digest)
+        undo.approval = Approval(code=code, shown=call.digest, allowed=call.digest)
+    progress.records.append(undo)
+    await Execution(progress, catalogue, changed).run()
+    if undo.status is not StepStatus.COMPLETED:
+        reason = last_fault(progress, undo).reason if undo.started else "it could not be tried"
+        return stays.model_copy(update={"reason": reason})
+    # That attempt may have applied the effect after the undo; a ledger or a key would have prevented it.
+    if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):
+        reason = f"{call.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
+        return stays.model_copy(update={"reason": f"{reason}: find out whether it applied its effect again"})
+    record.status = StepStatus.UNDONE
+    return stays.model_copy(update={"done": True})

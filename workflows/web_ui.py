@@ -1,0 +1,226 @@
+"""The texts in Temporal's web UI: summaries, and the current details of a task as Markdown.
+
+The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
+
+The UI renders no tables and no checkboxes, and it passes raw HTML on, and what a terminal or a browser obeys. So text
+from outside is escaped, and with backslashes, because the UI does not decode an entity such as `&lt;`. Details travel
+in a URL, so they stay below `MAX_DETAILS`.
+"""
+
+import re
+from collections.abc import Iterable
+from itertools import chain
+
+from pydantic import JsonValue
+
+from workflows.account.progress import Progress
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.commands import command
+from workflows.faults.decision import what_follows
+from workflows.json_values import canonical
+from workflows.people.requests import answer_command
+from workflows.text import legible, visible
+
+MAX_DETAILS = 2400
+"""The most bytes of the current details."""
+LAST = ("", "---")
+"""The lines at the end of the details: a Markdown rule, because version 2.42 of the UI cuts the final line."""
+MAX_SUMMARY = 190
+"""The most bytes of a summary, before the ellipsis; the server cuts it at 200."""
+
+SIGNS = {
+    StepStatus.PENDING: "○",
+    StepStatus.RUNNING: "●",
+    StepStatus.WAITING: "◷",
+    StepStatus.PAUSED: "‖",
+    StepStatus.COMPLETED: "✓",
+    StepStatus.FAILED: "✗",
+    StepStatus.SKIPPED: "·",
+    StepStatus.CANCELLED: "⊘",
+    StepStatus.UNDONE: "↶",
+}
+"""The sign of each step status, the same in the web UI and in the terminal."""
+
+MAX_REJECTIONS = 3
+"""The details show at most this many rejected proposals: the newest."""
+MANY = 30
+"""With more steps than this, not all lines fit into the details; then the steps of the current plan come first."""
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
+
+
+def escape(text: str, width: int | None = None) -> str:
+    """The text on one line of at most `width` characters, in which nothing is markup and nothing is invisible."""
+    plain = legible(text, None if width is None else width + 1)  # one more, so that it is seen to be cut
+    return _SPECIAL.sub(r"\\\1", plain if width is None else shorten(plain, width))
+
+
+def _code(text: str) -> str:
+    """The text as code, which ends where it ends, whatever is in it."""
+    plain = legible(text)
+    marks = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
+    return f"{marks} {plain} {marks}" if "`" in plain else f"`{plain}`"
+
+
+def shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def summary(text: str) -> str:
+    """One line, cut to what the server accepts as a summary."""
+    line = legible(text, MAX_SUMMARY + 1)
+    # The cut may be in the middle of a character.
+    cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
+    return line if cut == line else cut + "…"
+
+
+def details(progress: Progress) -> str:
+    head = [_headline(progress), ""]
+    if progress.ending is not None and progress.ending.result is not None:
+        head += [f"**Result:** {escape(_text(progress.ending.result), 600)}", ""]
+    if requests := _requests(progress):
+        head += [*requests, ""]
+    if planning := _planning(progress):
+        head += [*planning, ""]
+    current = [
+        record
+        for record in progress.records
+        if record.revision == progress.revision or record.status is not StepStatus.SKIPPED
+    ]
+    if len(current) > MANY:  # the last lines are cut
+        current.sort(key=lambda record: -record.revision)
+    faults = [fault for fault in progress.faults if fault.decision != "retry"]
+    steps = (_step_line(progress, record) for record in current)
+    lines = chain(head, steps, [""], (f"- {_fault_line(progress, fault)}" for fault in faults))
+    return _fit(lines, len(head) + len(current) + 1 + len(faults))
+
+
+def _headline(progress: Progress) -> str:
+    limits, spent = progress.budget.limits, progress.budget.spent
+    what = f"Turn {progress.turn}" if _is_turns(progress) else f"Plan {progress.revision}"
+    counts = (
+        f"{what}, {progress.replans} of {limits.replans} replans, {_of(spent.tool_calls, limits.tool_calls)} tool calls"
+    )
+    counts += f", {_of(spent.tokens, limits.tokens)} tokens" if spent.model_calls else ""
+    counts += f", {_of(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
+    status = progress.status.replace("_", " ").capitalize()
+    ending = progress.ending
+    reason = f": {escape(ending.reason, 400).rstrip('.')}" if ending and ending.reason else ""
+    return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
+
+
+def _requests(progress: Progress) -> list[str]:
+    """Lines about the oldest open request to a person: what is asked, and how it is answered."""
+    opened = progress.open_requests
+    if not opened or progress.ending is not None:
+        return []
+    first = opened[0]
+    more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
+    where = f"{escape(first.step)}: " if first.step else ""
+    options = f" Options: {escape(', '.join(first.options), 400)}." if first.options else ""
+    asked = [f"**Request {first.id}:** {where}{escape(first.reason, 600)}{options}", ""]
+    if (call := first.call) is not None:
+        undo = f", undone by {call.undo}" if call.undo else ""
+        args = escape(visible(canonical(call.args)), 700)
+        asked += [
+            f"**Call:** {escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.",
+            "",
+            f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.',
+            "",
+        ]
+    choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
+    answer = answer_command(progress.task_id, first.choices[0], first.code)
+    resolve = command("resolve", first.cause)
+    since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
+    return [
+        f"**Waiting for a person** since {since}, until {until}.{more}",
+        "",
+        *asked,
+        f"More Actions > Send an Update: {choices}. Or: {_code(answer)}",
+        *(["", f"For all tasks that wait for it: {_code(resolve)}"] if first.cause else []),
+    ]
+
+
+def _of(spent: float, limit: float | None) -> str:
+    form = ",.2f" if isinstance(spent, float) else ","
+    return f"{spent:{form}}" if limit is None else f"{spent:{form}} of {limit:{form}}"
+
+
+def _is_turns(progress: Progress) -> bool:
+    return progress.task.strategy == "react"
+
+
+def _planning(progress: Progress) -> list[str]:
+    """Lines about unusable planners, the newest summary, rejected proposals, and the wait for the planner."""
+    passed = {(failover.planner, failover.code): failover.reason for failover in reversed(progress.failovers)}
+    lines = [
+        f"- {escape(planner, 80)} could not be used: {escape(code)}. {escape(reason, 200)}"
+        for (planner, code), reason in reversed(passed.items())
+    ]
+    for compaction in progress.compactions[-1:]:
+        turns = "turn was" if compaction.turns == 1 else f"{compaction.turns} turns were"
+        lines.append(f"- The oldest {turns} summarised at turn {compaction.turn}.")
+    what = "Turn" if _is_turns(progress) else "Proposal"
+    lines += [
+        f"- {what} {rejection.turn} was not used: {escape('; '.join(rejection.reasons), 200)}"
+        for rejection in progress.rejections[-MAX_REJECTIONS:]
+    ]
+    lines += [
+        f"- Untrusted content may have ordered this call: {escape(f'{one.kind} {canonical(one.args)}', 200)}"
+        for one in (progress.rejections[-1].withheld if progress.rejections else ())
+    ]
+    if wait := progress.waiting:
+        reason = escape(wait.reason, 200)
+        until = f"{wait.until:%Y-%m-%d %H:%M} UTC"
+        lines.append(
+            f"- {SIGNS[StepStatus.WAITING]} Waits for the planner until {until}: {escape(wait.code)}. {reason}"
+        )
+    return lines
+
+
+def _step_line(progress: Progress, record: StepRecord) -> str:
+    fault = next((fault for fault in reversed(progress.faults) if fault.step_id == record.step.id), None)
+    shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}** {escape(record.kind)}"]
+    if record.label:
+        shown.append(escape(record.label, 60))
+    if record.status is StepStatus.COMPLETED:
+        shown.append("→ " + escape(_text(record.result), 60))
+    if record.status is StepStatus.FAILED and fault is not None:
+        shown.append(f"→ {escape(fault.code)}")
+    if record.status is StepStatus.PENDING and record.step.dependencies:
+        shown.append("needs " + escape(", ".join(sorted(record.step.dependencies))))
+    return " ".join(shown) + _notes(progress, record)
+
+
+def _notes(progress: Progress, record: StepRecord) -> str:
+    notes = [f"{record.attempts} attempts"] if record.attempts > 1 else []
+    notes += [f"instead of {escape(record.step.kind)}"] if record.is_fallback else []
+    if record.revision < progress.revision and not _is_turns(progress):
+        kept = "kept from " if record.status is StepStatus.COMPLETED else ""
+        notes.append(f"{kept}plan {record.revision}")
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _fault_line(progress: Progress, fault: FaultRecord) -> str:
+    in_turns, is_over = _is_turns(progress), progress.ending is not None and fault.revision == progress.revision
+    clauses = what_follows(fault.decision, fault, fault.reconciled, in_turns=in_turns, is_over=is_over)
+    where = "" if in_turns else f"Plan {fault.revision}, "
+    follows = escape(": ".join(filter(None, clauses)))
+    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(fault.reason, 200)} → {follows}"
+
+
+def _text(value: JsonValue) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _fit(lines: Iterable[str], count: int) -> str:
+    """Join as many whole lines as `MAX_DETAILS` allows, and say how many of the `count` lines are left out."""
+    kept, used = list[str](), 0
+    for index, line in enumerate(lines):
+        used += len(line.encode()) + 1
+        if used > MAX_DETAILS - 60:  # 60 bytes are for the line about the others, and for LAST
+            return "\n".join([*kept, f"- … {count - index} more lines", *LAST])
+        kept.append(line)
+    return "\n".join([*kept, *LAST])
