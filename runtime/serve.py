@@ -38,7 +38,6 @@ GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
 STICKY = timedelta(seconds=2)
 """How long a workflow task waits for the worker with the workflow in its cache; then any other worker takes it."""
-POLLERS = 10
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a Python thread that computes lets another one run: a tenth of Python's own."""
 
@@ -99,8 +98,6 @@ def build(
         # An activity hears of its cancellation with a heartbeat, so heartbeats must not be held back for longer.
         "max_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
         "default_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
-        "max_concurrent_activity_task_polls": POLLERS,
-        "max_concurrent_workflow_task_polls": POLLERS,
         "workflow_runner": sandbox() if is_watched else UnsandboxedWorkflowRunner(),
         "sticky_queue_schedule_to_start_timeout": STICKY,
     }

@@ -6,12 +6,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator, SchemaError, ValidationError as Misfit, validators  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
 from pydantic_core import SchemaError as PatternError, SchemaValidator, ValidationError, core_schema
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
 from workflows.json_values import canonical
 
@@ -41,6 +37,11 @@ class JsonSchema:
         self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
         if len(canonical(self._schema).encode()) > MAX_SCHEMA:
             raise BadSchema(f"it has more than {MAX_SCHEMA} bytes")
+        # Imported where they are used, here and below: they take 3 MB, and most workers never see a schema.
+        from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # ships no types
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT202012
+
         try:
             Draft202012Validator.check_schema(self._schema)
         except SchemaError as error:
@@ -76,6 +77,8 @@ class JsonSchema:
         Raises:
             BadSchema: the schema refers to itself without end, or is nested too deeply.
         """
+        from referencing.exceptions import Unresolvable
+
         try:
             found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
             return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]
@@ -104,6 +107,8 @@ def _wrong(name: str, part: Any, resolver: Any) -> str | None:
 
 
 def _leads(reference: str, resolver: Any) -> bool:
+    from referencing.exceptions import Unresolvable
+
     try:
         resolver.lookup(reference)
     except Unresolvable:
@@ -130,6 +135,9 @@ def _moved(value: Any, below: str) -> Any:
 
 
 def _validator(schema: dict[str, Any]) -> Any:
+    from jsonschema import Draft202012Validator, validators
+    from referencing import Registry
+
     followed = 0
     plain = Draft202012Validator.VALIDATORS["$ref"]
 
@@ -146,6 +154,8 @@ def _validator(schema: dict[str, Any]) -> Any:
 
 
 def _match(validator: Any, pattern: str, value: Any, _part: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError as Misfit
+
     known = _pattern(pattern)
     if known is None or not validator.is_type(value, "string"):
         return

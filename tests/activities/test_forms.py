@@ -9,7 +9,8 @@ from activities.offline.forms import FORMS
 from activities.planning.checks import find_mistakes
 from activities.toolbox.declare.form import Form
 from tests import documentation
-from tests.activities import test_repair, test_repair_desk
+from tests.activities import test_repair
+from tests.activities.desk import test_repair_desk
 from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
 from tests.processes import ROOT
 from workflows.plans.graph import check_graph
