@@ -66,9 +66,9 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             raise TypeError(
                 "metrics= is not for a plugin: give the SDK's Runtime of your program metrics=, and Replan uses it."
             )
-        given = {"planner": planner, "queue": queue, "state": state, "store": store}
+        named = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
-        self._settings = of_program(os.environ, **given, **folders, **settings)
+        self._settings = of_program(os.environ, **named, **folders, **settings)
         models = SettingsFile.read(self._settings.settings_file).models
         self._abilities = Abilities.of(self._settings, os.environ, models, own=tools)
 
@@ -170,8 +170,8 @@ def _both(theirs: DataConverter) -> DataConverter:
         def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
             hints: Sequence[Any] = type_hints or [None] * len(payloads)
             return [
-                (self._ours if _has_model(hint) else self._theirs).from_payloads([one], [hint] if hint else None)[0]
-                for one, hint in zip(payloads, hints, strict=True)
+                (self._ours if _has_model(hint) else self._theirs).from_payloads([payload], [hint] if hint else None)[0]
+                for payload, hint in zip(payloads, hints, strict=True)
             ]
 
     return dataclasses.replace(theirs, payload_converter_class=Both)

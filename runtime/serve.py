@@ -113,15 +113,23 @@ def build(
         max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,
     )
-    own = [one for one in activities if _type(activity._Definition.from_callable(one)) in retries.INTERNAL_KINDS]
-    on_control = [one for one in workflows if _type(workflow._Definition.from_class(one)) in OWN]
+    own = [
+        function
+        for function in activities
+        if _type(activity._Definition.from_callable(function)) in retries.INTERNAL_KINDS
+    ]
+    on_control = [
+        workflow_class for workflow_class in workflows if _type(workflow._Definition.from_class(workflow_class)) in OWN
+    ]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
         Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [one for one in own if _type(activity._Definition.from_callable(one)) == retries.NOTIFY.kind]:
+    if notify := [
+        function for function in own if _type(activity._Definition.from_callable(function)) == retries.NOTIFY.kind
+    ]:
         workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 

@@ -108,10 +108,10 @@ class Responses(ModelAdapter):
         # The tokens are paid, and each retry would use as many again.
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 
-    def _error(self, said: Any) -> Exception:
+    def _error(self, message: Any) -> Exception:
         """An error that the API says in a response or an event with status 200, as the SDK's exception."""
         sdk = importlib.import_module(self.sdk)
-        body = said.to_dict(warnings=False) if said else {}
+        body = message.to_dict(warnings=False) if message else {}
         request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
         error: Exception = sdk.APIError(str(body.get("message")), request, body=body)
         return error

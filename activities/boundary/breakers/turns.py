@@ -55,8 +55,8 @@ async def _tell_all(breakers: Breakers, client: Client) -> float:
     for service in await breakers.services_awaited():
         turns = await breakers.call_next(service)
         wait = min(wait, turns.next_in)
-        told = await asyncio.gather(*(_told(client, called) for called in turns.called))
-        for called in (called for called, is_there in zip(turns.called, told, strict=True) if not is_there):
+        outcomes = await asyncio.gather(*(_told(client, called) for called in turns.called))
+        for called in (called for called, is_there in zip(turns.called, outcomes, strict=True) if not is_there):
             await breakers.forget(service, called.key)
             wait = 0.0
     return wait
