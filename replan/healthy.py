@@ -21,7 +21,7 @@ from runtime.process import leave, read_secrets
 from runtime.settings import DEFAULT_QUEUE, QUEUE_VARIABLE
 
 LATELY_SECONDS = 90.0
-"""A poll lasts a minute, and is noted when it begins."""
+"""Unhealthy after this many seconds without a poll. A poll lasts 60 s and is recorded at its start."""
 
 
 async def main(queue: str) -> str | None:

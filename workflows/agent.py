@@ -17,8 +17,8 @@ from workflows.account.outcome import (
     Ending,
     Outcome,
     TaskEnded,
+    ending_of_unasked_question,
     refusal,
-    unasked,
 )
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
@@ -213,7 +213,7 @@ class AgentWorkflow(Answers, TakesTurns):
                     case Question() if self._people.are_asked:
                         await self._ask_user(proposal)
                     case Question():
-                        return unasked(proposal)
+                        return ending_of_unasked_question(proposal)
                     case GiveUp():
                         return Ending(status=TaskStatus.FAILED, reason=proposal.reason, code="gave_up")
                     case _:

@@ -35,7 +35,7 @@ price."""
 PAID_BY_SEARCH = re.compile(r"-search|deep-research")
 """Matches names of models whose requests search, which costs more than their tokens."""
 LARGE_WINDOW, LARGE_REPLY = 400_000, 128_000
-"""OpenAI's window of LARGE_WINDOW tokens or more includes a reply of LARGE_REPLY tokens; the rest is for the input.
+"""In tokens. Subtract LARGE_REPLY from OpenAI's published windows >= LARGE_WINDOW: they include the reply.
 The source: https://developers.openai.com/api/docs/models/gpt-6-sol."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""

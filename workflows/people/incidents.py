@@ -103,7 +103,7 @@ class Seen(BaseModel, frozen=True):
 
     fate: Fate
     reason: str = ""
-    """Of a canary that failed again, why."""
+    """Why the canary failed again; empty otherwise."""
 
 
 class Batch(BaseModel, frozen=True):
