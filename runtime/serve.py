@@ -168,27 +168,27 @@ class Stop:
     """Handles SIGTERM and Ctrl-C: the first signal stops the worker in order, a second ends the process at once."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._starting = asyncio.current_task()  # a signal cancels it until `wait` is called
         self._loop = asyncio.get_running_loop()
         self.failure: str | None = None
         """Why the worker cannot go on; None if a signal stopped it."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._ask)
+            self._loop.add_signal_handler(number, self._request_stop)
 
     async def wait(self) -> None:
         self._starting = None
-        await self._asked.wait()
+        await self._stop_requested.wait()
 
     def fail(self, reason: str) -> None:
         """Stop the worker in order, from any thread, because it cannot go on."""
         self.failure = self.failure or reason
-        self._loop.call_soon_threadsafe(self._asked.set)
+        self._loop.call_soon_threadsafe(self._stop_requested.set)
 
-    def _ask(self) -> None:
-        if self._asked.is_set():
+    def _request_stop(self) -> None:
+        if self._stop_requested.is_set():
             os._exit(130)
-        self._asked.set()
+        self._stop_requested.set()
         if self._starting is not None:
             self._starting.cancel()
 

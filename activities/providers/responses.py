@@ -177,19 +177,19 @@ def _format(request: Request) -> dict[str, Any]:
 def _items(request: Request, model: str) -> Iterator[Mapping[str, Any]]:
     for turn in with_unique_ids(request.turns, model):
         if isinstance(turn, UserTurn):
-            yield from _told(turn)
+            yield from _user_items(turn)
         else:
-            yield from turn.blocks if turn.blocks and turn.by == model else _said(turn)
+            yield from turn.blocks if turn.blocks and turn.by == model else _assistant_items(turn)
 
 
-def _told(turn: UserTurn) -> Iterator[dict[str, Any]]:
+def _user_items(turn: UserTurn) -> Iterator[dict[str, Any]]:
     for result in turn.results:
         yield {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
     if turn.text.strip():
         yield {"role": "user", "content": turn.text}
 
 
-def _said(turn: AssistantTurn) -> Iterator[dict[str, Any]]:
+def _assistant_items(turn: AssistantTurn) -> Iterator[dict[str, Any]]:
     """The items of a turn without reasoning and without ids: the API misses the reasoning of an item with an id."""
     if turn.text.strip():
         yield {"role": "assistant", "content": turn.text}

@@ -206,7 +206,7 @@ def _strict_mistakes(body: Json) -> Iterator[str]:
         if output_format.get("type") != "json_schema":
             yield f"output_config.format.type: {output_format.get('type')}"
     tools = [tool["input_schema"] for tool in body.get("tools", ()) if tool.get("strict")]
-    yield from strict_schemas.anthropic_mistakes(tools, [one.get("schema", {}) for one in formats])
+    yield from strict_schemas.anthropic_mistakes(tools, [output_format.get("schema", {}) for output_format in formats])
 
 
 def _choice_mistakes(body: Json) -> Iterator[str]:
