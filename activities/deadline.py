@@ -99,9 +99,9 @@ async def before_request(request: httpx2.Request) -> None:
     }
 
 
-def connect_timeout(given: float | None) -> float | None:
-    """Seconds that connecting may take within the attempt, at most `given`; None for no limit."""
-    return retries.connect_timeout(given, left())
+def connect_timeout(timeout: float | None) -> float | None:
+    """Seconds that connecting may take within the attempt, at most `timeout`; None for no limit."""
+    return retries.connect_timeout(timeout, left())
 
 
 @dataclass(frozen=True)

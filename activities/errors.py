@@ -77,8 +77,8 @@ class ToolError(Exception):
         plain = reason.encode(errors="replace").decode()  # a file's name may contain lone surrogates
         super().__init__(plain)
         known = self.default if code is None else Code(code)
-        seen = None if fault_of_extent("", observed) else to_jsonable_python(observed)
-        self.fault = Fault.of(known, plain, observed=seen, retry_after=bounded(retry_after))
+        plain_observed = None if fault_of_extent("", observed) else to_jsonable_python(observed)
+        self.fault = Fault.of(known, plain, observed=plain_observed, retry_after=bounded(retry_after))
 
     @classmethod
     def codes(cls) -> list[str]:

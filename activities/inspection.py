@@ -154,13 +154,13 @@ async def _problem_of_database(engine: AsyncEngine, tables: Collection[str]) -> 
     file = file_of(engine)
     try:
         async with asyncio.timeout(LOOK_SECONDS), engine.connect() as connection:
-            there = await connection.run_sync(lambda sync: sqlalchemy.inspect(sync).get_table_names())
+            existing = await connection.run_sync(lambda sync: sqlalchemy.inspect(sync).get_table_names())
     except TimeoutError:
         return f"it gave no answer within {LOOK_SECONDS:g} s"
     except Exception as error:  # any driver's; its words may quote the URL, those of the border's tables do not
         fault = classify(error)
         return f"it cannot be read ({type(error).__name__})" if fault.code is Code.BUG else fault.reason.rstrip(".")
-    if missing := sorted(set(tables) - set(there)):
+    if missing := sorted(set(tables) - set(existing)):
         return f"it lacks the tables {', '.join(missing)}"
     # A deleted file stays readable as long as it is open, so connecting is no proof that it is there.
     return await asyncio.to_thread(_problem_of, file, os.path.isfile, os.R_OK | os.W_OK) if file else None
@@ -261,16 +261,16 @@ class Inspector:
     def _tools(self, kind: str | None = None) -> tuple[ToolCard, ...]:
         return tuple(
             ToolCard(
-                spec=one.spec,
-                description=one.description,
-                args_schema=one.args_schema,
-                result_schema=one.result.json_schema(),
+                spec=tool_kind.spec,
+                description=tool_kind.description,
+                args_schema=tool_kind.args_schema,
+                result_schema=tool_kind.result.json_schema(),
                 is_own=name in self.own,
-                breaker=one.breaker,
-                service=one.service,
-                limit=one.limit,
+                breaker=tool_kind.breaker,
+                service=tool_kind.service,
+                limit=tool_kind.limit,
             )
-            for name, one in self.kinds.items()
+            for name, tool_kind in self.kinds.items()
             if kind in (None, name)
         )
 
@@ -357,7 +357,7 @@ class Inspector:
 
     async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
         """Fetch a payload from external storage; raise NeedsPerson if it or its driver is missing."""
-        drivers = {one.name(): one for one in (self.vault, *self.buckets)}
+        drivers = {storage.name(): storage for storage in (self.vault, *self.buckets)}
         if driver not in drivers:
             raise NeedsPerson(f"This worker has no driver {driver!r}: start a worker with the same --payloads.")
         try:
@@ -373,8 +373,8 @@ async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
     own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
     undone = await asyncio.gather(*(_is_open(client, rollback_id(task)) for task in tasks))
     before = await asyncio.gather(*(_is_open(client, reset_rollback_id(task)) for task in tasks))
-    seen = zip(tasks, own, undone, before, strict=True)
-    over = [(task, found) for task, found, *rollbacks in seen if not (found or any(rollbacks))]
+    states = zip(tasks, own, undone, before, strict=True)
+    over = [(task, found) for task, found, *rollbacks in states if not (found or any(rollbacks))]
     return EndedTasks(
         closed=[task for task, found in over if found is not None],
         gone=[task for task, found in over if found is None],
@@ -384,12 +384,12 @@ async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
 async def _is_open(client: Client, id: str) -> bool | None:
     which = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=id))
     try:
-        seen = await client.workflow_service.describe_workflow_execution(which, retry=True)
+        description = await client.workflow_service.describe_workflow_execution(which, retry=True)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    return int(seen.workflow_execution_info.status) not in CLOSED
+    return int(description.workflow_execution_info.status) not in CLOSED
 
 
 async def _continued(client: Client) -> set[str]:

@@ -69,19 +69,19 @@ class Receiver(Protocol):
         """
 
 
-def receiver_of(given: str | None, environment: Mapping[str, str]) -> Receiver | None:
+def receiver_of(option: str | None, environment: Mapping[str, str]) -> Receiver | None:
     """The receiver that `--notify` names; None if it names none.
 
     Raises:
         BadReceiver: the value is neither a URL nor a command that can be run here, or the secret is none.
     """
-    if given is None or not given.strip():
+    if option is None or not option.strip():
         return None
-    if "://" in given.partition(" ")[0]:
+    if "://" in option.partition(" ")[0]:
         secret = environment.get(SIGNING_KEY, "").strip()
-        return Webhook(_url(given.strip()), _signer(secret) if secret else None)
+        return Webhook(_url(option.strip()), _signer(secret) if secret else None)
     try:
-        words = shlex.split(given)
+        words = shlex.split(option)
     except ValueError as error:
         raise BadReceiver(f"--notify is no command ({error}): quote its words as in a shell.") from None
     program = shutil.which(words[0], path=environment.get("PATH"))
@@ -93,10 +93,10 @@ def receiver_of(given: str | None, environment: Mapping[str, str]) -> Receiver |
     return Command(program, tuple(words[1:]))
 
 
-def _url(given: str) -> httpx2.URL:
+def _url(text: str) -> httpx2.URL:
     remedy = "give one as https://hooks.example/path"
     try:
-        url = httpx2.URL(given)
+        url = httpx2.URL(text)
         has_port = url.port is None or 0 < url.port < 65536
     except (httpx2.InvalidURL, ValueError):
         raise BadReceiver(f"--notify is no valid URL: {remedy}.") from None
@@ -107,15 +107,15 @@ def _url(given: str) -> httpx2.URL:
     return url
 
 
-def page_base(given: str | None) -> str | None:
+def page_base(option: str | None) -> str | None:
     """The URL that `--notify-base` names, without a slash at its end; None if it names none.
 
     Raises:
         BadReceiver: it is no URL of a page.
     """
-    if given is None or not given.strip():
+    if option is None or not option.strip():
         return None
-    base = given.strip().rstrip("/")
+    base = option.strip().rstrip("/")
     try:
         url = urlsplit(base)
     except ValueError:
@@ -180,15 +180,15 @@ class Command:
 
     async def tell(self, id: str, body: str) -> None:
         # Files, because a child that goes on could keep a pipe open.
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
-            given.write(body.encode())
-            given.seek(0)
+        with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as error_file:
+            input_file.write(body.encode())
+            input_file.seek(0)
             process = await asyncio.create_subprocess_exec(
                 self.program,
                 *self.words,
-                stdin=given,
+                stdin=input_file,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=said,
+                stderr=error_file,
                 start_new_session=True,  # the leader of a group, so that its children can be killed with it
             )
             try:
@@ -199,12 +199,12 @@ class Command:
                 await process.wait()
                 raise
             if code:
-                raise NotDelivered(f"{self.name} ended with the exit code {code}{_last_line(said)}.")
+                raise NotDelivered(f"{self.name} ended with the exit code {code}{_last_line(error_file)}.")
 
 
-def _last_line(said: BinaryIO) -> str:
-    said.seek(max(0, said.seek(0, os.SEEK_END) - READ))
-    lines = said.read().decode(errors="replace").strip().splitlines()
+def _last_line(error_file: BinaryIO) -> str:
+    error_file.seek(max(0, error_file.seek(0, os.SEEK_END) - READ))
+    lines = error_file.read().decode(errors="replace").strip().splitlines()
     return f" ({scrubbed(NotDelivered(lines[-1])).partition(': ')[2]})" if lines else ""
 
 
@@ -216,27 +216,32 @@ class Notifier:
         self._receiver, self._page_base = receiver, page_base
 
     @activity.defn(name=retries.NOTIFY.kind)
-    async def notify_people(self, told: Notification) -> str:
+    async def notify_people(self, notification: Notification) -> str:
         """Tell the receiver, and return its name.
 
         Raises:
             ApplicationError: it was not told; another attempt follows.
         """
         info = activity.info()
-        about = {"task": told.task, "request": told.request, "type": _type(told), "attempt": info.attempt}
+        about = {
+            "task": notification.task,
+            "request": notification.request,
+            "type": _type(notification),
+            "attempt": info.attempt,
+        }
         try:
-            name = await self._tell(told, info.namespace)
+            name = await self._tell(notification, info.namespace)
         except NotDelivered as failed:
             log.warning("not_notified", **about, reason=str(failed))
             raise ApplicationError(str(failed), type="not_delivered") from None
         log.info("notified", **about, receiver=name)
         return name
 
-    async def _tell(self, told: Notification, namespace: str) -> str:
+    async def _tell(self, notification: Notification, namespace: str) -> str:
         receiver, limit = self._receiver, retries.NOTIFY.timeout
         try:
             async with asyncio.timeout(limit):
-                await receiver.tell(told.id, body(told, namespace, self._page_base))
+                await receiver.tell(notification.id, body(notification, namespace, self._page_base))
         except TimeoutError:
             raise NotDelivered(f"{receiver.name} did not take it within {limit:g} s.") from None
         except (httpx2.HTTPError, OSError) as error:  # its message may have the whole address
@@ -244,49 +249,63 @@ class Notifier:
         return receiver.name
 
 
-def body(told: Notification, namespace: str, page_base: str | None = None) -> str:
+def body(notification: Notification, namespace: str, page_base: str | None = None) -> str:
     """What a receiver gets: one JSON object."""
-    place = {"url": f"{page_base}/ui/tasks/{quote(told.task, safe='')}#{quote(told.request)}"} if page_base else {}
-    data = told.model_dump(mode="json", exclude={"id", "event", "at", "task"})
+    place = (
+        {"url": f"{page_base}/ui/tasks/{quote(notification.task, safe='')}#{quote(notification.request)}"}
+        if page_base
+        else {}
+    )
+    data = notification.model_dump(mode="json", exclude={"id", "event", "at", "task"})
     fields: dict[str, Any] = {
         "schema": 1,
-        "id": told.id,
-        "type": _type(told),
-        "timestamp": told.model_dump(mode="json")["at"],
-        "text": _text(told),
-        "data": {"task_id": told.task, "namespace": namespace, **data, **place, "commands": _commands(told)},
+        "id": notification.id,
+        "type": _type(notification),
+        "timestamp": notification.model_dump(mode="json")["at"],
+        "text": _text(notification),
+        "data": {
+            "task_id": notification.task,
+            "namespace": namespace,
+            **data,
+            **place,
+            "commands": _commands(notification),
+        },
     }
     return json.dumps(fields)
 
 
-def _type(told: Notification) -> str:
-    return f"request.{told.event.value}"
+def _type(notification: Notification) -> str:
+    return f"request.{notification.event.value}"
 
 
-def _text(told: Notification) -> str:
-    about = told.code if told.code == told.kind else f"{told.kind.value} {told.code}"
-    about += f" of the step {told.step}" if told.step else ""
-    match told.event:
+def _text(notification: Notification) -> str:
+    about = (
+        notification.code
+        if notification.code == notification.kind
+        else f"{notification.kind.value} {notification.code}"
+    )
+    about += f" of the step {notification.step}" if notification.step else ""
+    match notification.event:
         case Event.OPENED:
             happened = "waits for a person"
         case Event.REMINDER:
             happened = "still waits for a person"
         case Event.CLOSED:
-            happened = f"has closed its request: {told.end}" + (
-                f" with {told.answer.value}" if told.answer and told.end == "answered" else ""
+            happened = f"has closed its request: {notification.end}" + (
+                f" with {notification.answer.value}" if notification.answer and notification.end == "answered" else ""
             )
-    return f"The task {told.task} {happened} ({told.request}: {about})."
+    return f"The task {notification.task} {happened} ({notification.request}: {about})."
 
 
-def _commands(told: Notification) -> dict[str, str]:
+def _commands(notification: Notification) -> dict[str, str]:
     """By answer, the command that gives it; none if the request is closed."""
-    if told.end is not None:
+    if notification.end is not None:
         return {}
-    whole = {RESOLVE: command(RESOLVE, told.cause)} if told.cause else {}
-    return {choice.value: _command(told, choice) for choice in told.choices} | whole
+    whole = {RESOLVE: command(RESOLVE, notification.cause)} if notification.cause else {}
+    return {choice.value: _command(notification, choice) for choice in notification.choices} | whole
 
 
-def _command(told: Notification, choice: Choice) -> str:
+def _command(notification: Notification, choice: Choice) -> str:
     if CHOICES[choice].needs_code:  # `answer` alone shows the call, which a notification does not
-        return command("answer", told.task)
-    return answer_command(told.task, choice, told.code, told.request)
+        return command("answer", notification.task)
+    return answer_command(notification.task, choice, notification.code, notification.request)

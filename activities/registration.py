@@ -145,8 +145,8 @@ class Abilities:
         loaded = {**dict.fromkeys(own, ""), **load_all(options.tools)}
         registry = Registry(loaded, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        told = receiver_of(options.notify, environment), page_base(options.notify_base)
-        return cls(selection, registry, faults, environment, *told)
+        notify = receiver_of(options.notify, environment), page_base(options.notify_base)
+        return cls(selection, registry, faults, environment, *notify)
 
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
@@ -158,8 +158,8 @@ class Abilities:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})
         if not options.check:
             return None
-        told = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
-        return "\n".join([*told, self.registry.catalogue(why_not_strict(self.registry))])
+        lines = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
+        return "\n".join([*lines, self.registry.catalogue(why_not_strict(self.registry))])
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,11 @@ async def find_waiting(search: Search) -> Waiting:
         with _answering():
             async for row in activity.client().list_workflows(waiting_query(search.cause, search.queue)):
                 about = [request for request in await _requests(row) if request.cause == search.cause]
-                if about and all(one.after == search.resolution for one in about):
+                if about and all(waiting_request.after == search.resolution for waiting_request in about):
                     again += 1
                     continue
                 tasks += 1
-                since = min((one.since for one in about), default=row.start_time)
+                since = min((waiting_request.since for waiting_request in about), default=row.start_time)
                 if row.id not in search.not_ and (first is None or since < first[0]):
                     first = since, row.id
         return Waiting(tasks=tasks, again=again, first=first[1] if first else None)
@@ -85,16 +85,16 @@ async def signal_waiting(batch: Batch) -> Told:
         client, resolution = activity.client(), batch.resolution
         with _answering():
             await _start(client, batch)
-            asked = DescribeBatchOperationRequest(namespace=client.namespace, job_id=batch.id)
+            describe = DescribeBatchOperationRequest(namespace=client.namespace, job_id=batch.id)
             while True:
-                seen = await client.workflow_service.describe_batch_operation(asked, retry=True)
-                if seen.state != BatchOperationState.BATCH_OPERATION_STATE_RUNNING:
+                batch_operation = await client.workflow_service.describe_batch_operation(describe, retry=True)
+                if batch_operation.state != BatchOperationState.BATCH_OPERATION_STATE_RUNNING:
                     break
                 await asyncio.sleep(POLL_SECONDS)
-        if seen.state != BatchOperationState.BATCH_OPERATION_STATE_COMPLETED:
+        if batch_operation.state != BatchOperationState.BATCH_OPERATION_STATE_COMPLETED:
             reason = f"The server's batch operation {batch.id} for {resolution.cause} failed: see"
             raise NeedsPerson(f"{reason} `temporal batch describe --job-id {batch.id}`, then resolve it once more.")
-        return Told(gone=seen.failure_operation_count)
+        return Told(gone=batch_operation.failure_operation_count)
 
 
 async def _start(client: Client, batch: Batch) -> None:

@@ -30,10 +30,10 @@ async def order(number: str, request: Request) -> Response:
 @app.get("/tasks/{id}/events")
 async def events(id: str, request: Request) -> StreamingResponse:
     """Pass on what happens to a task; a browser's EventSource resumes with Last-Event-ID."""
-    seen = {"Last-Event-ID": request.headers.get("last-event-id", "")}
+    headers = {"Last-Event-ID": request.headers.get("last-event-id", "")}
 
     async def stream() -> AsyncIterator[bytes]:
-        async with replan.stream("GET", f"/tasks/{id}/events", headers=seen) as reply:
+        async with replan.stream("GET", f"/tasks/{id}/events", headers=headers) as reply:
             async for part in reply.aiter_bytes():
                 yield part
 

@@ -58,9 +58,11 @@ def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
         return f"`{entry.code.value}`", entry.proves.value
     few = dict.fromkeys((row.code.value, row.proves.value) for _, row in rows_of(entry))
     if len(few) <= FEW:
-        said = [f"`{code}`{f' ({proves})' * (len(few) > 1)}" for code, proves in few]
-        return " or ".join(said) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
-    same = (title for title, one in choices.items() if (one.by, dict(one.rows)) == (entry.by, dict(entry.rows)))
+        codes = [f"`{code}`{f' ({proves})' * (len(few) > 1)}" for code, proves in few]
+        return " or ".join(codes) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
+    same = (
+        title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (entry.by, dict(entry.rows))
+    )
     title = next(same, "") or _title(entry.by, choices)
     choices.setdefault(title, entry)
     link = f"[by {entry.by}](#{title.lower().replace(' ', '-')})"

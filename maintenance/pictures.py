@@ -144,10 +144,10 @@ def _typed(*words: str) -> str:
 def _page_of(playground: Playground, *words: str) -> str:
     command = starter(*words, "--json")
     # The exit code only says how the task ended.
-    told = subprocess.run(command, env=playground.environment, capture_output=True, text=True)  # noqa: S603
-    document = json.loads(told.stdout)
+    process = subprocess.run(command, env=playground.environment, capture_output=True, text=True)  # noqa: S603
+    document = json.loads(process.stdout)
     if "ui_url" not in document:
-        raise SystemExit(f"{' '.join(command)!r} names no page in the web UI:\n{told.stdout}")
+        raise SystemExit(f"{' '.join(command)!r} names no page in the web UI:\n{process.stdout}")
     return str(document["ui_url"])
 
 
@@ -277,7 +277,7 @@ def _cut_out(page: "Page", first: "Locator", last: "Locator") -> bytes:
     """A PNG of the page from the top of `first` to the lowest end of the elements `last`, without the left bar."""
     nav = page.get_by_test_id("navigation-header").bounding_box()
     top = first.first.bounding_box()
-    ends = [box["y"] + box["height"] for box in (one.bounding_box() for one in last.all()) if box]
+    ends = [box["y"] + box["height"] for box in (element.bounding_box() for element in last.all()) if box]
     if nav is None or top is None or not ends or page.viewport_size is None:
         raise SystemExit(f"{page.url} is not built as maintenance/pictures.py expects: adapt it to this web UI")
     left, upper = nav["width"] + 1, top["y"] - ABOVE

@@ -76,7 +76,7 @@ def moved(source: str, modules: Collection[str]) -> str:
             lines[place.line - 1] = line[:start] + f"replan.{INTERNAL}.".encode() + line[start:]
     if wrong:
         remedy = "names a room in a way that the wheel cannot have: write `from ROOM import NAME`, or the whole name"
-        raise NotMovable("\n".join(f"{one}: {remedy}" for one in reversed(wrong)))
+        raise NotMovable("\n".join(f"{mistake}: {remedy}" for mistake in reversed(wrong)))
     return b"".join(lines).decode()
 
 

@@ -21,18 +21,18 @@ from runtime.process import leave, read_secrets
 from runtime.settings import DEFAULT_QUEUE, QUEUE_VARIABLE
 
 LATELY_SECONDS = 90.0
-"""A poll lasts a minute, and is noted when it begins."""
+"""Unhealthy after this many seconds without a poll. A poll lasts 60 s and is recorded at its start."""
 
 
 async def main(queue: str) -> str | None:
     """What is wrong in one sentence, or None."""
     try:
-        seen = _last_seen(await _pollers(await connect(), queue), socket.gethostname())
+        last_poll = _last_seen(await _pollers(await connect(), queue), socket.gethostname())
     except NotConnected as problem:
         return str(problem)
     except RPCError as problem:
         return f"The server does not say who serves {queue!r} ({problem}): look into its log."
-    if seen is None or time.time() - seen > LATELY_SECONDS:
+    if last_poll is None or time.time() - last_poll > LATELY_SECONDS:
         return f"The server has not heard from a worker on this host for queue {queue!r}: look into the worker's log."
     return None
 

@@ -66,9 +66,9 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             raise TypeError(
                 "metrics= is not for a plugin: give the SDK's Runtime of your program metrics=, and Replan uses it."
             )
-        given = {"planner": planner, "queue": queue, "state": state, "store": store}
+        named = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
-        self._settings = of_program(os.environ, **given, **folders, **settings)
+        self._settings = of_program(os.environ, **named, **folders, **settings)
         models = SettingsFile.read(self._settings.settings_file).models
         self._abilities = Abilities.of(self._settings, os.environ, models, own=tools)
 
@@ -159,19 +159,21 @@ def _both(theirs: DataConverter) -> DataConverter:
 
     class Both(PayloadConverter):
         def __init__(self) -> None:
-            self._ours, self._theirs = OurPayloadConverter(), theirs.payload_converter_class()
+            self._models, self._others = OurPayloadConverter(), theirs.payload_converter_class()
 
         def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
             return [
-                (self._ours if isinstance(value, BaseModel) else self._theirs).to_payloads([value])[0]
+                (self._models if isinstance(value, BaseModel) else self._others).to_payloads([value])[0]
                 for value in values
             ]
 
         def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
             hints: Sequence[Any] = type_hints or [None] * len(payloads)
             return [
-                (self._ours if _has_model(hint) else self._theirs).from_payloads([one], [hint] if hint else None)[0]
-                for one, hint in zip(payloads, hints, strict=True)
+                (self._models if _has_model(hint) else self._others).from_payloads([payload], [hint] if hint else None)[
+                    0
+                ]
+                for payload, hint in zip(payloads, hints, strict=True)
             ]
 
     return dataclasses.replace(theirs, payload_converter_class=Both)

@@ -109,8 +109,8 @@ async def connect(
     # `plain` is for a server that `--dev` started, which has neither TLS nor keys.
     settings = ClientConnectConfig() if plain else _settings(profile)
     address = address or settings.get("target_host")
-    if not address and state is not None and profile is None and (ours := server_address(state)) is not None:
-        address, settings = ours, ClientConnectConfig()
+    if not address and state is not None and profile is None and (own_address := server_address(state)) is not None:
+        address, settings = own_address, ClientConnectConfig()
     settings["target_host"] = address or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
     client = await _dial(settings, interceptors, runtime)
@@ -191,10 +191,10 @@ class PausedAsRunning(WorkflowService):
     async def describe_workflow_execution(
         self, req: DescribeWorkflowExecutionRequest, *args: Any, **options: Any
     ) -> DescribeWorkflowExecutionResponse:
-        seen = await super().describe_workflow_execution(req, *args, **options)
-        if unpause(seen.workflow_execution_info):
-            seen.workflow_extended_info.pause_info.SetInParent()  # a server may not say who, when and why
-        return seen
+        response = await super().describe_workflow_execution(req, *args, **options)
+        if unpause(response.workflow_execution_info):
+            response.workflow_extended_info.pause_info.SetInParent()  # a server may not say who, when and why
+        return response
 
     async def query_workflow(self, req: QueryWorkflowRequest, *args: Any, **options: Any) -> QueryWorkflowResponse:
         answer = await super().query_workflow(req, *args, **options)
@@ -254,10 +254,10 @@ async def register_search_attributes(client: Client, attributes: Mapping[str, st
 
     It returns False if the server, such as Temporal Cloud, does not permit it. Raises RPCError if no server answers.
     """
-    wanted = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
+    required = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:
         present = await _attributes(client)
-        if missing := {name: kind for name, kind in wanted.items() if name not in present}:
+        if missing := {name: kind for name, kind in required.items() if name not in present}:
             request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
             await client.operator_service.add_search_attributes(request, timeout=RPC_TIMEOUT)
             present = await _attributes(client)
@@ -265,7 +265,7 @@ async def register_search_attributes(client: Client, attributes: Mapping[str, st
         if error.status not in REFUSALS:
             raise
         return False
-    return wanted.items() <= present.items()
+    return required.items() <= present.items()
 
 
 async def _attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:

@@ -281,7 +281,7 @@ async def dev_server(
     if running:
         host, port = _loopback(running)
     whose = "ours"
-    if not (running or named) and any(_why_not_free("127.0.0.1", one) for one in (port, port + UI_PORT_OFFSET)):
+    if not (running or named) and any(_why_not_free("127.0.0.1", number) for number in (port, port + UI_PORT_OFFSET)):
         whose, port = f"ours; port {port} or {port + UI_PORT_OFFSET} is in use", free_port()
     ui_port = port + UI_PORT_OFFSET if port + UI_PORT_OFFSET <= LAST_PORT else free_port()
     spec = ServerSpec(folder, host, port, ui_port, namespace, attributes or {})

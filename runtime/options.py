@@ -10,8 +10,8 @@ HELP = {"help_option_names": ["--help", "-h"]}
 """The settings for Typer that let both `--help` and `-h` print the help."""
 
 
-def show_version(wanted: bool) -> None:
-    if wanted:
+def show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"Replan {version()}")
         raise typer.Exit
 

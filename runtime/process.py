@@ -64,17 +64,17 @@ def version() -> str:
         return "unknown"
 
 
-def raise_file_limit(wanted: int) -> int:
+def raise_file_limit(limit: int) -> int:
     """Let this process open so many files, as far as its hard limit allows; returns how many it may open."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
-        return wanted
+        return limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     infinite = resource.RLIM_INFINITY
-    if soft == infinite or soft >= wanted:
-        return wanted if soft == infinite else soft
-    soft = wanted if hard == infinite else min(wanted, hard)
+    if soft == infinite or soft >= limit:
+        return limit if soft == infinite else soft
+    soft = limit if hard == infinite else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft
 

@@ -110,15 +110,23 @@ def build(
         max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,
     )
-    own = [one for one in activities if _type(activity._Definition.from_callable(one)) in retries.INTERNAL_KINDS]
-    on_control = [one for one in workflows if _type(workflow._Definition.from_class(one)) in OWN]
+    own = [
+        function
+        for function in activities
+        if _type(activity._Definition.from_callable(function)) in retries.INTERNAL_KINDS
+    ]
+    on_control = [
+        workflow_class for workflow_class in workflows if _type(workflow._Definition.from_class(workflow_class)) in OWN
+    ]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
         Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [one for one in own if _type(activity._Definition.from_callable(one)) == retries.NOTIFY.kind]:
+    if notify := [
+        function for function in own if _type(activity._Definition.from_callable(function)) == retries.NOTIFY.kind
+    ]:
         workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 
@@ -157,27 +165,27 @@ class Stop:
     """Handles SIGTERM and Ctrl-C: the first signal stops the worker in order, a second ends the process at once."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._starting = asyncio.current_task()  # a signal cancels it until `wait` is called
         self._loop = asyncio.get_running_loop()
         self.failure: str | None = None
         """Why the worker cannot go on; None if a signal stopped it."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._ask)
+            self._loop.add_signal_handler(number, self._request_stop)
 
     async def wait(self) -> None:
         self._starting = None
-        await self._asked.wait()
+        await self._stop_requested.wait()
 
     def fail(self, reason: str) -> None:
         """Stop the worker in order, from any thread, because it cannot go on."""
         self.failure = self.failure or reason
-        self._loop.call_soon_threadsafe(self._asked.set)
+        self._loop.call_soon_threadsafe(self._stop_requested.set)
 
-    def _ask(self) -> None:
-        if self._asked.is_set():
+    def _request_stop(self) -> None:
+        if self._stop_requested.is_set():
             os._exit(130)
-        self._asked.set()
+        self._stop_requested.set()
         if self._starting is not None:
             self._starting.cancel()
 

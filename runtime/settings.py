@@ -211,11 +211,15 @@ class Settings:
             raise BadSetting(reason) from None
 
 
-def of_program(environment: Mapping[str, str], **given: Any) -> Settings:
+def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
     """The Settings of a worker inside a program: what is not given comes from variables, as for `worker.py`."""
-    named = {one.name: getattr(get_args(one.type)[1], "envvar", None) for one in fields(Settings) if get_args(one.type)}
+    named = {
+        option.name: getattr(get_args(option.type)[1], "envvar", None)
+        for option in fields(Settings)
+        if get_args(option.type)
+    }
     found = {name: environment[variable] for name, variable in named.items() if variable and environment.get(variable)}
-    known = {**found, **{name: value for name, value in given.items() if value is not None}}
+    known = {**found, **{name: value for name, value in options.items() if value is not None}}
     paths = ("documents", "state", "workspace", "settings_file")
     chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}
     return Settings(**chosen)
@@ -229,14 +233,17 @@ def with_settings(main: Callable[[Settings], None]) -> typer.Typer:
 
     command.__doc__ = main.__doc__
     keyword = inspect.Parameter.KEYWORD_ONLY
-    given = [
+    parameters = [
         inspect.Parameter(
-            one.name, keyword, default=None if one.default is MISSING else one.default, annotation=one.type
+            setting.name,
+            keyword,
+            default=None if setting.default is MISSING else setting.default,
+            annotation=setting.type,
         )
-        for one in fields(Settings)
+        for setting in fields(Settings)
     ]
-    given.append(inspect.Parameter("version", keyword, default=False, annotation=Version))
-    command.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]  # what Typer reads
+    parameters.append(inspect.Parameter("version", keyword, default=False, annotation=Version))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
     app = typer.Typer(add_completion=False, context_settings=HELP)
     app.command()(command)
     return app

@@ -80,7 +80,7 @@ def _or_unlimited(value: object) -> object:
 class Budget(_Frozen):
     """The default limits of a task; None for no limit."""
 
-    # `given` leaves defaults out, so the zeros below are never used.
+    # `set_fields` leaves defaults out, so the zeros below are never used.
     tool_calls: int = Field(default=0, ge=1)
     replans: int = Field(default=0, ge=0)
     tokens: Annotated[int | None, Field(ge=1), BeforeValidator(_or_unlimited)] = None
@@ -92,7 +92,7 @@ class Budget(_Frozen):
     """Seconds after the start of the task."""
 
     @property
-    def given(self) -> dict[str, Any]:
+    def set_fields(self) -> dict[str, Any]:
         return self.model_dump(exclude_unset=True)
 
 
@@ -141,7 +141,7 @@ class Models(_Frozen):
 
     @property
     def known_prices(self) -> dict[str, Price]:
-        return {name: one.price for name, one in self.prices.items()}
+        return {name: row.price for name, row in self.prices.items()}
 
 
 class SettingsFile(_Frozen):
@@ -170,10 +170,10 @@ class SettingsFile(_Frozen):
         except ValueError as error:  # of TOML, or of UTF-8
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
-    def limits(self, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The limits of a task: each from the command line (`given`), else from this file; the others are usual."""
+    def limits(self, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The limits of a task: each from the command line (`options`), else from this file; the others are usual."""
         own: Budget = getattr(self.budgets, profile)
-        return {**own.given, **{name: one for name, one in given.items() if one is not None}}
+        return {**own.set_fields, **{name: value for name, value in options.items() if value is not None}}
 
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
@@ -182,8 +182,8 @@ def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
     loc = [str(part) for part in first["loc"] if part != "[key]"]
     place = ".".join(loc)
     if first["type"] == "extra_forbidden":
-        there = _names_at(form, loc[:-1])
-        near = nearest(loc[-1], there).removeprefix(": ") or f"there are {', '.join(there)}"
+        names = _names_at(form, loc[:-1])
+        near = nearest(loc[-1], names).removeprefix(": ") or f"there are {', '.join(names)}"
         return f"{place!r} is no setting ({near})"
     if first["loc"][-1] == "[key]":
         of = " of openai" if "openai" in first["msg"] else ""

@@ -164,10 +164,10 @@ class _Inbound(WorkflowInboundInterceptor):
     @cached_property
     def started(self) -> int:
         """When the task started, in nanoseconds since 1970."""
-        told = workflow.info().headers.get(STARTED)
-        if told is None:
+        header = workflow.info().headers.get(STARTED)
+        if header is None:
             return int(workflow.info().start_time.timestamp() * 1_000_000_000)
-        return int(PayloadConverter.default.from_payload(told))
+        return int(PayloadConverter.default.from_payload(header))
 
     @cached_property
     def span(self) -> Span:
@@ -228,9 +228,9 @@ class _Outbound(WorkflowOutboundInterceptor):
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
         # The next run has the same parent as this one, and not this one as its parent: a task has one span.
-        given = {name: value for name, value in workflow.info().headers.items() if name == HEADER}
+        own = {name: value for name, value in workflow.info().headers.items() if name == HEADER}
         started = PayloadConverter.default.to_payload(self._inbound.started)
-        input.headers = {**input.headers, **given, STARTED: started}
+        input.headers = {**input.headers, **own, STARTED: started}
         super().continue_as_new(input)
 
 
@@ -265,8 +265,8 @@ def _content(outcome: Outcome) -> dict[str, str]:
     def message(role: str, content: str) -> str:
         return json.dumps([{"role": role, "parts": [{"type": "text", "content": content}]}])
 
-    said = outcome.result if isinstance(outcome.result, str) else json.dumps(outcome.result)
+    text = outcome.result if isinstance(outcome.result, str) else json.dumps(outcome.result)
     return {
         "gen_ai.input.messages": message("user", outcome.task),
-        "gen_ai.output.messages": message("assistant", said),
+        "gen_ai.output.messages": message("assistant", text),
     }

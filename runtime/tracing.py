@@ -44,7 +44,7 @@ class CannotTrace(BadSetting):
 
 def is_on(environment: Mapping[str, str]) -> bool:
     """Whether the environment names a receiver of traces, and does not turn them off."""
-    exporters = [one.strip() for one in environment.get("OTEL_TRACES_EXPORTER", "").split(",")]
+    exporters = [name.strip() for name in environment.get("OTEL_TRACES_EXPORTER", "").split(",")]
     return (
         any(environment.get(name) for name in ENDPOINTS)
         and environment.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"

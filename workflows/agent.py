@@ -17,8 +17,8 @@ from workflows.account.outcome import (
     Ending,
     Outcome,
     TaskEnded,
+    ending_of_unasked_question,
     refusal,
-    unasked,
 )
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
@@ -83,10 +83,10 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.init
     @undecoded
-    def __init__(self, *given: Task | Progress | RawValue) -> None:
+    def __init__(self, *arguments: Task | Progress | RawValue) -> None:
         self._refused: Ending | None = None
         try:
-            read: Task | Progress = read_argument(given, Task, Progress)
+            read: Task | Progress = read_argument(arguments, Task, Progress)
         except MalformedArgument as malformed:
             # Another worker wrote the input of a later run: one that cannot read it leaves it to a newer one.
             if workflow.info().continued_run_id:
@@ -113,7 +113,7 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.run
     @undecoded
-    async def run(self, *given: Task | Progress | RawValue) -> Outcome:
+    async def run(self, *arguments: Task | Progress | RawValue) -> Outcome:
         """Run the task until it ends, its deadline passes, or it is cancelled; with a long history, continue as new."""
         if self._refused:
             return await self._finish(self._refused)
@@ -155,9 +155,9 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
-    def confirm_undo(self, *given: Confirmed | RawValue) -> None:
+    def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
         try:
-            confirmed: Confirmed = read_argument(given, Confirmed)
+            confirmed: Confirmed = read_argument(arguments, Confirmed)
         except MalformedArgument as malformed:
             _log_dropped("confirm_undo", malformed)
             return
@@ -165,9 +165,9 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
-    def know_earlier_effects(self, *given: list[StepRecord] | RawValue) -> None:
+    def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
         try:
-            effects: EarlierEffects = read_argument(given, EarlierEffects)
+            effects: EarlierEffects = read_argument(arguments, EarlierEffects)
         except MalformedArgument as malformed:
             _log_dropped("know_earlier_effects", malformed)
             return
@@ -191,7 +191,7 @@ class AgentWorkflow(Answers, TakesTurns):
             undoing.result()
         except TaskEnded as early:
             progress.undo.append(UndoRecord(step_id="all steps", reason=early.ending.reason))
-        undone = ", ".join(one.step_id for one in progress.undo if one.done)
+        undone = ", ".join(undo_record.step_id for undo_record in progress.undo if undo_record.done)
         results = [f"Undone: {undone}."] if undone else []
         results += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
         return ending.model_copy(update={"reason": " ".join([ending.reason, *results])})
@@ -213,7 +213,7 @@ class AgentWorkflow(Answers, TakesTurns):
                     case Question() if self._people.are_asked:
                         await self._ask_user(proposal)
                     case Question():
-                        return unasked(proposal)
+                        return ending_of_unasked_question(proposal)
                     case GiveUp():
                         return Ending(status=TaskStatus.FAILED, reason=proposal.reason, code="gave_up")
                     case _:
@@ -280,8 +280,8 @@ class AgentWorkflow(Answers, TakesTurns):
     async def _read_catalogue(self) -> None:
         task, planner = self._progress.task, self._progress.planner
         by_hand = {"by_hand": True} if task.plan is not None and planner in ("", BY_HAND) else {}
-        wanted, opening = {**task.wanted, **by_hand}, describe_opening(self._progress)
-        self._catalogue = await read_catalogue(wanted, opening, progress=self._progress)
+        requirements, opening = {**task.requirements, **by_hand}, describe_opening(self._progress)
+        self._catalogue = await read_catalogue(requirements, opening, progress=self._progress)
         if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
@@ -334,15 +334,15 @@ class AgentWorkflow(Answers, TakesTurns):
 
     def _accept(self, proposal: NewSteps) -> None:
         progress, specs = self._progress, self._catalogue.specs
-        seen = progress.observations if progress.replanning else []  # else they are of an earlier replan
+        observations = progress.observations if progress.replanning else []  # else they are of an earlier replan
         if progress.replanning:
             progress.count(metrics.of_new_plan(progress.rejecting_faults, workflow.now()))
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,
-            refused=tuple(dict.fromkeys(one.step_id for one in seen)),
+            refused=tuple(dict.fromkeys(observation.step_id for observation in observations)),
             kept=tuple(progress.results)[-MAX_KEPT:],
-            looked=tuple(dict.fromkeys(one.kind for one in seen if not one.stale)),
+            looked=tuple(dict.fromkeys(observation.kind for observation in observations if not observation.stale)),
             planner=progress.planner,
             turn=progress.turn,
             at=workflow.now(),
@@ -415,7 +415,7 @@ class AgentWorkflow(Answers, TakesTurns):
         about = {"id", "kind", "step", "code", "reason", "since", "until", "choices", "options", "free_text"}
         about |= {"cause", "after"}
         oldest = opened[0].model_dump(mode="json", include=about) if opened else None
-        others = [one.model_dump(mode="json", include=about) for one in opened[1:] if one.cause]
+        others = [request.model_dump(mode="json", include=about) for request in opened[1:] if request.cause]
         memo = {OTHERS_MEMO: others or None} if others or self._had_others else {}
         self._had_others = bool(others)
         workflow.upsert_memo({REQUEST_MEMO: oldest, **memo})

@@ -24,58 +24,58 @@ class MalformedArgument(ValueError):
 
 
 def undecoded(method: F) -> F:
-    """Let the SDK call a workflow's method, declared with `*given`, with its arguments as a program sent them.
+    """Let the SDK call a workflow's method, declared with `*arguments`, with its arguments as a program sent them.
 
     Otherwise the workflow task would fail for ever if an argument cannot be decoded, or if there is not exactly one.
     """
     # The SDK decodes by the parameters that it sees, and hands a RawValue over undecoded.
-    seen = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "given")]
-    method.__signature__ = Signature(seen)  # type: ignore[attr-defined]  # what `inspect.signature` returns
-    method.__annotations__["given"] = RawValue
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "arguments")]
+    method.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what `inspect.signature` returns
+    method.__annotations__["arguments"] = RawValue
     return method
 
 
-def read_argument(given: Sequence[object], *models: type[BaseModel]) -> Any:
+def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
     """The only argument that was sent, as an instance of one of `models`.
 
     Raises:
         MalformedArgument: something else was sent.
     """
-    if len(given) != 1:
-        raise MalformedArgument(f"it has {len(given) or 'no'} arguments, and takes one")
-    [value] = given
+    if len(arguments) != 1:
+        raise MalformedArgument(f"it has {len(arguments) or 'no'} arguments, and takes one")
+    [value] = arguments
     try:
         if isinstance(value, RawValue):
             value = workflow.payload_converter().from_payload(value.payload, reduce(operator.or_, models))
     except Exception as error:  # the converters raise whatever they like
-        if _encoding(given[0]) == PRUNED_ENCODING:
+        if _encoding(arguments[0]) == PRUNED_ENCODING:
             raise  # of a closed task, so it could be read
-        raise MalformedArgument(_wrong(error, given[0], models[0])) from error
+        raise MalformedArgument(_wrong(error, arguments[0], models[0])) from error
     if not isinstance(value, models):
-        raise MalformedArgument(_no_json(given[0]))
+        raise MalformedArgument(_no_json(arguments[0]))
     return value
 
 
-def _wrong(error: Exception, given: object, model: type[BaseModel]) -> str:
-    if not isinstance(error, ValidationError) or not isinstance(given, RawValue):
-        return _no_json(given)
+def _wrong(error: Exception, argument: object, model: type[BaseModel]) -> str:
+    if not isinstance(error, ValidationError) or not isinstance(argument, RawValue):
+        return _no_json(argument)
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return f"its argument is no JSON ({found[0]['msg'].removeprefix('Invalid JSON: ')})"
-    if not given.payload.data.strip().startswith(b"{"):
+    if not argument.payload.data.strip().startswith(b"{"):
         return "its argument is no JSON object"
     # The errors of a union begin with the name of each of its models.
-    own = [(one["loc"][1:], one["msg"]) for one in found if one["loc"][:1] == (model.__name__,)]
-    wrong = own or [(one["loc"], one["msg"]) for one in found]
+    own = [(item["loc"][1:], item["msg"]) for item in found if item["loc"][:1] == (model.__name__,)]
+    wrong = own or [(item["loc"], item["msg"]) for item in found]
     named = [f"{'.'.join(map(str, loc))[:MAX_NAME]!r}: {message}" for loc, message in wrong[:MAX_NAMED]]
     return "; ".join(named) + (f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else "")
 
 
-def _no_json(given: object) -> str:
-    encoding = _encoding(given).decode(errors="replace")[:MAX_NAME]
+def _no_json(argument: object) -> str:
+    encoding = _encoding(argument).decode(errors="replace")[:MAX_NAME]
     how = "it was encrypted, or sent with another data converter"
     return f"its argument has the encoding {encoding!r} instead of 'json/plain', so probably {how}"
 
 
-def _encoding(given: object) -> bytes:
-    return given.payload.metadata.get("encoding", b"") if isinstance(given, RawValue) else b""
+def _encoding(argument: object) -> bytes:
+    return argument.payload.metadata.get("encoding", b"") if isinstance(argument, RawValue) else b""

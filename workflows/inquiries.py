@@ -379,14 +379,14 @@ class InspectWorkflow:
 
     @workflow.run
     @undecoded
-    async def run(self, *given: InquiryInput | RawValue) -> Findings:
+    async def run(self, *arguments: InquiryInput | RawValue) -> Findings:
         """Have a worker answer the inquiry.
 
         Raises:
             ApplicationError: the worker could not answer, or the inquiry cannot be read.
         """
         try:
-            question = read_argument(given, InquiryInput).root
+            question = read_argument(arguments, InquiryInput).root
         except MalformedArgument as malformed:
             reason = f"The inquiry cannot be read: {malformed}."
             raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
@@ -406,7 +406,7 @@ async def _draft(task: Task) -> Draft:
     """Ask the planner for its first proposal for `task`, and run none of its steps."""
     progress = Progress.of(task).model_copy(update={"is_draft": True})
     try:
-        catalogue = await read_catalogue(task.wanted, describe_opening(progress))
+        catalogue = await read_catalogue(task.requirements, describe_opening(progress))
         if catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, catalogue.refused, REFUSED)
         progress.planner = catalogue.planner

@@ -62,10 +62,10 @@ class UndoWorkflow(TakesTurns):
 
     @workflow.init
     @undecoded
-    def __init__(self, *given: Undo | RawValue) -> None:
+    def __init__(self, *arguments: Undo | RawValue) -> None:
         self._refused: Ending | None = None
         try:
-            undo: Undo = read_argument(given, Undo)
+            undo: Undo = read_argument(arguments, Undo)
             self._progress = undo.progress
         except MalformedArgument as malformed:
             self._progress = Progress.of(UNREADABLE)
@@ -78,7 +78,7 @@ class UndoWorkflow(TakesTurns):
 
     @workflow.run
     @undecoded
-    async def run(self, *given: Undo | RawValue) -> Outcome:
+    async def run(self, *arguments: Undo | RawValue) -> Outcome:
         """Undo the effects of the task.
 
         Raises:
@@ -124,14 +124,14 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
         progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
-    undone = sum(one.done for one in progress.undo)
+    undone = sum(undo_record.done for undo_record in progress.undo)
     workflow.logger.info("rollback", extra={"undone": undone, "left": len(progress.undo) - undone})
 
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
     first = [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.step.kind]
-    if record.is_fallback and any(one.applied is not Applied.NONE for one in since_reconciled(first)):
+    if record.is_fallback and any(fault_record.applied is not Applied.NONE for fault_record in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
 
@@ -180,7 +180,7 @@ async def _settle_outcome(
 def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: Finding) -> None:
     """Record what was found out about the last call of a step, in the place of its fault."""
     found = fault.model_copy(update={"applied": APPLIED_BY[finding.verdict]})
-    own = [number for number, one in enumerate(progress.faults) if one.step_id == record.step.id]
+    own = [number for number, fault_record in enumerate(progress.faults) if fault_record.step_id == record.step.id]
     last = progress.faults.pop(own[-1]) if own and isinstance(fault, FaultRecord) else None
     about = record.step.id, record.revision, last.decision if last else "reconcile"
     at = last.at if last else workflow.now()

@@ -65,6 +65,6 @@ def nearest(name: str, among: Iterable[str]) -> str:
     Two names are similar if they are spelt alike, or if one has all words of the other: `get_price` and `price`.
     """
     words, names = set(name.split("_")), sorted(among)
-    parts = [one for one in names if words <= set(one.split("_")) or words >= set(one.split("_"))]
+    parts = [similar for similar in names if words <= set(similar.split("_")) or words >= set(similar.split("_"))]
     found = list(dict.fromkeys([*difflib.get_close_matches(name, names), *parts]))[:3]
     return f": did you mean {' or '.join(found)}?" if found else ""

@@ -118,11 +118,11 @@ def _requests(progress: Progress) -> list[str]:
     more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
     where = f"{escape(first.step)}: " if first.step else ""
     options = f" Options: {escape(', '.join(first.options), 400)}." if first.options else ""
-    asked = [f"**Request {first.id}:** {where}{escape(first.reason, 600)}{options}", ""]
+    lines = [f"**Request {first.id}:** {where}{escape(first.reason, 600)}{options}", ""]
     if (call := first.call) is not None:
         undo = f", undone by {call.undo}" if call.undo else ""
         args = escape(visible(canonical(call.args)), 700)
-        asked += [
+        lines += [
             f"**Call:** {escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.",
             "",
             f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.',
@@ -135,7 +135,7 @@ def _requests(progress: Progress) -> list[str]:
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",
         "",
-        *asked,
+        *lines,
         f"More Actions > Send an Update: {choices}. Or: {_code(answer)}",
         *(["", f"For all tasks that wait for it: {_code(resolve)}"] if first.cause else []),
     ]
@@ -166,8 +166,8 @@ def _planning(progress: Progress) -> list[str]:
         for rejection in progress.rejections[-MAX_REJECTIONS:]
     ]
     lines += [
-        f"- Untrusted content may have ordered this call: {escape(f'{one.kind} {canonical(one.args)}', 200)}"
-        for one in (progress.rejections[-1].withheld if progress.rejections else ())
+        f"- Untrusted content may have ordered this call: {escape(f'{call.kind} {canonical(call.args)}', 200)}"
+        for call in (progress.rejections[-1].withheld if progress.rejections else ())
     ]
     if wait := progress.waiting:
         reason = escape(wait.reason, 200)

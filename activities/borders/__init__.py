@@ -153,23 +153,24 @@ def _members(group: BaseException) -> list[BaseException]:
 
     Without recursion, since groups may be nested to any depth, and may hold one group several times.
     """
-    found, left, seen = list[BaseException](), [group], set[int]()
+    found, left, ids = list[BaseException](), [group], set[int]()
     while left:
-        one = left.pop()
-        if id(one) in seen:
+        member = left.pop()
+        if id(member) in ids:
             continue
-        seen.add(id(one))
-        if issubclass(type(one), BaseExceptionGroup):
-            left += reversed(_EXCEPTIONS.__get__(one))
+        ids.add(id(member))
+        if issubclass(type(member), BaseExceptionGroup):
+            left += reversed(_EXCEPTIONS.__get__(member))
         else:
-            found.append(one)
+            found.append(member)
     return found
 
 
 def _worst(verdicts: list[Verdict]) -> Verdict:
     """Of some verdicts the fault that needs most attention, and what all of them prove."""
     worst = min(
-        verdicts, key=lambda one: (_PERSON_FIRST.index(one.fault.quadrant), _LEAST_PROVEN_FIRST.index(one.proves))
+        verdicts,
+        key=lambda verdict: (_PERSON_FIRST.index(verdict.fault.quadrant), _LEAST_PROVEN_FIRST.index(verdict.proves)),
     )
     proves = min((verdict.proves for verdict in verdicts), key=_LEAST_PROVEN_FIRST.index)
     counts = [verdict.requests for verdict in verdicts if verdict.proves is Proof.REFUSED]

@@ -177,12 +177,12 @@ def _aws_row(code: str, status: Any) -> Row | None:
         return THROTTLED
     if row:
         return row
-    told = int(code) if code.isdecimal() else status if isinstance(status, int) else 0  # HEAD has only a status
-    if told > 400:
-        return http.by_status(told)
+    number = int(code) if code.isdecimal() else status if isinstance(status, int) else 0  # HEAD has only a status
+    if number > 400:
+        return http.by_status(number)
     stem = re.sub(r"(Exception|Fault|Error)$", "", short)
     by_words = next((row for words, row in _AWS_PATTERNS if re.search(words, stem)), None)
-    return by_words or (http.by_status(told) if told >= 300 else None)
+    return by_words or (http.by_status(number) if number >= 300 else None)
 
 
 def _aws(error: Any) -> Verdict | None:
@@ -198,7 +198,7 @@ def _aws_response(response: Any, operation: Any) -> Verdict | None:
         code_in(operation) or "The call",
     )
     row = _aws_row(code, field(response, "ResponseMetadata", "HTTPStatusCode"))
-    reasons = [code_in(field(one, "Code")) for one in some(field(response, "CancellationReasons"))]
+    reasons = [code_in(field(reason, "Code")) for reason in some(field(response, "CancellationReasons"))]
     if code == "TransactionCanceledException":
         row = _worst(AWS.get(reason, REJECTED) for reason in reasons if reason not in ("", "None")) or CONFLICT
     observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
@@ -230,16 +230,18 @@ _WAITER_FAILED = unknown(Code.CONFLICT, "What the waiter waits for has failed: o
 
 
 def _by_certificate(error: Any) -> Verdict | None:
-    untrusted = any(qualified(type(one)) == "ssl.SSLCertVerificationError" for one in behind(error))
+    untrusted = any(qualified(type(exception)) == "ssl.SSLCertVerificationError" for exception in behind(error))
     return CERTIFICATE.verdict() if untrusted else None
 
 
 def _by_carried(error: Any) -> Verdict | None:
     """The verdict on the first exception of botocore that an exception carries."""
-    inner = (one for one in behind(error) if qualified(type(one)).startswith("botocore."))
-    entries = ((TABLE[name], one) for one in inner for name in class_names(type(one)) if name in TABLE)
-    entry, one = next(entries, (None, None))
-    return entry(one) if entry and one else None
+    inner = (exception for exception in behind(error) if qualified(type(exception)).startswith("botocore."))
+    entries = (
+        (TABLE[name], exception) for exception in inner for name in class_names(type(exception)) if name in TABLE
+    )
+    entry, wrapped = next(entries, (None, None))
+    return entry(wrapped) if entry and wrapped else None
 
 
 _AWS_STATUSES = {**AWS, **statuses()}

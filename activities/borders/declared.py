@@ -64,7 +64,7 @@ def fault(
 
 def entries(raises: Raises) -> Mapping[type[BaseException], Entry]:
     """The entries of a checked `raises=`."""
-    return {raised: _entry(raised.__name__, given, "raises=") for raised, given in raises.items()}
+    return {raised: _entry(raised.__name__, declaration, "raises=") for raised, declaration in raises.items()}
 
 
 def entry_of(raised: type[BaseException], raises: Mapping[type[BaseException], Entry]) -> Entry | None:
@@ -77,7 +77,7 @@ def mistakes(raises: object) -> Iterator[str]:
     if not isinstance(raises, Mapping):
         yield 'must be a dict of exception classes, e.g. raises={ShopError: "conflict"}.'
         return
-    for raised, given in raises.items():
+    for raised, declaration in raises.items():
         name = getattr(raised, "__name__", repr(raised))
         if not (isinstance(raised, type) and issubclass(raised, BaseException)):
             yield f"has the key {name}, which is no class of exceptions: import the class and name it."
@@ -87,8 +87,8 @@ def mistakes(raises: object) -> Iterator[str]:
             yield f"names {name}, which says itself what it is: leave it out."
         elif not issubclass(raised, Exception):
             yield f"names {name}, which ends a process or cancels a call: leave it out."
-        elif not callable(given):
-            yield from (f"{name}: {wrong}" for wrong in _wrong(given))
+        elif not callable(declaration):
+            yield from (f"{name}: {wrong}" for wrong in _wrong(declaration))
 
 
 def from_entry_points(package: str) -> Table:
@@ -101,33 +101,36 @@ def from_entry_points(package: str) -> Table:
         try:
             table = point.load()
             wrong = list(mistakes(table)) or [
-                f"{qualified(one)} is not of {package}: it needs an entry point with the name of its own package."
-                for one in table
-                if qualified(one).partition(".")[0] != package
+                f"{qualified(raised)} is not of {package}: it needs an entry point with the name of its own package."
+                for raised in table
+                if qualified(raised).partition(".")[0] != package
             ]
         except (Exception, SystemExit) as error:  # any package may have declared it
             wrong = [f"cannot be loaded ({type(error).__name__})"]
         if wrong:
             log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_TOLD])
             continue
-        read = {qualified(raised): _entry(raised.__name__, given, point.value) for raised, given in table.items()}
+        read = {
+            qualified(raised): _entry(raised.__name__, declaration, point.value)
+            for raised, declaration in table.items()
+        }
         if twice := sorted({*found} & {*read}):
             log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_TOLD])
         found = read | found  # as for modules, the package that comes first on Python's path counts
     return found
 
 
-def _entry(name: str, given: Declared, where: str) -> Entry:
-    if not callable(given):
-        return _row(given, name)
+def _entry(name: str, declaration: Declared, where: str) -> Entry:
+    if not callable(declaration):
+        return _row(declaration, name)
     reason = f"The function in {where} for {name} gives no fault: correct the function."
-    return Choice("a function", {}, _asking(given, name, where), otherwise=Row(Code.BUG, reason, Proof.UNKNOWN))
+    return Choice("a function", {}, _asking(declaration, name, where), otherwise=Row(Code.BUG, reason, Proof.UNKNOWN))
 
 
-def _asking(given: Callable[[Any], str | DeclaredFault], name: str, where: str) -> Callable[[Any], Verdict]:
+def _asking(function: Callable[[Any], str | DeclaredFault], name: str, where: str) -> Callable[[Any], Verdict]:
     def decide(error: BaseException) -> Verdict:
         try:
-            chosen = given(error)
+            chosen = function(error)
             wrong = list(_wrong(chosen))
         except Exception as failed:  # it is the user's
             wrong = [f"it raised {type(failed).__name__}."]
@@ -139,30 +142,30 @@ def _asking(given: Callable[[Any], str | DeclaredFault], name: str, where: str) 
     return decide
 
 
-def _row(given: str | DeclaredFault, name: str) -> Row:
-    said = given if isinstance(given, DeclaredFault) else DeclaredFault(given)
-    code = Code(said.code)
+def _row(declaration: str | DeclaredFault, name: str) -> Row:
+    declared = declaration if isinstance(declaration, DeclaredFault) else DeclaredFault(declaration)
+    code = Code(declared.code)
     by_code = Proof.REFUSED if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC else Proof.UNKNOWN
-    proves = _PROVES[said.applied] if said.applied else by_code
-    reason = said.reason or f"The tool raised {name}, which it declares as {code.value}."
-    return Row(code, reason, proves, said.retry_after)
+    proves = _PROVES[declared.applied] if declared.applied else by_code
+    reason = declared.reason or f"The tool raised {name}, which it declares as {code.value}."
+    return Row(code, reason, proves, declared.retry_after)
 
 
 _PROVES = {"none": Proof.PROMISED, "unknown": Proof.UNKNOWN}
 
 
-def _wrong(given: object) -> Iterator[str]:
-    said = given if isinstance(given, DeclaredFault) else DeclaredFault(given) if isinstance(given, str) else None
-    if said is None:
-        yield f'a {type(given).__name__} is no fault: write a code, e.g. "conflict", or fault("conflict", ...).'
+def _wrong(declaration: object) -> Iterator[str]:
+    declared = DeclaredFault(declaration) if isinstance(declaration, str) else declaration
+    if not isinstance(declared, DeclaredFault):
+        yield f'a {type(declaration).__name__} is no fault: write a code, e.g. "conflict", or fault("conflict", ...).'
         return
-    if said.code not in CODES:
-        near = nearest(str(said.code), CODES)
-        yield f"there is no code {said.code!r} for a tool{near}: use one of {', '.join(CODES)}."
-    if said.applied not in (None, "none", "unknown"):
-        yield f'applied={said.applied!r} must be "none" or "unknown": after an applied effect, return its result.'
-    if said.reason is not None and not (isinstance(said.reason, str) and said.reason.strip()):
+    if declared.code not in CODES:
+        near = nearest(str(declared.code), CODES)
+        yield f"there is no code {declared.code!r} for a tool{near}: use one of {', '.join(CODES)}."
+    if declared.applied not in (None, "none", "unknown"):
+        yield f'applied={declared.applied!r} must be "none" or "unknown": after an applied effect, return its result.'
+    if declared.reason is not None and not (isinstance(declared.reason, str) and declared.reason.strip()):
         yield "reason= must be a sentence."
-    wait = said.retry_after
+    wait = declared.retry_after
     if wait is not None and (isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf):
         yield f"retry_after={wait!r} must be a number of seconds, 0 or more."

@@ -48,7 +48,7 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
         lines += _lines(f"in {kind}, by raises=", entry) if entry else []
     if raised and (special := _special(raised)):
         return f"{title}\n  {special}"
-    source = next((one for one in names if one in table_of(one.partition(".")[0])), None)
+    source = next((class_name for class_name in names if class_name in table_of(class_name.partition(".")[0])), None)
     entry = entry_of(names)
     if entry is None:
         follows = FOLLOWS[Quadrant.PERSISTENT_INFRASTRUCTURAL]
@@ -82,12 +82,12 @@ def unknown(package: str) -> list[type[Exception]]:
         return []
     found, left = list[type[Exception]](), [*Exception.__subclasses__()]
     while left:
-        one = left.pop(0)
-        is_theirs = str(one.__module__).partition(".")[0] == package and not issubclass(one, Warning | ToolError)
-        if is_theirs and entry_of(class_names(one)) is None:
-            found.append(one)
+        raised = left.pop(0)
+        is_theirs = str(raised.__module__).partition(".")[0] == package and not issubclass(raised, Warning | ToolError)
+        if is_theirs and entry_of(class_names(raised)) is None:
+            found.append(raised)
         else:
-            left += type.__subclasses__(one)
+            left += type.__subclasses__(raised)
     return found
 
 

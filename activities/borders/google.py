@@ -164,15 +164,15 @@ def _pushback(error: Any) -> float | None:
     try:
         trailing = _trailing(error)
         # Below 0 it means that the client library may not retry on its own.
-        asked = str(trailing.get("grpc-retry-pushback-ms", ""))
+        pushback = str(trailing.get("grpc-retry-pushback-ms", ""))
         status = trailing.get("grpc-status-details-bin", b"")
-        return int(asked) / 1000 if re.fullmatch(r"\d{1,10}", asked) else _retry_info(status)
+        return int(pushback) / 1000 if re.fullmatch(r"\d{1,10}", pushback) else _retry_info(status)
     except Exception:  # what a server sends here may be anything
         return None
 
 
 def _trailing(error: Any) -> dict[Any, Any]:
-    return dict(one for one in some(error.trailing_metadata()) if isinstance(one, tuple))
+    return dict(pair for pair in some(error.trailing_metadata()) if isinstance(pair, tuple))
 
 
 MAX_DETAILS = 16 * 1024
@@ -283,7 +283,7 @@ _GOOGLE_REASONS: Mapping[str, Row] = {
 
 def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
     """The reason, the reason with its domain, and the seconds to wait, of an error of a Google API."""
-    reasons = [error.reason, *(field(one, "reason") for one in some(error.errors) if isinstance(one, Mapping))]
+    reasons = [error.reason, *(field(item, "reason") for item in some(error.errors) if isinstance(item, Mapping))]
     reason = next(filter(None, map(code_in, reasons)), "")
     observed = {"reason": reason, "domain": code_in(error.domain)} if reason else {}
     waits = (_google_wait(detail) for detail in some(error.details))
@@ -302,12 +302,12 @@ def _google_wait(detail: Any) -> float | None:
 
 def _google(status: str = "") -> Choice:
     """The entry for a class of errors of a Google API, of one gRPC or HTTP status; without one, that of the error."""
-    given = GRPC.get(status) or (http.by_status(int(status)) if status else None)
+    row_of_status = GRPC.get(status) or (http.by_status(int(status)) if status else None)
 
     def decide(error: Any) -> Verdict | None:
         name, code = code_in(field(error.grpc_status_code, "name")), error.code
         called = status or (name if name in GRPC else f"{code:d}" if isinstance(code, int) else "")
-        row = given or (http.by_status(int(called)) if called.isdecimal() else None)
+        row = row_of_status or (http.by_status(int(called)) if called.isdecimal() else None)
         if called in GRPC:
             row = _grpc_row(called, error.response)
         try:
@@ -320,13 +320,15 @@ def _google(status: str = "") -> Choice:
         return answered("The Google API answered with", called, row, observed or None, waits) if row else None
 
     own = {name: row for name, row in _GRPC_ROWS.items() if status and name.startswith(status)}
-    rows = own or ({status: given} if given else {**_GRPC_ROWS, **statuses()})
-    return Choice("its status and reason", rows, decide, given or NO_CODE)
+    rows = own or ({status: row_of_status} if row_of_status else {**_GRPC_ROWS, **statuses()})
+    return Choice("its status and reason", rows, decide, row_of_status or NO_CODE)
 
 
 def _google_retry(error: Any) -> Verdict | None:
     """The verdict on what the client retried in vain, of which each request may have had its effect."""
-    cause = next((one for one in (error.cause, *behind(error)) if isinstance(one, BaseException)), None)
+    cause = next(
+        (exception for exception in (error.cause, *behind(error)) if isinstance(exception, BaseException)), None
+    )
     entry = next((TABLE[name] for name in class_names(type(cause)) if name in TABLE), None)
     known = entry(cause) if entry and cause else None
     if known is None or known.fault.quadrant is Quadrant.TRANSIENT_INFRASTRUCTURAL:

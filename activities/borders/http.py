@@ -156,8 +156,8 @@ def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple
     """
     noted = [
         read(frame.f_locals)
-        for one in [error, *carried(error)]
-        for module, frame in _frames(one)
+        for exception in [error, *carried(error)]
+        for module, frame in _frames(exception)
         if (read := _EARLIER.get((module, frame.f_code.co_name)))
     ]
     return [some for some in (*noted, *responses) if isinstance(some, list | tuple)]
@@ -165,7 +165,7 @@ def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple
 
 def _was_preceded(error: BaseException, *responses: object) -> bool:
     """Whether an earlier request of the same call may have had an effect."""
-    return any(_may_have_changed(one) for some in _earlier(error, *responses) for one in some)
+    return any(_may_have_changed(request) for some in _earlier(error, *responses) for request in some)
 
 
 def _may_have_changed(earlier: object) -> bool:
@@ -228,25 +228,25 @@ _FAILING = Row(Code.SERVER_ERROR, "The service failed several times.", Proof.UNK
 def _connection(error: BaseException) -> Verdict:
     """The verdict on an exception that says only by what it wraps whether there was a connection."""
     inner = [error, *carried(error)]
-    if any(_is_a(one, *_CERTIFICATE) for one in inner):
+    if any(_is_a(exception, *_CERTIFICATE) for exception in inner):
         return _if_alone(_UNTRUSTED, error)
     if any(map(_was_connecting, inner)):
         return _if_alone(_UNREACHED, error)
     # OpenSSL raises one class in the handshake, before the request is sent, and later, while it sends or receives.
     # Without a traceback, as from another process, it is taken for one of the handshake, where nearly all arise.
-    is_traced = any(module.partition(".")[0] in _WIRE for one in inner for module, _frame in _frames(one))
-    if not is_traced and any(_is_a(one, *_TLS) for one in inner):
+    is_traced = any(module.partition(".")[0] in _WIRE for exception in inner for module, _frame in _frames(exception))
+    if not is_traced and any(_is_a(exception, *_TLS) for exception in inner):
         return _if_alone(_UNREACHED, error)
-    if any(_is_a(one, "urllib3.exceptions.ResponseError") for one in inner):
+    if any(_is_a(exception, "urllib3.exceptions.ResponseError") for exception in inner):
         return _FAILING.verdict()
-    if any(_is_a(one, "builtins.TimeoutError", "urllib3.exceptions.TimeoutError") for one in inner):
+    if any(_is_a(exception, "builtins.TimeoutError", "urllib3.exceptions.TimeoutError") for exception in inner):
         return _SILENT.verdict()
     return _BROKEN.verdict()
 
 
 def _no_connection(error: BaseException) -> Verdict:
     """The verdict on an exception that is raised only while a client connects."""
-    is_untrusted = any(_is_a(one, *_CERTIFICATE) for one in [error, *carried(error)])
+    is_untrusted = any(_is_a(exception, *_CERTIFICATE) for exception in [error, *carried(error)])
     return _if_alone(_UNTRUSTED if is_untrusted else _UNREACHED, error)
 
 
@@ -263,31 +263,31 @@ def _url_error(error: BaseException) -> Verdict:
 def _status(error: BaseException) -> Verdict:
     """The verdict on an exception that has a `response`, or has a response's attributes itself (aiohttp, urllib)."""
     # aiohttp reports a response that is not HTTP as a status 400 of its own.
-    if any(_is_a(one, "aiohttp.http_exceptions.HttpProcessingError") for one in [error, *carried(error)]):
+    if any(_is_a(exception, "aiohttp.http_exceptions.HttpProcessingError") for exception in [error, *carried(error)]):
         return _GARBLED.verdict()
     response = _first(attribute(error, "response"), error)
     status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
         return _NO_STATUS.verdict()
     row = by_status(status)
-    method, asked = _asked(error, response)
+    method, service = _method_and_service(error, response)
     verdict = row.verdict(
-        reason=row.reason.replace("The service", asked, 1),
+        reason=row.reason.replace("The service", service, 1),
         observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
         retry_after=wait_of(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
     )
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
         return replace(verdict, proves=Proof.UNKNOWN)
-    refused = [sum(sends.may_change(str(_method(one))) for one in some) for some in _earlier(error, *known)]
+    refused = [sum(sends.may_change(str(_method(request))) for request in some) for some in _earlier(error, *known)]
     return replace(verdict, requests=sends.may_change(method) + max(refused, default=0) if method else None)
 
 
-def _asked(error: BaseException, response: object) -> tuple[str, str]:
+def _method_and_service(error: BaseException, response: object) -> tuple[str, str]:
     """The method of a request, and its method and host for people; "" and `The service` if they are not known."""
     request = _first(attribute(error, "request"), attribute(response, "request"), attribute(error, "request_info"))
-    given = _first(attribute(request, "method"), attribute(error, "fp", "_method"))
-    method = given if isinstance(given, str) and re.fullmatch("[A-Za-z]{1,20}", given) else ""
+    found_method = _first(attribute(request, "method"), attribute(error, "fp", "_method"))
+    method = found_method if isinstance(found_method, str) and re.fullmatch("[A-Za-z]{1,20}", found_method) else ""
     # Without the path: that of a webhook is a secret.
     url = _first(attribute(request, "url"), attribute(error, "url"))
     try:
@@ -322,7 +322,7 @@ def _tunnel(error: BaseException) -> Verdict:
 
 
 def _header(error: BaseException) -> Verdict:
-    is_of_response = any(_is_a(one, "urllib3.exceptions.InvalidHeader") for one in [error, *carried(error)])
+    is_of_response = any(_is_a(exception, "urllib3.exceptions.InvalidHeader") for exception in [error, *carried(error)])
     return _GARBLED.verdict() if is_of_response else _if_alone(_WRONG_HEADER, error)
 
 

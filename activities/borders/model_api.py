@@ -138,8 +138,8 @@ def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> Mode
 
     Only for a status of 400 to 499.
     """
-    said = str(message or "").lower() if 400 <= status < 500 else ""
-    return next((row for words, row in {**rows, **BY_WORDS}.items() if words in said), None)
+    text = str(message or "").lower() if 400 <= status < 500 else ""
+    return next((row for words, row in {**rows, **BY_WORDS}.items() if words in text), None)
 
 
 def by_status(provider: str, row: ModelRow | None, error: Exception, status: int) -> Verdict:

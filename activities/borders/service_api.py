@@ -28,9 +28,9 @@ def named(rows: Rows, module: str = "") -> dict[str, Any]:
 def behind(error: BaseException) -> list[BaseException]:
     """The exceptions that an exception wraps or follows, since these libraries raise in an `except` without a cause."""
     found = [error]
-    for one in found:
-        more = (*carried(one), *([one.__context__] if one.__context__ else []))
-        found += [other for other in more if all(other is not seen for seen in found)][: MAX_CARRIED - len(found)]
+    for exception in found:
+        more = (*carried(exception), *([exception.__context__] if exception.__context__ else []))
+        found += [other for other in more if all(other is not known for known in found)][: MAX_CARRIED - len(found)]
     return found[1:]
 
 

@@ -254,9 +254,9 @@ def _redis_lock(error: Any) -> Verdict | None:
 
 def _redis_cluster(error: Any) -> Verdict | None:
     down = any(
-        qualified(type(one)).startswith(("redis.exceptions.ConnectionError", "redis.exceptions.TimeoutError"))
-        or isinstance(one, OSError)
-        for one in behind(error)
+        qualified(type(exception)).startswith(("redis.exceptions.ConnectionError", "redis.exceptions.TimeoutError"))
+        or isinstance(exception, OSError)
+        for exception in behind(error)
     )
     return _CLUSTER_DOWN.verdict() if down else None
 

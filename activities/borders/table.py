@@ -123,7 +123,7 @@ def class_name(error: BaseException) -> str:
 
 def is_pythons_own(error: BaseException) -> bool:
     """Whether a class is one of Python's own, such as KeyError."""
-    return any(one is type(error) for one in _PYTHONS_OWN)
+    return any(own is type(error) for own in _PYTHONS_OWN)
 
 
 def tells_its_cause(raised: type[BaseException]) -> bool:
@@ -131,7 +131,7 @@ def tells_its_cause(raised: type[BaseException]) -> bool:
 
     That of a group is none: its members may have groups as their causes, and so on without end.
     """
-    is_plain = any(raised is one for one in _VAGUE) or all(raised is not one for one in _PYTHONS_OWN)
+    is_plain = any(raised is vague for vague in _VAGUE) or all(raised is not own for own in _PYTHONS_OWN)
     return is_plain and not issubclass(raised, BaseExceptionGroup)
 
 
@@ -154,17 +154,17 @@ def carried(error: BaseException) -> list[BaseException]:
     in its `except`.
     """
     found = list[BaseException]()
-    one: BaseException | None = error
-    while one is not None and len(found) < MAX_CARRIED and all(one is not seen for seen in found):
-        found.append(one)
-        args = attribute(one, "args")
+    current: BaseException | None = error
+    while current is not None and len(found) < MAX_CARRIED and all(current is not earlier for earlier in found):
+        found.append(current)
+        args = attribute(current, "args")
         inner = (
             *(args[:4] if isinstance(args, tuple) else ()),
-            attribute(one, "reason"),
-            attribute(one, "os_error"),
-            one.__cause__,
+            attribute(current, "reason"),
+            attribute(current, "os_error"),
+            current.__cause__,
         )
-        one = next((wrapped for wrapped in inner if isinstance(wrapped, BaseException)), None)
+        current = next((wrapped for wrapped in inner if isinstance(wrapped, BaseException)), None)
     return found[1:]
 
 

@@ -71,7 +71,7 @@ def _retry_after(known: Mapping[str, str]) -> float | None:
 
 def _fields(known: Mapping[str, str]) -> float | None:
     """`RateLimit: "name";r=0;t=30`, and of an earlier draft `RateLimit-Remaining: 0` with `RateLimit-Reset: 30`."""
-    waits = [_number(one[1]) for one in _used_up(known.get("ratelimit", "")) if one]
+    waits = [_number(parameters[1]) for parameters in _used_up(known.get("ratelimit", "")) if parameters]
     if found := [wait for wait in waits if wait is not None]:
         return max(found)
     return _number(known.get("ratelimit-reset")) if known.get("ratelimit-remaining") == "0" else None

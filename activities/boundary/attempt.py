@@ -162,7 +162,7 @@ class Attempt:
         is_unseen = (
             verdict.proves is Proof.REFUSED
             and not self.sends.all
-            and any(is_foreign(type(one)) for one in (error, *carried(error)))
+            and any(is_foreign(type(exception)) for exception in (error, *carried(error)))
         )
         libraries = self.kind.libraries
         return is_unseen or not self.sends.is_complete or libraries is None or bool(libraries & UNCOUNTED)
@@ -331,12 +331,12 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
         # The last heartbeat is all that the next attempt knows of this one; a local activity has one attempt.
         if not activity.info().is_local:
             waited = None if fault.code is Code.INTERRUPTED else delay  # only an operator knows when it goes on
-            told = fault.model_copy(update={"waited": waited, "held": 0.0})
+            reported = fault.model_copy(update={"waited": waited, "held": 0.0})
             # By the server's clock, since the next attempt may run on a machine with another one.
             due = activity.info().started_time + timedelta(seconds=time.monotonic() - began + (waited or 0.0))
             activity.heartbeat(
                 *attempt.earlier,
-                told.model_dump(mode="json"),
+                reported.model_dump(mode="json"),
                 Held(held=attempt.held, due=due).model_dump(mode="json"),
             )
     if delay is not None:

@@ -211,9 +211,9 @@ class Boundary:
         """Call the tool, unless the ledger has its result; a transactional tool and the ledger share a transaction."""
         kind, attempt = call.kind, call.attempt
         if kind.spec.effect is Effect.TRANSACTIONAL:
-            async with self._resources.given(kind, attempt.call) as given:
-                tx = next(given[name] for name, type in kind.injected.items() if type is Transaction)
-                work = functools.partial(self._call_tool, call, given)
+            async with self._resources.values_for(kind, attempt.call) as values:
+                tx = next(values[name] for name, type in kind.injected.items() if type is Transaction)
+                work = functools.partial(self._call_tool, call, values)
                 try:
                     done = await self._effects.apply(attempt, call.digest, work, tx)
                 except BaseException:
@@ -223,15 +223,15 @@ class Boundary:
             return done
 
         async def work_outside() -> JsonValue:
-            async with self._resources.given(kind, attempt.call) as given:
-                result = await self._call_tool(call, given)
+            async with self._resources.values_for(kind, attempt.call) as parameters:
+                result = await self._call_tool(call, parameters)
                 attempt.returned = Transaction not in kind.injected.values()  # else its commit is still to come
             attempt.returned = True
             return result
 
         return await self._effects.apply(attempt, call.digest, work_outside, None)
 
-    async def _call_tool(self, call: "_Call", given: dict[str, Any]) -> JsonValue:
+    async def _call_tool(self, call: "_Call", injected: dict[str, Any]) -> JsonValue:
         kind, attempt = call.kind, call.attempt
         if (provided := attempt.call.provided) is not None:
             return _encode_provided(call, provided.result)
@@ -246,11 +246,11 @@ class Boundary:
 
         def in_thread() -> Any:
             with begin():
-                return kind.function(call.args, **given)
+                return kind.function(call.args, **injected)
 
         async def on_loop() -> Any:
             with begin():
-                return await kind.function(call.args, **given)
+                return await kind.function(call.args, **injected)
 
         value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
         if kind.spec.effect is not Effect.TRANSACTIONAL:
@@ -414,8 +414,8 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
     if kind.ensure is not None:
         # After a violation, the tool has done something, but nobody knows what: the outcome is unknown.
-        seen = conditions.condition_value(functools.partial(kind.result.dump_python, checked))
-        violation = conditions.violation(kind.spec.kind, kind.ensure, {"args": args, "result": seen})
+        plain_result = conditions.condition_value(functools.partial(kind.result.dump_python, checked))
+        violation = conditions.violation(kind.spec.kind, kind.ensure, {"args": args, "result": plain_result})
         if violation is not None:
             raise FaultRaised(Fault.of(Code.UNEXPECTED_RESULT, violation, observed=result, applied=Applied.UNKNOWN))
     return result

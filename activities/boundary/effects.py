@@ -32,9 +32,9 @@ class Effects:
 
     def check_store(self, attempt: Attempt) -> None:
         """Raise FaultRaised if the task works with another store, since the task's effects are in the ledger there."""
-        wanted = attempt.call.store
-        if wanted and self.store and wanted != self.store:
-            reason = f"The task works with the store {wanted}, and this worker with {self.store}: nothing was done."
+        store = attempt.call.store
+        if store and self.store and store != self.store:
+            reason = f"The task works with the store {store}, and this worker with {self.store}: nothing was done."
             remedy = "Start the worker with the --store or --state of the task, and end this one."
             raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
 
@@ -116,8 +116,8 @@ class EffectFinder:
         self._effects = Effects(self._ledgers[0], store, self._ledgers)
 
     @activity.defn(name=retries.FIND_EFFECT.kind)
-    async def find_effect(self, wanted: dict[str, str]) -> StepReturn:
-        """The recorded result of the call whose idempotency key is `wanted["key"]`.
+    async def find_effect(self, request: dict[str, str]) -> StepReturn:
+        """The recorded result of the call whose idempotency key is `request["key"]`.
 
         Raises:
             ApplicationError: no ledger has the call, its row has no result, or the task works with another store.
@@ -126,7 +126,7 @@ class EffectFinder:
             self._effects.check_store(attempt)
             for engine in self._ledgers:
                 try:
-                    found = await ledger.find_result(engine, wanted["key"])
+                    found = await ledger.find_result(engine, request["key"])
                 except OutcomeUnknown:
                     raise NeedsPerson("The ledger has the call, but not its result.") from None
                 if found:

@@ -78,7 +78,8 @@ class ToolLoop:
 
         self._loop.call_soon_threadsafe(begin)  # it runs in a copy of this context, and so does the task
         here = asyncio.wrap_future(ended)
-        began, asked = time.monotonic(), list[bool]()  # asked: whether the loop was, and then whether it came round
+        # The probe of the loop: False once it was sent, True when the loop came round to it.
+        began, probe = time.monotonic(), list[bool]()
         while not here.done():
             try:
                 await asyncio.wait(
@@ -91,11 +92,11 @@ class ToolLoop:
             # A call that only waits for another one that blocks is left to the server: it is no attempt of its tool;
             # and one that runs just now, on a loop that goes round, does not block it.
             holder = asyncio.current_task(self._loop)
-            if asked == [False] and holder and holder.get_name() == call:
+            if probe == [False] and holder and holder.get_name() == call:
                 raise ToolBlocks
-            if asked != [False]:
-                asked = [False]
-                self._loop.call_soon_threadsafe(asked.append, True)
+            if probe != [False]:
+                probe = [False]
+                self._loop.call_soon_threadsafe(probe.append, True)
         return here.result().result()()
 
     @contextlib.asynccontextmanager
@@ -125,7 +126,7 @@ class ToolLoop:
 
     async def _watch(self) -> None:
         while True:
-            answered, asked = asyncio.Event(), time.monotonic()
+            answered, began = asyncio.Event(), time.monotonic()
             answer, here = answered.set, asyncio.get_running_loop()
             self._loop.call_soon_threadsafe(lambda: here.call_soon_threadsafe(answer))  # noqa: B023  # awaited below
             with contextlib.suppress(TimeoutError):
@@ -135,14 +136,16 @@ class ToolLoop:
                 remedy = "write `def`, which runs in a thread, or await"
                 log.warning("tool_blocks", call=task.get_name(), at=self._frames(), remedy=remedy)
                 await answered.wait()
-                log.warning("tool_blocked", call=task.get_name(), seconds=round(time.monotonic() - asked, 1))
+                log.warning("tool_blocked", call=task.get_name(), seconds=round(time.monotonic() - began, 1))
             await asyncio.sleep(BLOCKED_AFTER)
 
     def _frames(self, last: int = 3) -> list[str]:
         """Where the loop's thread is now, as `file:line function` without libraries, with the innermost frame last."""
         frame = sys._current_frames().get(self._thread.ident or 0)
-        stack = [one for one in traceback.extract_stack(frame) if "/lib/python" not in one.filename] if frame else []
-        return [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in stack[-last:]]
+        stack = (
+            [entry for entry in traceback.extract_stack(frame) if "/lib/python" not in entry.filename] if frame else []
+        )
+        return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in stack[-last:]]
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -44,7 +44,9 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
     """
     lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
     # First the lists with the name of an argument, then the lists with a name in OFFERING.
-    for name, items in sorted(lists, key=lambda one: (not _namesake(one[0], args), one[0].lower() not in OFFERING)):
+    for name, items in sorted(
+        lists, key=lambda named_list: (not _namesake(named_list[0], args), named_list[0].lower() not in OFFERING)
+    ):
         argument = _replaceable_argument(name, items, args)
         if argument is None:
             continue
@@ -57,9 +59,9 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
             yield from (Alternative(argument, item, f"nearest {label}alternative {item}") for item in by_distance)
 
 
-def are_equally_near(old: JsonValue, one: JsonValue, other: JsonValue) -> bool:
+def are_equally_near(old: JsonValue, candidate: JsonValue, other: JsonValue) -> bool:
     """Whether no rule says which of two values is nearer to `old`; of texts, none is nearer."""
-    return _distance(old, one)[0] == _distance(old, other)[0]
+    return _distance(old, candidate)[0] == _distance(old, other)[0]
 
 
 def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[Alternative]:
@@ -99,17 +101,17 @@ def fields_changed_meanwhile(
     newest result in `before` that contains the same object. The list is empty if the object was never read, or if the
     call has no argument with named fields.
     """
-    wanted = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}
+    changes = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}
     objects = _objects_with(now, alternative.argument)
-    new = next((one for one in objects if one[alternative.argument] == alternative.value), {})
+    new = next((item for item in objects if item[alternative.argument] == alternative.value), {})
     if new.get("id") is None or new["id"] not in args.values():
         return []
     old = dict[str, JsonValue]()
     for result in before:
         objects = _objects_with(result, alternative.argument)
-        old = next((one for one in objects if one.get("id") == new["id"]), old)
-    fields = [field for field in wanted if field in old and field in new]
-    return [field for field in fields if old[field] != new[field] and new[field] != wanted[field]]
+        old = next((item for item in objects if item.get("id") == new["id"]), old)
+    fields = [field for field in changes if field in old and field in new]
+    return [field for field in fields if old[field] != new[field] and new[field] != changes[field]]
 
 
 def _replaceable_argument(name: str, items: Sequence[JsonValue], args: Mapping[str, JsonValue]) -> str | None:
@@ -134,27 +136,27 @@ def _lists(value: JsonValue) -> Iterator[tuple[str, list[JsonValue]]]:
     """Yield all lists with their names, outer lists first; a list of objects is split into one list for each field."""
     waiting = deque[tuple[str, JsonValue]]([("", value)])
     while waiting:
-        name, one = waiting.popleft()
-        if isinstance(one, dict):
-            waiting.extend(one.items())
-        elif isinstance(one, list) and one:
-            objects = [item for item in one if isinstance(item, dict)]
-            for field in objects[0] if len(objects) == len(one) else ():
+        name, nested = waiting.popleft()
+        if isinstance(nested, dict):
+            waiting.extend(nested.items())
+        elif isinstance(nested, list) and nested:
+            objects = [item for item in nested if isinstance(item, dict)]
+            for field in objects[0] if len(objects) == len(nested) else ():
                 waiting.append((field, [item[field] for item in objects if field in item]))
             if not objects:
-                yield name, one
+                yield name, nested
 
 
 def _objects_with(value: JsonValue, field: str) -> Iterator[dict[str, JsonValue]]:
     waiting = [value]
     while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, dict):
-            if field in one:
-                yield one
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        nested = waiting.pop(0)
+        if isinstance(nested, dict):
+            if field in nested:
+                yield nested
+            waiting.extend(nested.values())
+        elif isinstance(nested, list):
+            waiting.extend(nested)
 
 
 _SHAPES = {
@@ -198,10 +200,10 @@ def _position(value: JsonValue, shape: str | None) -> Decimal | None:
 
 def _distance(old: JsonValue, item: JsonValue) -> tuple[Decimal, bool]:
     """The sort key of an item: its distance from the rejected value `old`, then whether it lies before `old`."""
-    here, there = _position(old, shape_of(old)), _position(item, shape_of(item))
-    if here is None or there is None:
+    here, distant = _position(old, shape_of(old)), _position(item, shape_of(item))
+    if here is None or distant is None:
         return Decimal("Infinity"), False
-    return abs(there - here), there < here
+    return abs(distant - here), distant < here
 
 
 def _breaks(name: str, limit: JsonValue, value: JsonValue) -> bool:

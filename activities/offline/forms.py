@@ -58,7 +58,7 @@ def read_groups(form: Form, schema: Mapping[str, Any], found: re.Match[str], tod
 
 def _argument(text: str, schema: Mapping[str, Any], today: date) -> Value:
     """Read a text as the JSON `schema` of an argument says; None if it is ambiguous, or is no such value."""
-    types = {one.get("format") or one.get("type") for one in schema.get("anyOf", [schema])}
+    types = {option.get("format") or option.get("type") for option in schema.get("anyOf", [schema])}
     is_number = not types.isdisjoint({"integer", "number"})
     if found := pronoun(text, NUMBER if is_number else CONTENT):
         return found

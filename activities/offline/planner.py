@@ -182,8 +182,8 @@ def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collectio
 
 def _likeness(text: str, form: Form) -> float:
     """The similarity of a clause and a form: the number of common words, plus a ratio of equal letters (0 to 1)."""
-    said, spelt = (set(_WORDS.findall(words.lower())) - _FILLER for words in (text[:120], form.spelling))
-    return len(said & spelt) + difflib.SequenceMatcher(None, text[:120].lower(), form.spelling.lower()).ratio()
+    clause_words, spelt = (set(_WORDS.findall(words.lower())) - _FILLER for words in (text[:120], form.spelling))
+    return len(clause_words & spelt) + difflib.SequenceMatcher(None, text[:120].lower(), form.spelling.lower()).ratio()
 
 
 def _sources(clause: Clause, calls: Calls, steps: Sequence[_PlannedStep]) -> Sequence[_PlannedStep | None]:
@@ -199,8 +199,8 @@ def _sources(clause: Clause, calls: Calls, steps: Sequence[_PlannedStep]) -> Seq
 
 def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
     word = re.search(r"\b(?:it|them|these|those|that|the (?:result|summary|page|text)s?)\b", clause.text, re.IGNORECASE)
-    said = word.group() if word else "it"
-    reason = f"In {clause.text[:120]!r} it is not clear what `{said}` means: it must be {referent.description}."
+    pronoun = word.group() if word else "it"
+    reason = f"In {clause.text[:120]!r} it is not clear what `{pronoun}` means: it must be {referent.description}."
     return NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
 
 

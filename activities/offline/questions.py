@@ -47,5 +47,5 @@ def option(value: object) -> str:
 def named_option(reply: str, options: Iterable[str], today: date) -> str | None:
     """The option that a reply names, in any capitals; a time or day may be written as in a task, e.g. `3 pm`."""
     at, day = parse_time(reply), parse_day(reply, today)
-    said = {option(reply).casefold(), *([format_time(at)] if at else []), *([day.isoformat()] if day else [])}
-    return next((one for one in options if one.casefold() in said), None)
+    spellings = {option(reply).casefold(), *([format_time(at)] if at else []), *([day.isoformat()] if day else [])}
+    return next((name for name in options if name.casefold() in spellings), None)

@@ -101,11 +101,11 @@ class _Repair:
             for record in situation.records
             if record.status is StepStatus.FAILED and not self._is_only_id(record)
         ]
-        self._failed = {_call_of(one): one for one in failed}
+        self._failed = {_call_of(record): record for record in failed}
         self._rejected = rejected
         self._excluded = rejected | self._failed.keys()
-        self._planned = {_call_of(one) for one in self._unfinished if self._has_effect(one)}
-        steps = [one.step.model_copy(update={"args": _args_of(one)}) for one in self._unfinished]
+        self._planned = {_call_of(record) for record in self._unfinished if self._has_effect(record)}
+        steps = [record.step.model_copy(update={"args": _args_of(record)}) for record in self._unfinished]
         self._done = effects_already_applied(steps, situation.earlier, kinds)
         self._new_ids = _ids_of_retries(self._unfinished, {record.step.id for record in situation.records})
         self._new_ids |= {id: done.step.id for id, done in self._done.items()}
@@ -147,10 +147,10 @@ class _Repair:
         """
         failed, unusable = self._failed_record(record), self._excluded | self._planned
         found = find_alternatives(_args_of(record), self._observed(failed))
-        usable = [one for one in found if self._call_with(record, one) not in unusable]
+        usable = [offered for offered in found if self._call_with(record, offered) not in unusable]
         if not usable:
             return None
-        alternative = self._chosen(record, [one for one in usable if one.argument == usable[0].argument])
+        alternative = self._chosen(record, [offered for offered in usable if offered.argument == usable[0].argument])
         self._check_overwriting(record, alternative, failed)
         if self._has_effect(record):
             self._planned.add(self._call_with(record, alternative))
@@ -160,7 +160,7 @@ class _Repair:
     def _chosen(self, record: StepRecord, usable: Sequence[Alternative]) -> Alternative:
         """The first of these alternatives; if another is as good for an effect, the one that the user chooses."""
         first, old = usable[0], _args_of(record)[usable[0].argument]
-        options = {name: one for one in usable if (name := option(one.value))}
+        options = {name: alternative for alternative in usable if (name := option(alternative.value))}
         is_open = len(options) > 1 and are_equally_near(old, first.value, usable[1].value)
         if not (is_open and self._situation.may_ask and self._has_effect(record)):
             return first
@@ -188,8 +188,8 @@ class _Repair:
         )
 
         def read(reply: str) -> Alternative | None:
-            said = named_option(reply, spelt, self._situation.now.date())
-            name = spelt[said] if said else reply
+            chosen = named_option(reply, spelt, self._situation.now.date())
+            name = spelt[chosen] if chosen else reply
             meant = Alternative(misnamed[0], name, f"the user meant {name[:80]!r}")
             return None if self._call_with(record, meant) in self._excluded else meant
 
@@ -198,11 +198,11 @@ class _Repair:
         self._because.append(f"{self._rejection(failed)}; {meant.words}")
         return meant
 
-    def _question(self, record: StepRecord, asked: str) -> str:
+    def _question(self, record: StepRecord, question: str) -> str:
         """The text of a question about a rejected step; it tells the question from those about other steps."""
         fault = self._fault(self._failed_record(record))
         reason = f"{fault.reason[:MAX_REASON]} " if fault else ""
-        return f"{record.step.id}: {reason}{asked}"
+        return f"{record.step.id}: {reason}{question}"
 
     def _call_with(self, record: StepRecord, change: Alternative) -> _CallKey:
         return _CallKey(record.step.kind, canonical({**_args_of(record), change.argument: change.value}))
@@ -214,8 +214,12 @@ class _Repair:
         """
         if self._has_effect(record):
             return None
-        done = (one for one in self._situation.records if one.status is StepStatus.COMPLETED and not one.left_out)
-        results = {one.step.id: one.result for one in done}
+        done = (
+            earlier
+            for earlier in self._situation.records
+            if earlier.status is StepStatus.COMPLETED and not earlier.left_out
+        )
+        results = {earlier.step.id: earlier.result for earlier in done}
         failed, args = self._failed_record(record), _args_of(record)
         for item in find_later_items(record.step.args, results):
             if _CallKey(record.step.kind, canonical({**args, item.argument: item.value})) not in self._excluded:
@@ -238,7 +242,7 @@ class _Repair:
 
     def _check_overwriting(self, record: StepRecord, alternative: Alternative, failed: StepRecord) -> None:
         """Raise NoRepair if the new call would overwrite a change that somebody else has made meanwhile."""
-        before = [one.result for one in self._situation.records if one.status is StepStatus.COMPLETED]
+        before = [earlier.result for earlier in self._situation.records if earlier.status is StepStatus.COMPLETED]
         fields = fields_changed_meanwhile(_args_of(record), alternative, self._observed(failed), before)
         if fields and self._has_effect(record):
             reason = f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if still wanted."
@@ -293,11 +297,11 @@ class _Repair:
         return kind is not None and kind.spec.effect is not Effect.READ
 
     def _observed(self, record: StepRecord) -> JsonValue:
-        seen = [
+        observed = [
             observation.value for observation in self._situation.observations if observation.step_id == record.step.id
         ]
         fault = self._fault(record)
-        return seen[-1] if seen else fault.observed if fault else None
+        return observed[-1] if observed else fault.observed if fault else None
 
     def _unread(self, record: StepRecord) -> str:
         reasons = [

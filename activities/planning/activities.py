@@ -81,29 +81,29 @@ class Planning:
         return [self.catalogue, self.plan, self.replan, self.compact]
 
     @activity.defn(name=retries.CATALOGUE.kind)
-    async def catalogue(self, wanted: dict[str, JsonValue]) -> Catalogue:
-        """The kinds and settings of this worker; `refused` says why it cannot run a task that requires `wanted`.
+    async def catalogue(self, requirements: dict[str, JsonValue]) -> Catalogue:
+        """The kinds and settings of this worker; `refused` says why it cannot run a task with these `requirements`.
 
-        If `wanted` has an `opening`, and no I/O is needed to answer it, the catalogue has the first proposal, too.
+        If they have an `opening`, and no I/O is needed to answer it, the catalogue has the first proposal, too.
         """
         async with attempt_of(retries.CATALOGUE) as this:
             try:
-                planner = await self._select(wanted.get("planner"))
+                planner = await self._select(requirements.get("planner"))
             except UnknownPlanner as unknown:
-                return self._catalogue(str(wanted["planner"]), str(unknown))
+                return self._catalogue(str(requirements["planner"]), str(unknown))
             own_prices = planner.prices if isinstance(planner, ConversationalPlanner) else {}
             prices = {**own_prices, **self._step_prices}
-            continues = wanted.get("continues")
+            continues = requirements.get("continues")
             continued = await self._recorder.newest_turns(str(continues)) if self._recorder and continues else None
-            refused = why_task_is_refused(wanted, planner, self._kinds, prices, self._documents, continued)
+            refused = why_task_is_refused(requirements, planner, self._kinds, prices, self._documents, continued)
             costs = {
                 "price": highest_price(own_prices.values()),
                 "step_price": highest_price(self._step_prices.values()),
             }
-            name = BY_HAND if wanted.get("by_hand") else planner.name
+            name = BY_HAND if requirements.get("by_hand") else planner.name
             found = self._catalogue(name, refused).model_copy(update={**costs, "prices": prices})
-            if "opening" in wanted and not refused:
-                opening = await self._open(planner, Situation.model_validate(wanted["opening"]), this)
+            if "opening" in requirements and not refused:
+                opening = await self._open(planner, Situation.model_validate(requirements["opening"]), this)
                 found = found.model_copy(update={"opening": opening})
             if isinstance(planner, OfflinePlanner):
                 return found.model_copy(update={"plans_locally": True})
@@ -169,8 +169,8 @@ class Planning:
         else:
             # A hand-written plan is checked like a planner's proposal, but no planner is asked.
             written = check_written(situation, self._kinds)
-            asked = written or await self._ask(planner, situation)
-            proposed = asked if written else _with_earlier_use(asked, this, was_recorded=False)
+            own = written or await self._ask(planner, situation)
+            proposed = own if written else _with_earlier_use(own, this, was_recorded=False)
         self._break(spec, Failpoint.AFTER_COMMIT)
         return proposed
 

@@ -99,8 +99,8 @@ def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -
     if not re.fullmatch(STEP_ID, step.id) and not re.fullmatch(TURN_ID, step.id):
         return f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"
     if step.kind not in kinds:
-        there = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
-        return f"step {step.id!r}: there is no kind {step.kind[:80]!r}{there}"
+        alternatives = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
+        return f"step {step.id!r}: there is no kind {step.kind[:80]!r}{alternatives}"
     if depth(step.args) > MAX_DEPTH:
         return f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"
     kind, others = kinds[step.kind], set(ids) - {step.id}
@@ -126,7 +126,7 @@ def _wrong_arguments(step: Step, kind: Kind) -> str:
         kind.parse(step.args)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        known = [one for one in found if not _is_unknown(step.args, one["loc"], one["type"])]
+        known = [mistake for mistake in found if not _is_unknown(step.args, mistake["loc"], mistake["type"])]
         return validation.fields(known)
     return ""
 
@@ -167,10 +167,10 @@ def _intended(value: JsonValue, steps: Collection[str]) -> JsonValue:
         return _reference(found.group(1), "", steps) if found else None
     if not isinstance(value, dict) or ("$from" in value and value.keys() <= {"$from", "path"}):
         return None
-    name = next((one for one in ("$from", *OTHER_STEP_KEYS) if isinstance(value.get(one), str)), None)
+    name = next((key for key in ("$from", *OTHER_STEP_KEYS) if isinstance(value.get(key), str)), None)
     if name is None or not (name == "$from" or value.keys() <= {name, *PATH_KEYS}):
         return None
-    path = next((str(value[one]) for one in value if one in PATH_KEYS), "")
+    path = next((str(value[key]) for key in value if key in PATH_KEYS), "")
     return _reference(str(value[name]).lstrip("#/$"), path, steps)
 
 
@@ -182,7 +182,7 @@ def _reference(dotted: str, path: str, steps: Collection[str]) -> JsonValue:
 
 
 def why_task_is_refused(
-    wanted: Mapping[str, JsonValue],
+    requirements: Mapping[str, JsonValue],
     planner: Planner,
     kinds: Mapping[str, Kind],
     prices: Mapping[str, Price | None],
@@ -191,31 +191,31 @@ def why_task_is_refused(
 ) -> str | None:
     """Why this worker cannot run a task; None if it can.
 
-    `wanted` is what the task requires of a worker. `prices` are the prices of all models that the task may use, None
+    `requirements` are what it asks of a worker. `prices` are the prices of all models that the task may use, None
     for an unknown price. `documents` is the worker's root folder of documents. `continued` is the conversation that the
     task continues; None if it continues no conversation.
     """
     return (
-        _unknown_kinds(wanted.get("allow"), kinds)
-        or _missing_price(wanted, prices)
-        or _bad_schema(wanted.get("result_schema"))
-        or _needs_model(wanted, planner)
+        _unknown_kinds(requirements.get("allow"), kinds)
+        or _missing_price(requirements, prices)
+        or _bad_schema(requirements.get("result_schema"))
+        or _needs_model(requirements, planner)
         or _lost_conversation(continued)
-        or _bad_folder(wanted.get("documents"), documents)
+        or _bad_folder(requirements.get("documents"), documents)
     )
 
 
 def _unknown_kinds(allow: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
     for kind in allow if isinstance(allow, list) else ():
         if kind not in kinds:
-            there = nearest(str(kind), kinds) or f": there are {', '.join(sorted(kinds))}."
-            return f"--allow names {str(kind)[:80]!r}, which this worker does not have{there}"
+            alternatives = nearest(str(kind), kinds) or f": there are {', '.join(sorted(kinds))}."
+            return f"--allow names {str(kind)[:80]!r}, which this worker does not have{alternatives}"
     return None
 
 
-def _missing_price(wanted: Mapping[str, JsonValue], prices: Mapping[str, Price | None]) -> str | None:
+def _missing_price(requirements: Mapping[str, JsonValue], prices: Mapping[str, Price | None]) -> str | None:
     missing = next((name for name, price in prices.items() if price is None), None)
-    if wanted.get("usd") is None or missing is None:
+    if requirements.get("usd") is None or missing is None:
         return None
     remedy = f'give it in the settings file of the worker ([models.prices."{missing}"]), or leave out --usd'
     return f"--usd needs the price of {missing}, which is not known: {remedy}."
@@ -231,12 +231,12 @@ def _bad_schema(schema: JsonValue) -> str | None:
     return None
 
 
-def _needs_model(wanted: Mapping[str, JsonValue], planner: Planner) -> str | None:
+def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
     if planner.name != OfflinePlanner.name:
         return None
     options = {"--result-schema": "result_schema", "--continue": "continues"}
-    needs = [option for option, name in options.items() if wanted.get(name)]
-    needs += ["--strategy react"] if wanted.get("strategy") == "react" else []
+    needs = [option for option, name in options.items() if requirements.get(name)]
+    needs += ["--strategy react"] if requirements.get("strategy") == "react" else []
     if not needs:
         return None
     remedy = "give the worker a model (a key in its environment), or leave it out"

@@ -48,7 +48,9 @@ def turns(past: Sequence[RecordedTurn], situation: Situation) -> list[Turn]:
 def turns_to_summarise(past: Sequence[RecordedTurn]) -> int:
     """How many of the oldest turns a summary should replace; 0 if there are too few turns."""
     kept = _not_summarised(past)
-    sizes = [count_characters(_told(past, index)) + count_characters(assistant_turn(turn)) for index, turn in kept]
+    sizes = [
+        count_characters(_user_turn_of(past, index)) + count_characters(assistant_turn(turn)) for index, turn in kept
+    ]
     count, max_kept = len(kept), MAX_KEPT * sum(sizes)
     # From the newest turn backwards, keep turns word for word until they would exceed `max_kept`.
     while count > 1 and (len(kept) - count < NEVER_SUMMARISED or sum(sizes[count - 1 :]) <= max_kept):
@@ -59,7 +61,7 @@ def turns_to_summarise(past: Sequence[RecordedTurn]) -> int:
 def text_to_summarise(past: Sequence[RecordedTurn], oldest: int) -> str:
     """The `oldest` turns and their results as one text, for the model that summarises them."""
     closings = {prompts.closing_lines(turn.situation) for turn in past[: oldest + 1]}
-    turns = [*_earlier_turns(past[:oldest]), _told(past, oldest)]
+    turns = [*_earlier_turns(past[:oldest]), _user_turn_of(past, oldest)]
     return "\n\n".join(line for turn in turns for line in _lines(_without_closing(turn, closings)))
 
 
@@ -75,14 +77,18 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
     It is made of the turns in `past` and the new `situation`. `task` is the run id of the task's first run: turns of
     another task, whose conversation this task continues, are left out.
     """
-    told = [*(turn.situation for turn in past if turn.task == task and not turn.is_summary), situation]
+    situations = [*(turn.situation for turn in past if turn.task == task and not turn.is_summary), situation]
     # The situation with the task's text may hold records of the continued task.
-    own = [one for one in told if not one.text]
-    words = tuple(word for one in told for word in one.words)
-    earlier = {record.step.id: record for one in told for record in one.earlier}
-    records = earlier | {record.step.id: record for one in own for record in one.planned}
-    first = {"text": told[0].text, "result_schema": told[0].result_schema, "documents": told[0].documents}
-    faults = tuple(fault for one in own for fault in one.faults)
+    own = [earlier_situation for earlier_situation in situations if not earlier_situation.text]
+    words = tuple(word for earlier_situation in situations for word in earlier_situation.words)
+    earlier = {record.step.id: record for earlier_situation in situations for record in earlier_situation.earlier}
+    records = earlier | {record.step.id: record for own_situation in own for record in own_situation.planned}
+    first = {
+        "text": situations[0].text,
+        "result_schema": situations[0].result_schema,
+        "documents": situations[0].documents,
+    }
+    faults = tuple(fault for own_situation in own for fault in own_situation.faults)
     return situation.model_copy(update={**first, "records": tuple(records.values()), "faults": faults, "words": words})
 
 
@@ -156,8 +162,8 @@ def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
             if observation.stale
             else f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
         )
-        asked = f" of {fenced('arguments', observation.args, min(shown, MAX_ARGS))}" if observation.args else ""
-        call = f"{observation.step_id}, with {observation.kind}{asked}"
+        arguments = f" of {fenced('arguments', observation.args, min(shown, MAX_ARGS))}" if observation.args else ""
+        call = f"{observation.step_id}, with {observation.kind}{arguments}"
         yield f"{how} of {call}:\n{fenced(observation.kind, observation.value, shown)}"
         if observation.unread:
             yield f"The state could not be read again after the refusal of {observation.step_id}:"
@@ -246,25 +252,25 @@ def _result(record: StepRecord, shown: int) -> str:
 
 def _rejection(id: str, fault: FaultRecord, shown: int) -> str:
     """The text for a rejected call: the reason, the observed state, and what the model may try next."""
-    told = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, shown)}"
+    text = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, shown)}"
     if fault.observed is not None:
-        told += f"\nWhat it saw:\n{fenced(id, fault.observed, shown)}"
+        text += f"\nWhat it saw:\n{fenced(id, fault.observed, shown)}"
     if fault.applied is not Applied.NONE:
-        return f"{told}\n{prompts.EFFECT_NOTES[fault.applied]}"
+        return f"{text}\n{prompts.EFFECT_NOTES[fault.applied]}"
     if fault.quadrant.is_transient:
-        return f"{told}\nIts retries are used up: use another kind, or do without it."
+        return f"{text}\nIts retries are used up: use another kind, or do without it."
     if fault.by_id:
-        return f"{told}\nThe same call may be made under another id."
-    return f"{told}\nThe same call would be refused again: change it by what was seen, or use another kind."
+        return f"{text}\nThe same call may be made under another id."
+    return f"{text}\nThe same call would be refused again: change it by what was seen, or use another kind."
 
 
 def _earlier_turns(past: Sequence[RecordedTurn], new: Situation | None = None) -> Iterator[Turn]:
     """Yield the turns of the conversation; the first turn after the summarised turns contains the newest summary."""
     summary = max((index for index, turn in enumerate(past) if turn.is_summary), default=-1)
     for number, (index, turn) in enumerate(_not_summarised(past)):
-        told = _told(past, index)
+        user_message = _user_turn_of(past, index)
         is_opening = summary >= 0 and not number
-        yield _with_summary(told, past[summary], _goal(past, index, new)) if is_opening else told
+        yield _with_summary(user_message, past[summary], _goal(past, index, new)) if is_opening else user_message
         # The provider's signatures in `blocks` are valid only with the turns that the summary replaced.
         yield replace(assistant_turn(turn), blocks=()) if index < summary else assistant_turn(turn)
 
@@ -274,7 +280,7 @@ def _not_summarised(past: Sequence[RecordedTurn]) -> list[tuple[int, RecordedTur
     return [(index, turn) for index, turn in enumerate(past) if index >= first and not turn.is_summary]
 
 
-def _told(past: Sequence[RecordedTurn], index: int) -> UserTurn:
+def _user_turn_of(past: Sequence[RecordedTurn], index: int) -> UserTurn:
     turn = past[index]
     return turn.exchange.told if turn.exchange else user_turn(_last_turn(past[:index]), turn.situation)
 
@@ -294,15 +300,15 @@ def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Si
     return next(turn.situation for turn in reversed(past[:index]) if turn.situation.text)
 
 
-def _with_summary(told: UserTurn, summary: RecordedTurn, goal: Situation | None) -> UserTurn:
-    # The results in `told` answer calls that the summary replaced, so only the errors are kept, as text.
+def _with_summary(turn: UserTurn, summary: RecordedTurn, goal: Situation | None) -> UserTurn:
+    # The results in `turn` answer calls that the summary replaced, so only the errors are kept, as text.
     words = summary.exchange.said.text if summary.exchange else ""
-    errors = [result.text for result in told.results if result.is_error]
+    errors = [result.text for result in turn.results if result.is_error]
     parts = [
         *([remove_hidden(prompts.task_text(goal))] if goal else []),
         f"{prompts.SUMMARISED}\n{fenced('summary', words, NEVER_CUT)}",
         *([prompts.OPEN_ERRORS, *errors] if errors else []),
-        told.text,
+        turn.text,
     ]
     return UserTurn("\n".join(filter(None, parts)))
 

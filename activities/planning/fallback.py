@@ -65,7 +65,7 @@ async def _ask(planners: Sequence[AnyPlanner], ask: Callable[[AnyPlanner], Await
         if not passed_over or fault.code is Code.BUG:
             raise
         # The fault names the other planners, too: a person has to repair all of them.
-        others = (f"Also {one.planner} could not be used ({one.code}): {one.reason}" for one in passed_over)
+        others = (f"Also {other.planner} could not be used ({other.code}): {other.reason}" for other in passed_over)
         raise FaultRaised(fault.model_copy(update={"reason": " ".join([fault.reason, *others])})) from error
     return PlannerReply(reply.proposed.model_copy(update={"passed_over": tuple(passed_over)}), reply.exchange)
 

@@ -103,8 +103,10 @@ class ModelPlanner:
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
             raise
-        told = turns[-1]  # the last turn is always a UserTurn, which its type does not say
-        exchange = Exchange(told if isinstance(told, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage)
+        last_turn = turns[-1]  # the last turn is always a UserTurn, which its type does not say
+        exchange = Exchange(
+            last_turn if isinstance(last_turn, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage
+        )
         try:
             proposed = self._proposed(_read(strategy, reply, situation, kinds, branch), reply)
         except UnusableReply as unusable:
@@ -113,12 +115,14 @@ class ModelPlanner:
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""
-        told = UserTurn(conversation.text_to_summarise(past, oldest))
-        reply = await self._ask(Request(prompts.SUMMARY, (), (told,), self._max_summary, skip_cache=True), "compaction")
+        user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
+        reply = await self._ask(
+            Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True), "compaction"
+        )
         if reply.stop is not StopReason.DONE or not reply.turn.text.strip():
             # Transient: a second request may bring a whole summary.
             raise Unreachable(f"{self.name} gave no whole summary.", code="server_error")
-        exchange = Exchange(told, reply.turn, reply.stop, reply.usage)
+        exchange = Exchange(user_turn, reply.turn, reply.stop, reply.usage)
         return PlannerReply(self._proposed(Answer(result=None), reply), exchange)
 
     async def _ask(self, request: Request, role: Role) -> Reply:
@@ -144,16 +148,18 @@ class ModelPlanner:
 
 def why_not_strict(kinds: Mapping[str, Kind]) -> dict[str, str]:
     """For each kind whose schema is sent without `strict`: the reasons, by provider."""
-    asked = _request(STRATEGIES["react"], _EMPTY, kinds, ())
-    found = {provider: with_strict_schemas(asked, one.rules)[1] for provider, one in PROVIDERS.items()}
-    told = dict[str, str]()
+    request = _request(STRATEGIES["react"], _EMPTY, kinds, ())
+    found = {
+        provider: with_strict_schemas(request, provider_row.rules)[1] for provider, provider_row in PROVIDERS.items()
+    }
+    texts = dict[str, str]()
     for kind in kinds:
         by_reason = dict[str, list[str]]()
         for provider, reasons in found.items():
             by_reason.setdefault(reasons.get(kind, ""), []).append(provider)
         lines = [f"not strict at {' and '.join(who)}: {reason}" for reason, who in by_reason.items() if reason]
-        told |= {kind: "; ".join(lines)} if lines else {}
-    return told
+        texts |= {kind: "; ".join(lines)} if lines else {}
+    return texts
 
 
 def shortlist(kinds: Mapping[str, Kind], text: str, used: Collection[str] = ()) -> list[str]:
@@ -183,10 +189,10 @@ def kinds_found(results: Iterable[JsonValue]) -> Iterator[str]:
 
 def _kinds_shown(kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], situation: Situation) -> Mapping[str, Kind]:
     situations = [*(turn.situation for turn in past), situation]
-    text = next((one.text for one in reversed(situations) if one.text), "")
+    text = next((earlier.text for earlier in reversed(situations) if earlier.text), "")
     plans = (turn.proposed.proposal for turn in past)
     used = {step.kind for plan in plans if isinstance(plan, NewSteps) for step in plan.steps}
-    records = [record for one in situations for record in one.records]
+    records = [record for earlier in situations for record in earlier.records]
     used.update(kinds_found(record.result for record in records if record.kind == FIND_TOOLS))
     return {name: kinds[name] for name in shortlist(kinds, text, used)}
 

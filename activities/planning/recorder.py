@@ -92,8 +92,8 @@ async def _ask(
         return await planner.summarise(past, situation.compact)
     # Only the first turn of the task tells the schema of the answer, but each request needs it.
     first = next((turn.situation for turn in past if turn.task == turns.task and turn.situation.text), situation)
-    asked = situation.model_copy(update={"result_schema": first.result_schema})
-    return await planner.converse(asked, kinds, past, task=turns.task, branch=turns.branch_for(situation))
+    request = situation.model_copy(update={"result_schema": first.result_schema})
+    return await planner.converse(request, kinds, past, task=turns.task, branch=turns.branch_for(situation))
 
 
 def is_clean(turns: Iterable[RecordedTurn]) -> bool:

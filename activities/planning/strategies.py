@@ -190,10 +190,10 @@ def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> An
     if not call.args.get(needed):
         raise UnusableReply(prompts.MISSING_ARG.format(name=call.name, field=needed))
     # Models also write null for what they leave out.
-    given = {field: call.args[name] for name, field in fields.items() if call.args.get(name) is not None}
+    values = {field: call.args[name] for name, field in fields.items() if call.args.get(name) is not None}
     if proposal is Question:  # people read it, so it has nothing that they cannot see
-        given = {field: cleaned(value) for field, value in given.items()}
-    found: Answer | Question | GiveUp = _parsed(proposal, call.name, given)
+        values = {field: cleaned(value) for field, value in values.items()}
+    found: Answer | Question | GiveUp = _parsed(proposal, call.name, values)
     return found
 
 

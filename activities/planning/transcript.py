@@ -121,10 +121,10 @@ class Transcript:
 
         The ids are sorted and begin after the id `after`; there are at most `limit`.
         """
-        mine = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
-        wanted = select(TURNS.c.workflow).distinct().where(*mine).order_by(TURNS.c.workflow).limit(limit)
+        conditions = (self._is_mine, TURNS.c.at < before, TURNS.c.workflow > after)
+        query = select(TURNS.c.workflow).distinct().where(*conditions).order_by(TURNS.c.workflow).limit(limit)
         async with transaction(reading(self._engine)) as tx:
-            return list(await tx.scalars(wanted))
+            return list(await tx.scalars(query))
 
     async def prune(self, tasks: Collection[str], before: datetime, carried: Collection[str] = ()) -> int:
         """Delete conversations whose last turn is older than `before`; return the number of deleted turns.
@@ -133,12 +133,12 @@ class Transcript:
         another kept conversation continues it, or if the first run of its task is in `carried`.
         """
         old = func.max(TURNS.c.at) < before
-        mine = (self._is_mine, TURNS.c.workflow.in_(tasks))
+        conditions = (self._is_mine, TURNS.c.workflow.in_(tasks))
 
         def delete_old(tx: Connection) -> int:
             ended = select(TURNS.c.task).group_by(TURNS.c.task).having(old)
-            wanted = select(TURNS.c.task).where(*mine, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
-            candidates = set(tx.scalars(wanted.distinct()))
+            query = select(TURNS.c.task).where(*conditions, TURNS.c.task.in_(ended), TURNS.c.task.not_in(carried))
+            candidates = set(tx.scalars(query.distinct()))
             if not candidates:
                 return 0
             new = {*carried, *_continued(tx, select(TURNS.c.task).where(TURNS.c.task.not_in(candidates)))}
@@ -200,11 +200,11 @@ class TaskTurns:
 def situation_digest(situation: Situation) -> str:
     """The digest of what a planner is told, without the fields that may differ when the same turn is asked again."""
     volatile = {"now", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
-    told: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
+    shown: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():
-        if name in told:
-            told[name] = [{key: value for key, value in one.items() if key not in fields} for one in told[name]]
-    plain: JsonValue = told
+        if name in shown:
+            shown[name] = [{key: value for key, value in entry.items() if key not in fields} for entry in shown[name]]
+    plain: JsonValue = shown
     return digest(plain)
 
 
@@ -212,30 +212,30 @@ async def _load(
     tx: AsyncConnection,
     task: str,
     continues: str | None = None,
-    seen: Set[str] = frozenset(),
+    visited: Set[str] = frozenset(),
     until: datetime | None = None,
 ) -> TaskTurns:
     # `until`: the continued task may be reset later, and its new turns must not change this conversation.
     rows = [row for row in await _rows(tx, [task]) if until is None or row.at <= until]
     turns = [(_recorded_turn(row), row.before, row.digest) for row in rows]
     continued = next((turn.situation.continues for turn, _, _ in turns if turn.situation.continues), continues)
-    # `seen` ends the recursion if tasks continue each other in a circle.
-    if continued is None or continued in seen:
+    # `visited` ends the recursion if tasks continue each other in a circle.
+    if continued is None or continued in visited:
         return TaskTurns(task, turns, ())
     began = rows[0].at if rows else until
-    return TaskTurns(task, turns, (await _load(tx, continued, seen={*seen, task}, until=began)).newest())
+    return TaskTurns(task, turns, (await _load(tx, continued, visited={*visited, task}, until=began)).newest())
 
 
 def _continued(tx: Connection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
     """The first runs of the tasks whose conversations `tasks` continue."""
-    told = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), TURNS.c.situation.contains('"continues"'))
-    found = (Situation.model_validate_json(text).continues for text in tx.scalars(told))
+    query = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), TURNS.c.situation.contains('"continues"'))
+    found = (Situation.model_validate_json(text).continues for text in tx.scalars(query))
     return {task for task in found if task}
 
 
 async def _rows(tx: AsyncConnection, tasks: Iterable[str]) -> Sequence[Row[Any]]:
-    wanted = select(TURNS).where(TURNS.c.task.in_(list(tasks))).order_by(TURNS.c.at, TURNS.c.turn)
-    return (await tx.execute(wanted)).all()
+    query = select(TURNS).where(TURNS.c.task.in_(list(tasks))).order_by(TURNS.c.at, TURNS.c.turn)
+    return (await tx.execute(query)).all()
 
 
 def _recorded_turn(row: Row[Any]) -> RecordedTurn:
@@ -265,12 +265,12 @@ def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
         steps = turn.proposed.proposal.steps if isinstance(turn.proposed.proposal, NewSteps) else ()
         planned = tuple(CallCard(id=step.id, name=step.kind, args=step.args) for step in steps)
         return card.model_copy(update={"calls": planned})
-    told, said = turn.exchange.told, turn.exchange.said
+    user_turn, reply = turn.exchange.told, turn.exchange.said
     is_rejected = bool(turn.situation.rejected)
     results = tuple(
         ResultCard(call_id=result.call_id, text=result.text, is_error=result.is_error, is_rejected=is_rejected)
-        for result in told.results
+        for result in user_turn.results
     )
-    calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in said.calls)
-    words = {"told": told.text, "said": said.text, "stop": turn.exchange.stop.value}
+    calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in reply.calls)
+    words = {"told": user_turn.text, "said": reply.text, "stop": turn.exchange.stop.value}
     return card.model_copy(update={**words, "results": results, "calls": calls})

@@ -197,12 +197,12 @@ class ModelAdapter(ABC):
                     return self._response(json.loads(await stream.response.aread()))
             except httpx2.HTTPError as error:
                 raise NoReply(f"{self._server} could not be reached, or the connection broke.") from error
-        draft, told = self._draft(), estimate_input(request)
+        draft, input_tokens = self._draft(), estimate_input(request)
 
         def tell() -> None:
             tokens = draft.written // BYTES_PER_TOKEN
             used = replace(draft.counted(), is_estimated=True)
-            known = replace(used, input=used.input if used.tokens else told, output=max(used.output, tokens))
+            known = replace(used, input=used.input if used.tokens else input_tokens, output=max(used.output, tokens))
             arrives(tokens, None if self._hides_reasoning else known)
 
         await streaming.read(stream, draft, self._endpoint.idle_timeout, tell)
@@ -257,20 +257,20 @@ def count(counts: object, name: str) -> int:
 
 def _completed(counted: Usage, request: Request, response: Any) -> Usage:
     """The tokens of a request and its response, with estimates for what the server did not count."""
-    told, said = counted.tokens - counted.output, counted.output
-    if told and said:
+    input_tokens, output_tokens = counted.tokens - counted.output, counted.output
+    if input_tokens and output_tokens:
         return counted
     return replace(
         counted,
-        input=counted.input if told else estimate_input(request),
-        output=said or estimate_tokens(response.to_dict(mode="python", warnings=False)),
+        input=counted.input if input_tokens else estimate_input(request),
+        output=output_tokens or estimate_tokens(response.to_dict(mode="python", warnings=False)),
         is_estimated=True,
     )
 
 
 def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
     """Yield the turns with call ids that are unique in the conversation; `model`'s own ids stay if valid and unique."""
-    seen, new_ids = set[str](), list[str]()
+    used_ids, new_ids = set[str](), list[str]()
     for place, turn in enumerate(turns):
         if isinstance(turn, UserTurn):
             results = zip(turn.results, new_ids, strict=False)
@@ -279,9 +279,9 @@ def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
         new_ids = list[str]()
         for index, call in enumerate(turn.calls):
             valid = VALID_OWN_ID if turn.blocks else VALID_ID
-            is_usable = turn.by == model and valid.fullmatch(call.id) and call.id not in seen
+            is_usable = turn.by == model and valid.fullmatch(call.id) and call.id not in used_ids
             new_ids.append(call.id if is_usable else f"t{place}_{index}")
-            seen.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
+            used_ids.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
         yield _with_ids(turn, new_ids)
 
 

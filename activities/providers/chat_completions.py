@@ -60,7 +60,7 @@ class ChatCompletions(ModelAdapter):
         message = choice.message
         functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
         # Only functions were offered, so a call of another type is dropped.
-        calls = tuple(parse_call(id, one.name or "", one.arguments) for id, one in functions if one)
+        calls = tuple(parse_call(id, function.name or "", function.arguments) for id, function in functions if function)
         stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
         turn = AssistantTurn(message.content or "", calls, by=self.name)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
@@ -72,8 +72,8 @@ class ChatCompletions(ModelAdapter):
         # `prompt_tokens` contains the tokens of the cache, our `input` does not.
         whole = max(0, count(used, "prompt_tokens") - read - written)
         thought = count(getattr(used, "completion_tokens_details", None), "reasoning_tokens")
-        said = count(used, "completion_tokens")
-        return Usage(input=whole, output=said, cache_read=read, cache_write=written, reasoning=thought)
+        reply_tokens = count(used, "completion_tokens")
+        return Usage(input=whole, output=reply_tokens, cache_read=read, cache_write=written, reasoning=thought)
 
 
 class _ChatDraft(Draft):
@@ -91,8 +91,8 @@ class _ChatDraft(Draft):
             delta = choice.delta
             self.written += _length(delta.to_dict(warnings=False)) if delta else 0
             self._message["content"] += getattr(delta, "content", None) or ""
-            if said := getattr(delta, "refusal", None):
-                self._message["refusal"] = self._message.get("refusal", "") + said
+            if refusal := getattr(delta, "refusal", None):
+                self._message["refusal"] = self._message.get("refusal", "") + refusal
             for part in getattr(delta, "tool_calls", None) or ():
                 self._add_call(part)
             self._stop = choice.finish_reason or self._stop

@@ -42,7 +42,7 @@ def chat_span(name: str, request: Request) -> Iterator[Callable[[Reply], None]]:
                 )
             )
 
-        def told(reply: Reply) -> None:
+        def record_reply(reply: Reply) -> None:
             if span is None:
                 return
             use, reason = reply.usage, FINISH_REASONS[reply.stop]
@@ -59,7 +59,7 @@ def chat_span(name: str, request: Request) -> Iterator[Callable[[Reply], None]]:
             content = recorder.content(gen_ai__output__messages=json.dumps([written]))
             span.set_attributes({**found, **content})
 
-        yield told
+        yield record_reply
 
 
 def _text(text: str) -> dict[str, str]:
@@ -76,8 +76,8 @@ def _message(turn: Turn) -> dict[str, Any]:
             return {"role": "user", "parts": [*answers, *text]}
         case AssistantTurn():
             calls = [asdict(call) for call in turn.calls]
-            asked = [
+            tool_calls = [
                 {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": call["args"]}
                 for call in calls
             ]
-            return {"role": "assistant", "parts": [*text, *asked]}
+            return {"role": "assistant", "parts": [*text, *tool_calls]}

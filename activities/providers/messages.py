@@ -173,8 +173,8 @@ class Request:
 
 def estimate_input(request: Request) -> int:
     """Estimate the tokens of a request."""
-    told = [*request.tools, *([request.answer] if request.answer else [])]
-    tools = [(tool.name, tool.description, dict(tool.schema)) for tool in told]
+    definitions = [*request.tools, *([request.answer] if request.answer else [])]
+    tools = [(tool.name, tool.description, dict(tool.schema)) for tool in definitions]
     return estimate_tokens([request.system, tools, [asdict(turn) for turn in request.turns]])
 
 

@@ -108,7 +108,7 @@ class Meter:
     @property
     def tokens_arriving(self) -> int | None:
         """Tokens of the replies that come at this moment, estimated; None if no model is asked."""
-        return sum(one.tokens for one in self.arriving) if self.arriving else None
+        return sum(reply.tokens for reply in self.arriving) if self.arriving else None
 
     @property
     def known_use(self) -> ModelUse | None:
@@ -197,9 +197,9 @@ class MeteredModel:
         meter.arriving.append(arriving := Arriving())
         before = _ARRIVING.set(arriving)
         try:
-            with chat_span(self.name, request) as told:
+            with chat_span(self.name, request) as record:
                 reply = await self._model.reply(request)
-                told(reply)
+                record(reply)
         except UnusableResponse as error:
             meter.lost.remove(lost)
             used = error.usage or arriving.usage

@@ -120,5 +120,5 @@ def row_of(model: str) -> WireRow | None:
 
 
 def _takes_no_responses(error: Exception) -> bool:
-    said = str(getattr(error, "message", "")).lower()
-    return getattr(error, "status_code", 0) in (400, 404) and any(words in said for words in NO_RESPONSES)
+    message = str(getattr(error, "message", "")).lower()
+    return getattr(error, "status_code", 0) in (400, 404) and any(words in message for words in NO_RESPONSES)

@@ -35,7 +35,7 @@ price."""
 PAID_BY_SEARCH = re.compile(r"-search|deep-research")
 """Matches names of models whose requests search, which costs more than their tokens."""
 LARGE_WINDOW, LARGE_REPLY = 400_000, 128_000
-"""OpenAI's window of LARGE_WINDOW tokens or more includes a reply of LARGE_REPLY tokens; the rest is for the input.
+"""In tokens. Subtract LARGE_REPLY from OpenAI's published windows >= LARGE_WINDOW: they include the reply.
 The source: https://developers.openai.com/api/docs/models/gpt-6-sol."""
 COMPACT_AT = 0.8
 """The part of a model's window that a conversation may fill before it is summarised."""
@@ -97,7 +97,7 @@ def own_models() -> Mapping[str, PublishedModel]:
 def _in_package(provider: str, name: str) -> PublishedModel | None:
     from genai_prices.data import providers
 
-    found = next((one for one in providers if one.id == provider), None)
+    found = next((candidate for candidate in providers if candidate.id == provider), None)
     model = found.find_model(name) if found else None
     rates = rates_of(model.get_prices(datetime.now(UTC))) if model else None
     if model is None or rates is None or PAID_BY_SEARCH.search(model.id):
@@ -120,13 +120,13 @@ def rates_of(prices: "ModelPrice") -> dict[str, Any] | None:
     if input is None or output is None:
         return None
     # What has no price for the cache counts as any other input.
-    read, write = (input if one is None else one for one in (prices.cache_read_mtok, prices.cache_write_mtok))
+    read, write = (input if price is None else price for price in (prices.cache_read_mtok, prices.cache_write_mtok))
     each = {"input": input, "cache_read": read, "cache_write": write, "output": output}
-    usual, long = ({name: _at(tokens, one) for name, one in each.items()} for tokens in (0, math.inf))
-    rates: dict[str, Any] = {name: float(one) for name, one in usual.items()}
+    usual, long = ({name: _at(tokens, price) for name, price in each.items()} for tokens in (0, math.inf))
+    rates: dict[str, Any] = {name: float(price) for name, price in usual.items()}
     if usual == long:
         return rates
-    starts = {tier.start for one in each.values() for tier in getattr(one, "tiers", ())}
+    starts = {tier.start for price in each.values() for tier in getattr(price, "tiers", ())}
     *of_input, of_output = (float(long[name] / usual[name]) if usual[name] else None for name in each)
     if len(starts) > 1 or len(set(of_input)) > 1 or None in (*of_input, of_output):
         return None
@@ -149,8 +149,8 @@ def _package_date() -> date:
     today = datetime.now(UTC).date()
     models = [model for provider in providers for model in provider.models]
     prices = (model.prices for model in models if not isinstance(model.prices, ModelPrice))
-    limits = [one.constraint for each in prices for one in each]
-    limits += [one.constraint for model in models for one in model.price_variants or ()]
+    limits = [price.constraint for each in prices for price in each]
+    limits += [variant.constraint for model in models for variant in model.price_variants or ()]
     days = (limit.start_date for limit in limits if isinstance(limit, StartDateConstraint))
     return max(PACKAGE_DATE, *(day for day in days if day <= today))
 

@@ -71,14 +71,14 @@ def model_named(
     provider_name, _, model = name.partition(":")
     provider = PROVIDERS.get(provider_name)
     if provider is None or name.endswith(":"):
-        there = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
-        raise UnknownPlanner(f"There is no planner {name!r}: {there}.")
+        remedy = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
+        raise UnknownPlanner(f"There is no planner {name!r}: {remedy}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
     options, chosen = options or AdapterOptions(), model or provider.default
     endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
     adapter = provider.adapter(chosen, endpoint, options)
-    wanted = options.strict_of(adapter.name)
-    is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if wanted is None else wanted
+    strict = options.strict_of(adapter.name)
+    is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if strict is None else strict
     standings = options.standings.setdefault(adapter.name, {})
     return StrictModel(adapter, provider.rules, standings) if is_strict else adapter
 

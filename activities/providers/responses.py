@@ -108,10 +108,10 @@ class Responses(ModelAdapter):
         # The tokens are paid, and each retry would use as many again.
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 
-    def _error(self, said: Any) -> Exception:
+    def _error(self, message: Any) -> Exception:
         """An error that the API says in a response or an event with status 200, as the SDK's exception."""
         sdk = importlib.import_module(self.sdk)
-        body = said.to_dict(warnings=False) if said else {}
+        body = message.to_dict(warnings=False) if message else {}
         request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
         error: Exception = sdk.APIError(str(body.get("message")), request, body=body)
         return error
@@ -177,19 +177,19 @@ def _format(request: Request) -> dict[str, Any]:
 def _items(request: Request, model: str) -> Iterator[Mapping[str, Any]]:
     for turn in with_unique_ids(request.turns, model):
         if isinstance(turn, UserTurn):
-            yield from _told(turn)
+            yield from _user_items(turn)
         else:
-            yield from turn.blocks if turn.blocks and turn.by == model else _said(turn)
+            yield from turn.blocks if turn.blocks and turn.by == model else _assistant_items(turn)
 
 
-def _told(turn: UserTurn) -> Iterator[dict[str, Any]]:
+def _user_items(turn: UserTurn) -> Iterator[dict[str, Any]]:
     for result in turn.results:
         yield {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
     if turn.text.strip():
         yield {"role": "user", "content": turn.text}
 
 
-def _said(turn: AssistantTurn) -> Iterator[dict[str, Any]]:
+def _assistant_items(turn: AssistantTurn) -> Iterator[dict[str, Any]]:
     """The items of a turn without reasoning and without ids: the API misses the reasoning of an item with an id."""
     if turn.text.strip():
         yield {"role": "assistant", "content": turn.text}

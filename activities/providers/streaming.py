@@ -59,10 +59,10 @@ async def _watched(response: Any, limit: asyncio.Timeout, idle_timeout: float) -
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:
-        loop, seen = asyncio.get_running_loop(), -1
+        loop, downloaded = asyncio.get_running_loop(), -1
         while response.num_bytes_downloaded <= MAX_BYTES:
-            if response.num_bytes_downloaded != seen:
-                seen = response.num_bytes_downloaded
+            if response.num_bytes_downloaded != downloaded:
+                downloaded = response.num_bytes_downloaded
                 limit.reschedule(loop.time() + idle_timeout)
             await asyncio.sleep(min(1.0, idle_timeout / 4))
         limit.reschedule(loop.time())

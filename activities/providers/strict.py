@@ -247,8 +247,8 @@ class _Form:
         self._size.update(values=len(values), characters=letters)
         if "values" in self._rules.per_schema and len(values) > LONG_ENUM and letters > MAX_LONG_ENUM:
             raise NotStrict(f"{name} lists more than {MAX_LONG_ENUM} characters")
-        given = part.get("type", sorted({JSON_TYPES[type(value)] for value in values}))
-        types = given if isinstance(given, list) else [given]
+        declared = part.get("type", sorted({JSON_TYPES[type(value)] for value in values}))
+        types = declared if isinstance(declared, list) else [declared]
         if not types:
             raise NotStrict(f"{name} takes any value")
         self.needs["unions"] += len(types) > 1
@@ -269,10 +269,10 @@ class _Form:
         if unknown := {*required} - properties.keys():
             raise NotStrict(f"{name} requires {min(unknown)!r}, which it does not describe")
         self._size["characters"] += sum(map(len, properties))
-        fields = {field: self._part(one, repr(field), depth, refs) for field, one in properties.items()}
-        wanted = [field for field in properties if field in required or self._is_required(properties[field], field)]
-        self.needs["optional"] += len(properties) - len(wanted)
-        return {"properties": fields, "required": wanted, "additionalProperties": False}
+        fields = {field: self._part(schema, repr(field), depth, refs) for field, schema in properties.items()}
+        names = [field for field in properties if field in required or self._is_required(properties[field], field)]
+        self.needs["optional"] += len(properties) - len(names)
+        return {"properties": fields, "required": names, "additionalProperties": False}
 
     def _is_required(self, part: Any, field: str) -> bool:
         """Whether an optional property becomes a required one."""
@@ -280,7 +280,7 @@ class _Form:
             return False
         # Another optional property must not take null for "left out": the tool's model would reject the null, or take
         # it for a value of its own.
-        if part.get("default", ...) is None and any(_is_null(one) for one in [part, *part.get("anyOf", ())]):
+        if part.get("default", ...) is None and any(_is_null(option) for option in [part, *part.get("anyOf", ())]):
             return True
         raise NotStrict(f"{field!r} may be left out")
 

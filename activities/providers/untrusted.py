@@ -38,7 +38,11 @@ def fenced(label: str, value: JsonValue, limit: int = MAX_SHOWN) -> str:
 
 def remove_hidden(text: str) -> str:
     """The text without characters that are invisible, or that reverse or hide the text after them."""
-    kept = (one for one in text.translate(_LINES) if one in VISIBLE_CONTROLS or unicodedata.category(one) not in HIDDEN)
+    kept = (
+        character
+        for character in text.translate(_LINES)
+        if character in VISIBLE_CONTROLS or unicodedata.category(character) not in HIDDEN
+    )
     return _ALSO_HIDDEN.sub("", "".join(kept))
 
 

@@ -497,10 +497,10 @@ def _engine(url: str) -> AsyncEngine:
     if engine.dialect.name == "sqlite":
         return engine
     waits = {"connect_timeout": CONNECT_SECONDS} if engine.dialect.driver == "psycopg" else {}
-    given = {name: value for name, value in waits.items() if name not in engine.url.query}
+    options = {name: value for name, value in waits.items() if name not in engine.url.query}
     # The server may have restarted since a pooled connection was used.
     return create_async_engine(
-        url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=given
+        url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=options
     )
 
 

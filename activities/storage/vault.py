@@ -140,9 +140,9 @@ class Vault(StorageDriver):
         async with _transaction(self._engine) as tx:
             for claim in claims:
                 task, digest = claim.claim_data["task"], claim.claim_data["digest"]
-                wanted = select(PAYLOADS.c.size, PAYLOADS.c.pruned, PAYLOADS.c.pruned_by)  # without the data
+                query = select(PAYLOADS.c.size, PAYLOADS.c.pruned, PAYLOADS.c.pruned_by)  # without the data
                 same = (PAYLOADS.c.task == task, PAYLOADS.c.digest == digest)
-                found = (await tx.execute(wanted.where(*same))).first()
+                found = (await tx.execute(query.where(*same))).first()
                 if found is None or found.pruned is not None:
                     return _missing(task, digest) if found is None else _tombstone(task, digest, found)
         return None
@@ -150,9 +150,9 @@ class Vault(StorageDriver):
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
         """At most `limit` workflow ids above `after`, of tasks in this namespace with payloads older than `before`."""
         later = PAYLOADS.c.task > after
-        wanted = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
+        query = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
         async with reading(self._engine).begin() as tx:
-            return list(await tx.scalars(wanted.order_by(PAYLOADS.c.task).limit(limit)))
+            return list(await tx.scalars(query.order_by(PAYLOADS.c.task).limit(limit)))
 
     async def prune(self, tasks: EndedTasks, before: datetime, by: str) -> Pruned:
         """Delete payloads of ended tasks of this namespace that are older than `before`; `by` is the person who asked.

@@ -81,7 +81,7 @@ class JsonSchema:
 
         try:
             found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
-            return [f"{one.json_path.lstrip('$.') or 'the whole'}: {one.message[:MAX_WORDS]}" for one in found]
+            return [f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}" for misfit in found]
         except (RecursionError, Unresolvable) as error:
             raise BadSchema("it refers to itself without end, or is nested too deeply") from error
 
@@ -102,7 +102,7 @@ def _wrong(name: str, part: Any, resolver: Any) -> str | None:
     if name in UNBOUNDED and not isinstance(part, bool):
         return f"{name} is not taken: name the properties, and refer with $ref"
     names = part if name == "properties" and isinstance(part, dict) else ()
-    odd = next((one for one in names if not NAME.fullmatch(one)), None)
+    odd = next((property_name for property_name in names if not NAME.fullmatch(property_name)), None)
     return None if odd is None else f"the property {odd[:80]!r} is no name of letters, digits, '_', '.' and '-' alone"
 
 

@@ -115,12 +115,14 @@ class Registry(Mapping[str, Kind]):
     def _unknown_exceptions(self) -> Iterator[str]:
         """A line for each package that a tools file imports, and of whose exceptions nobody says what they are."""
         own = [kind for name, kind in self._kinds.items() if name in self.own]
-        said = {raised for kind in own for raised in kind.raises}
+        declared = {raised for kind in own for raised in kind.raises}
         packages = {package for module in {kind.function.__module__ for kind in own} for package in _imported(module)}
         for package in sorted(packages - sys.stdlib_module_names - OWN):
-            left = [one for one in described.unknown(package) if not said.intersection(type.mro(one))]
+            left = [
+                exception for exception in described.unknown(package) if not declared.intersection(type.mro(exception))
+            ]
             if left:
-                names = ", ".join(one.__name__ for one in left[:3]) + (", …" if len(left) > 3 else "")
+                names = ", ".join(exception.__name__ for exception in left[:3]) + (", …" if len(left) > 3 else "")
                 remedy = "say what they are with raises= (docs/tools.md#exceptions-of-other-libraries)."
                 yield f"No table knows the exceptions of {package} ({names}), so each is a bug, for a person: {remedy}"
 
@@ -151,7 +153,7 @@ class Registry(Mapping[str, Kind]):
 
     def _missing_companions(self) -> Iterator[str]:
         for spec in (kind.spec for kind in self._kinds.values()):
-            companions = [one.kind for one in (spec.observe, spec.reconcile, spec.undo) if one]
+            companions = [companion.kind for companion in (spec.observe, spec.reconcile, spec.undo) if companion]
             for other in filter(None, [*companions, spec.fallback]):
                 [names] = _with_place(self._places[spec.kind], [f"{spec.kind}: names {other!r}, which"])
                 if other in self.left_out:
@@ -231,12 +233,14 @@ def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
         try:
             is_file = not package and (name.endswith(".py") or os.sep in name or Path(name).is_file())
             found = load(Path(name)) if is_file else load_module(name)
-            tools |= {one: package for one in found if one not in tools}
+            tools |= {tool: package for tool in found if tool not in tools}
         except ToolMistakes as wrong:
             by = f"{GROUP} of {package}: " if package else ""
             mistakes += [f"{by}{mistake}" for mistake in wrong.mistakes]
     if mistakes:
-        raise ToolMistakes([one for tool in tools for one in _with_place(_place(tool), describe(tool)[1])] + mistakes)
+        raise ToolMistakes(
+            [mistake for tool in tools for mistake in _with_place(_place(tool), describe(tool)[1])] + mistakes
+        )
     return tools
 
 
@@ -278,7 +282,7 @@ def _raised_in(module: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [
-        (one, line) for one, line in traceback.walk_tb(error.__traceback__) if one.f_globals["__name__"] == module
+        (frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_globals["__name__"] == module
     ]
     return f"{_shown(frames[-1][0].f_code.co_filename)}:{frames[-1][1]}" if frames else module
 

@@ -59,28 +59,28 @@ class Resources:
         self.model = model
 
     @asynccontextmanager
-    async def given(self, kind: Kind, call: CallHeader) -> AsyncIterator[dict[str, Any]]:
+    async def values_for(self, kind: Kind, call: CallHeader) -> AsyncIterator[dict[str, Any]]:
         """Yield the values of the kind's injected parameters; a transaction commits unless the block raises."""
         async with AsyncExitStack() as stack:
             yield {name: await self._give(type, kind, call, stack) for name, type in kind.injected.items()}
 
-    async def _give(self, wanted: type, kind: Kind, call: CallHeader, stack: AsyncExitStack) -> Any:
-        if wanted is Transaction:
+    async def _give(self, parameter: type, kind: Kind, call: CallHeader, stack: AsyncExitStack) -> Any:
+        if parameter is Transaction:
             return await stack.enter_async_context(transaction(_limited(kind, kind.datasource or self.engine)))
-        if wanted is Key:
+        if parameter is Key:
             return Key(call.key)
-        if wanted is Documents:
+        if parameter is Documents:
             return Documents(self.documents, self._libraries, call.documents)
-        if wanted is Workspace:
+        if parameter is Workspace:
             info = activity.info()
             if self._workspace is None:
                 raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
             return Workspace(self._workspace / folder_of(info.workflow_id or info.activity_id))
-        if wanted is Web:
+        if parameter is Web:
             return self._web
-        if wanted is Services:
+        if parameter is Services:
             return self._services
-        if wanted is LanguageModel:
+        if parameter is LanguageModel:
             if self.model is None:
                 reason = "This worker has no model: set a key in its environment, or name one with --planner."
                 raise NeedsPerson(reason)

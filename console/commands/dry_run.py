@@ -14,7 +14,7 @@ from client.workers import ask, too_old
 from console.exits import Exit
 from console.options import Common
 from console.render.terminal import print_lines
-from workflows.account.outcome import Ending, unasked
+from workflows.account.outcome import Ending, ending_of_unasked_question
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.retries import PROFILES
 from workflows.inquiries import Draft, PlanInquiry
@@ -34,7 +34,7 @@ def ending_of(draft: Draft) -> Ending:
         case Answer(result=result):
             return Ending(status=TaskStatus.COMPLETED, result=result)
         case Question():
-            return unasked(draft.proposal)
+            return ending_of_unasked_question(draft.proposal)
         case GiveUp(reason=reason):
             return Ending(status=TaskStatus.FAILED, reason=reason, code="gave_up")
         case _:

@@ -98,8 +98,8 @@ async def find_customer(args: Query, tx: Transaction) -> Customers:
 async def update_customer(args: Update, tx: Transaction) -> Customer:
     """Change name, e-mail address or phone number of a customer, unless somebody changed the customer since."""
     changes = _checked(args.changes)
-    seen = (CUSTOMERS.c.id == args.customer) & (CUSTOMERS.c.version == args.version)
-    change = update(CUSTOMERS).where(seen).values(**changes, version=CUSTOMERS.c.version + 1)
+    is_unchanged = (CUSTOMERS.c.id == args.customer) & (CUSTOMERS.c.version == args.version)
+    change = update(CUSTOMERS).where(is_unchanged).values(**changes, version=CUSTOMERS.c.version + 1)
     row = (await tx.execute(change.returning(CUSTOMERS))).one_or_none()
     if row is None:
         raise await _changed_since(args, tx)
@@ -135,13 +135,13 @@ _RULES = {
 
 
 def _checked(changes: Changes) -> dict[str, str]:
-    given: dict[str, str] = changes.model_dump(exclude_none=True)
+    fields: dict[str, str] = changes.model_dump(exclude_none=True)
     for field, (pattern, expected) in _RULES.items():
-        if field in given and not pattern.fullmatch(given[field]):
+        if field in fields and not pattern.fullmatch(fields[field]):
             raise _unusable(field, expected)
-    if not given:
+    if not fields:
         raise _unusable("changes", f"at least one of {', '.join(Changes.model_fields)}")
-    return given
+    return fields
 
 
 def _unusable(field: str, expected: str) -> Refused:
@@ -163,5 +163,5 @@ async def _unknown(id: str, tx: Transaction) -> Refused:
     return Refused(reason, code="not_found", observed={"field": "customer", "near": await _near(id, tx)})
 
 
-async def _near(asked: str, tx: Transaction) -> dict[str, str]:
-    return await near(asked, select(CUSTOMERS.c.id, CUSTOMERS.c.name).order_by(CUSTOMERS.c.id), tx)
+async def _near(text: str, tx: Transaction) -> dict[str, str]:
+    return await near(text, select(CUSTOMERS.c.id, CUSTOMERS.c.name).order_by(CUSTOMERS.c.id), tx)

@@ -213,12 +213,14 @@ async def purchase(args: Purchase, tx: Transaction) -> Order:
     return Order.model_validate((await tx.execute(insert(ORDERS).values(bought).returning(ORDERS))).one())
 
 
-def _not_sold(args: Purchase, seen: Price) -> Refused:
-    if seen.price > args.at_most:
-        reason = f"{seen.sku} costs {seen.price} EUR now, more than the {args.at_most} that it may: nothing was bought."
-        return Refused(reason, code="precondition_failed", observed=seen)
-    reason = f"{seen.sku} has {seen.stock} pieces in stock, and {args.quantity} are wanted: nothing was bought."
-    return Refused(reason, code="conflict", observed=seen)
+def _not_sold(args: Purchase, price: Price) -> Refused:
+    if price.price > args.at_most:
+        reason = (
+            f"{price.sku} costs {price.price} EUR now, more than the {args.at_most} that it may: nothing was bought."
+        )
+        return Refused(reason, code="precondition_failed", observed=price)
+    reason = f"{price.sku} has {price.stock} pieces in stock, and {args.quantity} are wanted: nothing was bought."
+    return Refused(reason, code="conflict", observed=price)
 
 
 async def _not_refundable(id: int, tx: Transaction) -> Refused:

@@ -90,7 +90,7 @@ class AnthropicApi(ModelApi):
         )
 
     def reply_body(self, reply: ModelReply) -> Json:
-        number, (told, written) = len(self.bodies), self.usage(reply)
+        number, (input_tokens, written) = len(self.bodies), self.usage(reply)
         blocks: list[Json] = [_thinking(reply.thinking)] if reply.thinking else []
         blocks += [{"type": "text", "text": reply.text}] if reply.text else []
         calls = [_tool_use(call, self.call_id("toolu", index)) for index, call in enumerate(reply.calls)]
@@ -107,7 +107,7 @@ class AnthropicApi(ModelApi):
             "stop_sequence": None,
             "usage": {
                 # The real API counts the tokens of its cache, here 20 + 3, apart from `input_tokens`.
-                "input_tokens": told - 23,
+                "input_tokens": input_tokens - 23,
                 "cache_creation_input_tokens": 20,
                 "cache_read_input_tokens": 3,
                 "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 0},
@@ -141,7 +141,9 @@ class AnthropicApi(ModelApi):
 
         After a summary of the conversation, a request may leave thinking blocks out.
         """
-        is_summarised = any(SUMMARISED in block.get("text", "") for one in messages[:1] for block in _blocks_of(one))
+        is_summarised = any(
+            SUMMARISED in block.get("text", "") for first in messages[:1] for block in _blocks_of(first)
+        )
         for index, message in enumerate(messages):
             blocks = _blocks_of(message)
             thinking = [block for block in blocks if block["type"] == "thinking"]
@@ -199,12 +201,12 @@ def _strict_mistakes(body: Json) -> Iterator[str]:
     config = body.get("output_config", {})
     formats = [config["format"]] if "format" in config else []
     yield from unknown_fields("output_config", config, {"format"})
-    for one in formats:
-        yield from unknown_fields("output_config.format", one, {"type", "schema"})
-        if one.get("type") != "json_schema":
-            yield f"output_config.format.type: {one.get('type')}"
+    for output_format in formats:
+        yield from unknown_fields("output_config.format", output_format, {"type", "schema"})
+        if output_format.get("type") != "json_schema":
+            yield f"output_config.format.type: {output_format.get('type')}"
     tools = [tool["input_schema"] for tool in body.get("tools", ()) if tool.get("strict")]
-    yield from strict_schemas.anthropic_mistakes(tools, [one.get("schema", {}) for one in formats])
+    yield from strict_schemas.anthropic_mistakes(tools, [output_format.get("schema", {}) for output_format in formats])
 
 
 def _choice_mistakes(body: Json) -> Iterator[str]:
@@ -226,7 +228,7 @@ def _turn_mistakes(messages: list[Json]) -> Iterator[str]:
     if not messages or messages[0].get("role") != "user" or messages[-1].get("role") != "user":
         yield "messages: the first and the last must use the user role"
     open_calls: list[str] = []
-    seen = set[str]()
+    call_ids = set[str]()
     for index, message in enumerate(messages):
         where = f"messages.{index}"
         yield from unknown_fields(where, message, {"role", "content"})
@@ -240,9 +242,9 @@ def _turn_mistakes(messages: list[Json]) -> Iterator[str]:
             yield from _block_mistakes(where, block)
         yield from _pairing_mistakes(where, message["role"], blocks, open_calls)
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        if len({*open_calls}) < len(open_calls) or seen & {*open_calls}:
+        if len({*open_calls}) < len(open_calls) or call_ids & {*open_calls}:
             yield f"{where}: `tool_use` ids must be unique"
-        seen |= {*open_calls}
+        call_ids |= {*open_calls}
 
 
 def _blocks_of(message: Json) -> list[Json]:
@@ -292,10 +294,10 @@ def _cache_mistakes(body: Json) -> Iterator[str]:
     system = body.get("system")
     system = system if isinstance(system, list) else []
     parts: Mapping[str, list[Any]] = {"tools": body.get("tools", []), "system": system, "messages": blocks}
-    marked = [(name, one) for name, items in parts.items() for one in items if "cache_control" in one]
+    marked = [(name, block) for name, items in parts.items() for block in items if "cache_control" in block]
     if len(marked) > MAX_MARKS:
         yield f"A maximum of {MAX_MARKS} blocks with cache_control may be provided"
-    if any(one["cache_control"] != {"type": "ephemeral"} for _, one in marked):
+    if any(block["cache_control"] != {"type": "ephemeral"} for _, block in marked):
         yield "cache_control: unknown type"
     if not body.get("tools") or (not marked and len(body.get("messages", ())) == 1):
         return  # a single request needs no cache

@@ -12,8 +12,8 @@ SILENCE = None
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
     """A complete HTTP answer. Each keyword is a header: `retry_after=` writes the header `retry-after`."""
-    given = {"content-length": str(len(body)), "connection": "close", **headers}
-    lines = [f"HTTP/1.1 {status} Whatever", *(f"{name.replace('_', '-')}: {value}" for name, value in given.items())]
+    sent = {"content-length": str(len(body)), "connection": "close", **headers}
+    lines = [f"HTTP/1.1 {status} Whatever", *(f"{name.replace('_', '-')}: {value}" for name, value in sent.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

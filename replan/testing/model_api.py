@@ -202,12 +202,14 @@ def _properties(schema: Any) -> Iterator[str]:
 
 
 def _is_name(key: str) -> bool:
-    return 0 < len(key) <= 64 and all(one.isascii() and (one.isalnum() or one in "_.-") for one in key)
+    return 0 < len(key) <= 64 and all(
+        character.isascii() and (character.isalnum() or character in "_.-") for character in key
+    )
 
 
-def unknown_fields(what: str, given: Mapping[str, Any], known: Iterable[str]) -> Iterator[str]:
-    """Mistakes: fields of `given` that are not among the `known` fields; `what` names the object in each sentence."""
-    for name in sorted(given.keys() - set(known)):
+def unknown_fields(what: str, body: Mapping[str, Any], known: Iterable[str]) -> Iterator[str]:
+    """Mistakes: fields of `body` that are not among the `known` fields; `what` names the object in each sentence."""
+    for name in sorted(body.keys() - set(known)):
         yield f"{what}.{name}: Extra inputs are not permitted"
 
 

@@ -67,9 +67,9 @@ class OpenAIApi(ModelApi):
                 yield "tools: must be functions with a name"
         yield from choice_mistakes(body)
         yield from self.schema_mistakes(body)
-        given = body.get("response_format", {})
-        yield from unknown_fields("response_format", given, {"type", "json_schema"})
-        plain = {**given, **given.get("json_schema", {})}
+        response_format = body.get("response_format", {})
+        yield from unknown_fields("response_format", response_format, {"type", "json_schema"})
+        plain = {**response_format, **response_format.get("json_schema", {})}
         functions = [tool.get("function", {}) for tool in body.get("tools", ())]
         yield from strict_mistakes(functions, {name: plain[name] for name in plain if name != "json_schema"})
         yield from _message_mistakes(body.get("messages", []))
@@ -86,7 +86,7 @@ class OpenAIApi(ModelApi):
         )
 
     def reply_body(self, reply: ModelReply) -> Json:
-        number, (told, written) = len(self.bodies), self.usage(reply)
+        number, (input_tokens, written) = len(self.bodies), self.usage(reply)
         calls = [_tool_call(call, self.call_id("call", index)) for index, call in enumerate(reply.calls)]
         message: Json = {
             "role": "assistant",
@@ -103,9 +103,9 @@ class OpenAIApi(ModelApi):
             "model": self.model,
             "choices": [{**choice, "finish_reason": finish}],
             "usage": {
-                "prompt_tokens": told,
+                "prompt_tokens": input_tokens,
                 "completion_tokens": written,
-                "total_tokens": told + written,
+                "total_tokens": input_tokens + written,
                 "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 20, "audio_tokens": 0},
                 "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
             },

@@ -89,8 +89,8 @@ class ResponsesApi(OpenAIApi):
         if body.get("store") is not False:
             yield "store: must be false"  # Replan's own rule
         if (ENCRYPTED in body.get("include", ())) is not self.is_reasoning:
-            asked = "Encrypted content is not supported with this model."
-            yield f"include: {'must have ' + ENCRYPTED if self.is_reasoning else asked}"
+            unsupported = "Encrypted content is not supported with this model."
+            yield f"include: {'must have ' + ENCRYPTED if self.is_reasoning else unsupported}"
         if body.get("max_output_tokens", MIN_OUTPUT_TOKENS) < MIN_OUTPUT_TOKENS:
             yield "max_output_tokens: integer below minimum value. Expected a value >= 16"
         if body.get("reasoning", {"effort": "low"}).get("effort") not in EFFORTS:
@@ -123,7 +123,7 @@ class ResponsesApi(OpenAIApi):
         )
 
     def reply_body(self, reply: ModelReply) -> Json:
-        number, (told, written) = len(self.bodies), self.usage(reply)
+        number, (input_tokens, written) = len(self.bodies), self.usage(reply)
         is_cut = reply.stop not in (None, "completed")
         items = list(self._items(reply, "incomplete" if is_cut else "completed"))
         self._remember(items, is_whole=not is_cut and not self.repeats_ids)
@@ -141,11 +141,11 @@ class ResponsesApi(OpenAIApi):
             "tools": [],
             "store": False,
             "usage": {
-                "input_tokens": told,
+                "input_tokens": input_tokens,
                 "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 20},
                 "output_tokens": written,
                 "output_tokens_details": {"reasoning_tokens": len(reply.thinking)},
-                "total_tokens": told + written,
+                "total_tokens": input_tokens + written,
             },
         }
 
@@ -165,8 +165,8 @@ class ResponsesApi(OpenAIApi):
         if self.is_reasoning:
             yield _reasoning(f"rs_{prefix}_0", reply.thinking)
         if reply.text or reply.refusal:
-            said: Json = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-            part = {"type": "refusal", "refusal": reply.refusal} if reply.refusal else said
+            text_part: Json = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+            part = {"type": "refusal", "refusal": reply.refusal} if reply.refusal else text_part
             message = {"type": "message", "id": f"msg_{prefix}", "role": "assistant", "status": status}
             yield {**message, "content": [part], "phase": "commentary" if reply.calls else "final_answer"}
         if self.is_reasoning and reply.text and reply.calls:
@@ -203,9 +203,9 @@ class ResponsesApi(OpenAIApi):
         """Mistakes: calls whose reasoning is left out or changed, except after a summary of the conversation."""
         is_summarised = any(SUMMARISED in str(item.get("content")) for item in items[:1])
         for index, item in enumerate(items):
-            wanted = self.wanted.get(item["call_id"]) if item.get("type") == "function_call" else None
+            item_id = self.wanted.get(item["call_id"]) if item.get("type") == "function_call" else None
             # Replan's own rule: the real API takes a call without an id, but then the model has to reason again.
-            if wanted not in (None, item.get("id")) and not is_summarised:
+            if item_id not in (None, item.get("id")) and not is_summarised:
                 yield f"input[{index}]: the items of the reply with {item['call_id']} were left out or changed"
 
 
@@ -221,12 +221,12 @@ def _item_events(item: Json) -> Iterator[Json]:
             at = {**of, "content_index": place}
             yield {"type": "response.content_part.added", **at, "part": {**part, name: ""}}
             kind = "response.refusal" if name == "refusal" else "response.output_text"
-            yield from ({"type": f"{kind}.delta", **at, "delta": one, "logprobs": []} for one in parts(part[name]))
+            yield from ({"type": f"{kind}.delta", **at, "delta": piece, "logprobs": []} for piece in parts(part[name]))
             yield {"type": f"{kind}.done", **at, name: part[name], "logprobs": []}
             yield {"type": "response.content_part.done", **at, "part": part}
     elif item["type"] == "function_call":
         kind = "response.function_call_arguments"
-        yield from ({"type": f"{kind}.delta", **of, "delta": one} for one in parts(item["arguments"]))
+        yield from ({"type": f"{kind}.delta", **of, "delta": piece} for piece in parts(item["arguments"]))
         yield {"type": f"{kind}.done", **of, "name": item["name"], "arguments": item["arguments"]}
     yield {"type": "response.output_item.done", "item": item}
 

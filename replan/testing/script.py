@@ -46,8 +46,8 @@ class ReceivedRequest:
     @property
     def all_text(self) -> str:
         """The texts and results of all of the user's turns."""
-        told = [turn for turn in self.turns if isinstance(turn, UserTurn)]
-        return "\n".join("\n".join([*(result.text for result in turn.results), turn.text]) for turn in told)
+        user_turns = [turn for turn in self.turns if isinstance(turn, UserTurn)]
+        return "\n".join("\n".join([*(result.text for result in turn.results), turn.text]) for turn in user_turns)
 
 
 def _user_turn(turn: Turn) -> UserTurn:

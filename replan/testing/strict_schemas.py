@@ -34,7 +34,7 @@ def anthropic_mistakes(tools: Sequence[Json], formats: Sequence[Json]) -> Iterat
             yield "For 'array' type, 'minItems' values other than 0 or 1 are not supported"
         if part.get("format", "date") not in FORMATS | {"uri"}:
             yield f"String format '{part['format']}' is not supported"
-        if any("$ref" in one for one in part.get("allOf", ())):
+        if any("$ref" in member for member in part.get("allOf", ())):
             yield "allOf with $ref is not supported"
         yield from _common_mistakes(part)
     if any(_is_recursive(schema) for schema in [*tools, *formats]):

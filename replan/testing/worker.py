@@ -137,9 +137,9 @@ class RunningWorker:
         if break_ and break_.partition("@")[0] in SIGNALS:
             raise BadBreak(f"break_={break_!r} would stop the process of the tests: use a fault, e.g. worker_lost.")
         await self._parts.boundary.breakers.reset_all()  # no test fails because of the faults of another one
-        given = args.model_dump(mode="json") if isinstance(args, BaseModel) else dict(args)
+        arguments = args.model_dump(mode="json") if isinstance(args, BaseModel) else dict(args)
         with self._parts.abilities.faults.injected(f"{kind}={break_}") if break_ else nullcontext():
-            outcome = await self._run(task_of_call(kind, given))
+            outcome = await self._run(task_of_call(kind, arguments))
         return registry[kind].result.validate_json(canonical(outcome.steps[0].result))
 
     async def _run(self, task: Task) -> Outcome:

@@ -33,7 +33,7 @@ MICRO = 1_000_000
 
 
 class Metric(NamedTuple):
-    """A metric with its labels: a counter, with `buckets` a histogram, or one of GAUGES."""
+    """A metric with its labels: a gauge if in GAUGES, a histogram if it has `buckets`, else a counter."""
 
     name: str
     """Ends with its unit if it has one; Prometheus adds `_total` to that of a counter."""
@@ -256,14 +256,14 @@ def _retried(taken: int, earlier: Sequence[Fault], repeated: Fault | None) -> It
         yield (fault.code, not fault.quadrant.is_transient) if fault else (UNREPORTED, False)
 
 
-def last_fault(returned: object, earlier: Sequence[Fault] = (), before: Fault | None = None) -> Fault | None:
-    """The fault of the last attempt that counts, of an execution and of those `before` that it repeats; None if none.
+def last_fault(returned: object, earlier: Sequence[Fault] = (), repeated_fault: Fault | None = None) -> Fault | None:
+    """The last counted fault of this execution, else `repeated_fault`.
 
     An attempt that did not call the tool, such as with an open breaker, does not count.
     """
     faults = [*earlier, returned]
     counted = [fault for fault in faults if isinstance(fault, Fault) and fault.is_counted]
-    return counted[-1] if counted else before
+    return counted[-1] if counted else repeated_fault
 
 
 def of_fault(fault: FaultRecord) -> Iterator[Sample]:

@@ -135,7 +135,7 @@ def refusal(reason: str) -> Ending:
     return Ending(status=TaskStatus.FAILED, reason=reason, code=REFUSED)
 
 
-def unasked(question: Question) -> Ending:
+def ending_of_unasked_question(question: Question) -> Ending:
     """The end of a task whose planner asks a question, and that does not wait for people."""
     options = f" Options: {', '.join(question.options)}." if question.options else ""
     return Ending(

@@ -158,7 +158,7 @@ class Progress(BaseModel):
     @property
     def not_undone(self) -> str:
         """The effects that could not be undone, and why; empty if all were undone."""
-        return "; ".join(f"{one.step_id} ({one.reason.rstrip('.')})" for one in self.undo if not one.done)
+        return "; ".join(f"{record.step_id} ({record.reason.rstrip('.')})" for record in self.undo if not record.done)
 
     @property
     def revision(self) -> int:
@@ -202,9 +202,10 @@ class Progress(BaseModel):
         """Replace the current plan by a new plan; steps of the old plan that have not started are skipped."""
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
-        again, untold = {record.step.id for record in records}, {one.step.id: one for one in self._untold}
-        done = {id: one for id, one in untold.items() if one.status is StepStatus.COMPLETED}
-        new = [_taken_over(one, done[one.step.id]) if one.step.id in done else one for one in records]
+        again = {record.step.id for record in records}
+        untold = {record.step.id: record for record in self._untold}
+        done = {id: record for id, record in untold.items() if record.status is StepStatus.COMPLETED}
+        new = [_taken_over(record, done[record.step.id]) if record.step.id in done else record for record in records]
         self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
 

@@ -94,11 +94,12 @@ class Task(BaseModel, frozen=True):
     def _fill_in_replans(cls, limits: Limits, info: ValidationInfo) -> Limits:
         if not {"strategy", "revisions"} <= info.data.keys():  # one of them cannot be read
             return limits
-        given, written = limits.model_fields_set, sum(not isinstance(one, Answer) for one in info.data["revisions"])
-        is_only_limit = bool(written) or "replans" in given
+        named = limits.model_fields_set
+        written = sum(not isinstance(revision, Answer) for revision in info.data["revisions"])
+        is_only_limit = bool(written) or "replans" in named
         usual: dict[str, int | None] = {"replans": max(REPLANS[info.data["strategy"]], written)}
         usual["fruitless"] = None if is_only_limit else limits.fruitless
-        return limits.model_copy(update={name: one for name, one in usual.items() if name not in given})
+        return limits.model_copy(update={name: limit for name, limit in usual.items() if name not in named})
 
     @property
     def named(self) -> frozenset[str]:
@@ -124,12 +125,12 @@ class Task(BaseModel, frozen=True):
         return self.continues is not None and (rest or not is_clean)
 
     @property
-    def wanted(self) -> dict[str, JsonValue]:
+    def requirements(self) -> dict[str, JsonValue]:
         """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
-        told = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
-        asked = self.model_dump(mode="json", include=told, exclude_defaults=True)
-        limits = asked.pop("limits", {})
-        return {"documents": self.documents, **asked, **({"usd": limits["usd"]} if limits.get("usd") else {})}
+        fields = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
+        requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
+        limits = requirements.pop("limits", {})
+        return {"documents": self.documents, **requirements, **({"usd": limits["usd"]} if limits.get("usd") else {})}
 
 
 UNREADABLE = Task(text="(cannot be read)")

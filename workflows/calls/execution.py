@@ -135,7 +135,7 @@ class Execution:
             record.status = StepStatus.CANCELLED
         record.ended = workflow.now()
         # The order of ends, because their times may be equal, and differ on replay.
-        record.place = 1 + max(one.place for one in self._progress.records)
+        record.place = 1 + max(other.place for other in self._progress.records)
 
     async def _run_to_end(self, record: StepRecord) -> None:
         fault, finding = self._prepare(record) or await self._attempt(record), None
@@ -273,9 +273,9 @@ class Execution:
 
         The tool checks them in a call that asks for an approval and has none, so it applies no effect.
         """
-        planned, shown, given, before = record.args, self._digest(record), request.given_args, record.edited
-        record.args, record.approval, request.given_args = {**(planned or {}), **given}, None, {}
-        record.edited = {**before, **given}
+        planned, shown, changes, before = record.args, self._digest(record), request.given_args, record.edited
+        record.args, record.approval, request.given_args = {**(planned or {}), **changes}, None, {}
+        record.edited = {**before, **changes}
         fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
             record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
@@ -297,11 +297,11 @@ class Execution:
         request.result, request.refused = None, fault.reason if fault else ""
         return fault
 
-    async def _check(self, record: StepRecord, **told: Any) -> Fault | None:
+    async def _check(self, record: StepRecord, **header_fields: Any) -> Fault | None:
         """Let a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is."""
         while True:
             made = record.attempts
-            fault = await self._attempt(record, **told)
+            fault = await self._attempt(record, **header_fields)
             if fault is None:
                 return None
             record.attempts = made  # the tool was not called
@@ -315,8 +315,8 @@ class Execution:
             await self._wait(record, fault, decision)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
-        mine = max(number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
-        self._progress.faults[mine] = self._progress.faults[mine].model_copy(update={"decision": decision})
+        newest = max(number for number, fault in enumerate(self._progress.faults) if fault.step_id == record.step.id)
+        self._progress.faults[newest] = self._progress.faults[newest].model_copy(update={"decision": decision})
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
         """The fault with what reconciliation found; None if the effect was applied, so that the step is completed."""
@@ -363,13 +363,13 @@ class Execution:
     def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
-    async def _attempt(self, record: StepRecord, **told: Any) -> Fault | None:
+    async def _attempt(self, record: StepRecord, **header_fields: Any) -> Fault | None:
         """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left.
 
-        `told` is what the worker is told in the header of this attempt only.
+        `header_fields` go into the header of this attempt only.
         """
         raise_if_cancelled()
-        call = self._call(record, told)
+        call = self._call(record, header_fields)
         granted = await call.reserve_after_siblings()
         while not granted and (people := self._people_for(record)):
             record.status = StepStatus.WAITING
@@ -398,7 +398,7 @@ class Execution:
         self._note_retries(record, reply.earlier)
         return None
 
-    def _call(self, record: StepRecord, told: Mapping[str, Any]) -> ToolCall:
+    def _call(self, record: StepRecord, header_fields: Mapping[str, Any]) -> ToolCall:
         progress, step = self._progress, record.step
         repeated, record.repeated = record.repeated, None
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
@@ -409,7 +409,7 @@ class Execution:
             record.args,
             id=step.id,
             title=f"{whose}: {record.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
-            header=self._header(record).model_copy(update=told),
+            header=self._header(record).model_copy(update=header_fields),
             used=record.used,
             repeated=repeated,
             retried=record.retried,
@@ -436,7 +436,7 @@ class Execution:
     def _undoes(self, record: StepRecord) -> Undoes | None:
         if record.undoes is None:
             return None
-        undone = next(one for one in self._progress.records if one.step.id == record.undoes)
+        undone = next(other for other in self._progress.records if other.step.id == record.undoes)
         return Undoes(key=self._key(undone), step=record.undoes, kind=undone.kind)
 
     def _key(self, record: StepRecord) -> str:
@@ -504,8 +504,12 @@ class Execution:
             self._progress.faults.append(note)
         else:
             # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
-            mine = (number for number, one in enumerate(self._progress.faults) if one.step_id == record.step.id)
-            self._progress.faults[max(mine)] = note
+            numbers = (
+                number
+                for number, fault_record in enumerate(self._progress.faults)
+                if fault_record.step_id == record.step.id
+            )
+            self._progress.faults[max(numbers)] = note
         self._progress.count(metrics.of_fault(note))
         if finding is not None and isinstance(decision, Reconcile):
             return  # what was decided before has come to its end

@@ -19,17 +19,22 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
 
     If no read is possible, the observation is the state that the fault contains, and is marked as stale.
     """
-    seen = list[Observation]()
+    observations = list[Observation]()
     for fault in faults:
         record = next(record for record in progress.records if record.step.id == fault.step_id)
         companion = catalogue.specs[record.kind].observe
         kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
-        known = next((one for one in seen if (one.kind, one.args) == (kind, args) and not one.stale), None)
-        one = known or await _observe(progress, catalogue, kind, args, record, fault)
-        seen.append(one.model_copy(update={"step_id": record.step.id}))
-        if not one.stale:
-            progress.guard.observed(record.kind, record.args or {}, one.kind, one.args, one.value, fault.observed)
-    return seen
+        known = next(
+            (earlier for earlier in observations if (earlier.kind, earlier.args) == (kind, args) and not earlier.stale),
+            None,
+        )
+        observation = known or await _observe(progress, catalogue, kind, args, record, fault)
+        observations.append(observation.model_copy(update={"step_id": record.step.id}))
+        if not observation.stale:
+            progress.guard.observed(
+                record.kind, record.args or {}, observation.kind, observation.args, observation.value, fault.observed
+            )
+    return observations
 
 
 async def _observe(

@@ -82,7 +82,7 @@ async def reconcile(
     paths = companion.args.values()
     if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
-    is_exiting = any(one.still_running for one in (fault, *_faults(progress, record)))
+    is_exiting = any(unsettled.still_running for unsettled in (fault, *_faults(progress, record)))
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
 
@@ -156,8 +156,8 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether an attempt of the call ended without reporting (crash or timeout), and so may still be running."""
     faults = _faults(progress, record)
     # Fewer faults than attempts: one attempt left no fault.
-    counted = [one for one in faults if one.is_counted]
-    return any(one.code in UNSEEN for one in (fault, *faults)) or len(counted) < record.used
+    counted = [recorded for recorded in faults if recorded.is_counted]
+    return any(recorded.code in UNSEEN for recorded in (fault, *faults)) or len(counted) < record.used
 
 
 def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) -> bool:

@@ -332,9 +332,9 @@ class TakesTurns:
 
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
-    def turn(self, *given: Turn | RawValue) -> None:
+    def turn(self, *arguments: Turn | RawValue) -> None:
         try:
-            turn: Turn = read_argument(given, Turn)
+            turn: Turn = read_argument(arguments, Turn)
         except MalformedArgument as malformed:
             extra = {"signal": TURN, "reason": str(malformed)}
             workflow.logger.warning("signal_dropped", extra=extra)
@@ -348,9 +348,9 @@ def _is_turned_away(fault: Fault) -> bool:
 
 
 async def read_catalogue(
-    wanted: dict[str, JsonValue], opening: Situation | None = None, *, progress: Progress | None = None
+    requirements: dict[str, JsonValue], opening: Situation | None = None, *, progress: Progress | None = None
 ) -> Catalogue:
-    """Ask a worker which tools it has, and whether it can take the task that `wanted` describes.
+    """Ask a worker which tools it has, and whether it can take the task with these `requirements`.
 
     `progress` is the task's, if the workflow runs one. `opening` is what the planner is told in the first turn; the
     catalogue has its proposal if that needs no I/O.
@@ -359,10 +359,12 @@ async def read_catalogue(
         TaskEnded: no worker can answer.
     """
     title = "what this worker can do"
-    told = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
+    first_turn = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
     try:
         own = OwnCall(progress, retries.CATALOGUE, ids.CATALOGUE, revision=0)
-        return await run_internal_activity(own, wanted, Catalogue, title=title, local={**wanted, **told})
+        return await run_internal_activity(
+            own, requirements, Catalogue, title=title, local={**requirements, **first_turn}
+        )
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
 
@@ -396,7 +398,7 @@ async def ask_planner(
             raise TaskEnded(
                 TaskStatus.OVER_BUDGET, spending.limit_message(progress.budget.limits, limit, needed), limit
             )
-        payload: JsonValue = {**request, **allowance.told}
+        payload: JsonValue = {**request, **allowance.planner_limits}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
         earlier: Sequence[Fault] = ()
         settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)

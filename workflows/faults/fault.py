@@ -356,7 +356,7 @@ class Thinking(BaseModel, frozen=True, extra="forbid"):
     """What a heartbeat tells of the model that an attempt asks: how much of its reply has come, and not what."""
 
     thinking: int
-    """Tokens, estimated."""
+    """Estimated tokens of the reply received so far."""
 
 
 class Held(BaseModel, frozen=True, extra="forbid"):

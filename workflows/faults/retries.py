@@ -117,8 +117,10 @@ class CircuitBreaker:
 
     def __str__(self) -> str:
         """What is not as usual, such as `recovery=60`; empty if all is."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ", ".join(f"{name}={one:g}" for name, one in given.items() if one != getattr(CircuitBreaker, name))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(
+            f"{name}={value:g}" for name, value in values.items() if value != getattr(CircuitBreaker, name)
+        )
 
 
 STANDARD_BREAKER = CircuitBreaker()
@@ -272,12 +274,12 @@ def route(spec: ToolSpec, attempts: int) -> Route:
     )
 
 
-def connect_timeout(given: float | None, left: float | None) -> float | None:
-    """Seconds to connect: `given`, but at most half of what is `left` of the attempt; None for no limit.
+def connect_timeout(timeout: float | None, left: float | None) -> float | None:
+    """Seconds to connect: `timeout`, but at most half of what is `left` of the attempt; None for no limit.
 
     A connection that is not made is then reported before the attempt ends, with the proof that nothing was sent.
     """
-    return min((one for one in (given, None if left is None else left / 2) if one is not None), default=None)
+    return min((limit for limit in (timeout, None if left is None else left / 2) if limit is not None), default=None)
 
 
 def overtime(spec: ToolSpec) -> float:
@@ -328,14 +330,14 @@ def _doublings(waits: int) -> int:
     return min(max(waits, 0), 10)  # a larger exponent would overflow a float
 
 
-def limit_wait(asked: float | None, limits: int, recovery: float, jitter: float) -> float:
-    """Seconds without a call to a service that limits its callers, and has `asked` for so many seconds.
+def limit_wait(requested: float | None, limits: int, recovery: float, jitter: float) -> float:
+    """Seconds without a call to a service that limits its callers, and `requested` a pause of so many seconds.
 
     If it has asked for none: a second, doubling with each of `limits`, but at most `recovery`; and up to a tenth more,
     of which `jitter`, a random number in [0, 1), says how much.
     """
-    if asked is not None:
-        return min(max(asked, FIRST_LIMIT), LONGEST_LIMIT)
+    if requested is not None:
+        return min(max(requested, FIRST_LIMIT), LONGEST_LIMIT)
     return min(recovery, FIRST_LIMIT * 2.0 ** min(limits, 10)) * (1 + jitter / 10)
 
 

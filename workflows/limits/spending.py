@@ -81,7 +81,7 @@ class Allowance(NamedTuple):
     """Tokens of `reserved_tokens` that are for the reply."""
 
     @property
-    def told(self) -> dict[str, int]:
+    def planner_limits(self) -> dict[str, int]:
         """The limits that the planner's activity must keep, under the JSON keys of its input (a `Situation`)."""
         limits = {"max_output": self.max_output, MAX_LOST_REPLIES: self.max_lost_replies}
         return {name: value for name, value in limits.items() if value is not None}
@@ -98,19 +98,19 @@ def reserve_turn(
     # A hand-written plan needs no model, and the offline planner uses no tokens.
     if is_by_hand or not catalogue.converses:
         return Allowance(None, 0, 0.0)
-    asked = _input_tokens(progress, catalogue, new_bytes)
+    input_tokens = _input_tokens(progress, catalogue, new_bytes)
     # A longer reply never fits where a shorter one does not.
     output = bisect(
         range(1, MAX_OUTPUT + 1),
         0,
-        key=lambda said: not all(_fits(progress, catalogue, asked, said, is_last=is_last)),
+        key=lambda reply_tokens: not all(_fits(progress, catalogue, input_tokens, reply_tokens, is_last=is_last)),
     )
     if output < (MIN_LAST_OUTPUT if is_last else MIN_OUTPUT):
         return None
-    reserved, limits = _request_cost(catalogue.price, asked, output), progress.budget.limits
+    reserved, limits = _request_cost(catalogue.price, input_tokens, output), progress.budget.limits
     progress.budget.hold(*reserved)
     is_limited = limits.tokens is not None or limits.usd is not None
-    kept = Cost(0) if is_last else _last_answer_cost(catalogue, asked, output)
+    kept = Cost(0) if is_last else _last_answer_cost(catalogue, input_tokens, output)
     max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
     max_output = output if is_limited else None
     return Allowance(max_output, *reserved, max_lost_replies, output)
@@ -136,7 +136,7 @@ def settle_turn(
     if isinstance(used, Proposed):
         lost += [*used.lost_models, *[""] * (used.lost - len(used.lost_models))]
         budget.pay(used.model_calls, used.tokens, used.usd, used.estimated)
-    _pay_known(budget, (one for fault, before in failed for one in (*before, fault)))
+    _pay_known(budget, (failure for fault, before in failed for failure in (*before, fault)))
     for model in lost if allowance.reserved_tokens else ():
         price = catalogue.prices.get(model, catalogue.price)
         cost = _request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
@@ -236,9 +236,9 @@ def sufficient_limit(
     progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
 ) -> float:
     """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
-    asked, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
-    next_one = _request_cost(catalogue.price, asked, MAX_OUTPUT)
-    kept = _last_answer_cost(catalogue, asked, MAX_OUTPUT)
+    input_tokens, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
+    next_one = _request_cost(catalogue.price, input_tokens, MAX_OUTPUT)
+    kept = _last_answer_cost(catalogue, input_tokens, MAX_OUTPUT)
     if limit == "tokens":
         return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
     return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
@@ -273,14 +273,14 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
     # all of the input may be new to the cache
     dearest = max(price.input, price.cache_read, price.cache_write)
     read = input * dearest * (price.long_input if is_long else 1)
-    said = output * price.output * (price.long_output if is_long else 1)
-    return Cost(input + output, (read + said) / MILLION)
+    output_usd = output * price.output * (price.long_output if is_long else 1)
+    return Cost(input + output, (read + output_usd) / MILLION)
 
 
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
     if spec.tokens_overhead is not None:
-        said = min(spec.tokens_overhead, spec.tokens)
-        return _request_cost(price, spec.tokens - said, said)
+        output_tokens = min(spec.tokens_overhead, spec.tokens)
+        return _request_cost(price, spec.tokens - output_tokens, output_tokens)
     # How many of the tokens are input is not known, so all have the higher of the two prices.
     return max(_request_cost(price, spec.tokens, 0), _request_cost(price, 0, spec.tokens))
 
@@ -290,12 +290,13 @@ def _how_many(left: tuple[float, float], each: Cost) -> int:
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
 
-def _last_answer_cost(catalogue: Catalogue, asked: int, said: int = 0) -> Cost:
-    """What the last answer may cost after a request of `asked` tokens and its reply of `said`; 0 without a model."""
+def _last_answer_cost(catalogue: Catalogue, input_tokens: int, output_tokens: int = 0) -> Cost:
+    """The most that the last answer costs after a request and its reply of so many tokens; 0 without a model."""
     if not catalogue.converses:
         return Cost(0)
-    news = said + catalogue.last_news if catalogue.last_news else 0  # histories of older workers kept nothing for it
-    return _request_cost(catalogue.price, asked + news, LAST_OUTPUT)
+    # Histories of older workers kept nothing for it.
+    news = output_tokens + catalogue.last_news if catalogue.last_news else 0
+    return _request_cost(catalogue.price, input_tokens + news, LAST_OUTPUT)
 
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
@@ -307,11 +308,13 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
 
 
 def _fits(
-    progress: Progress, catalogue: Catalogue, asked: int, said: int, *, is_last: bool = False
+    progress: Progress, catalogue: Catalogue, input_tokens: int, output_tokens: int, *, is_last: bool = False
 ) -> tuple[bool, bool]:
     """Whether tokens and money are left for a request of this size, and for the last answer after it."""
-    tokens, usd = _unreserved(progress, Cost(0) if is_last else _last_answer_cost(catalogue, asked, said))
-    cost = _request_cost(catalogue.price, asked, said)
+    tokens, usd = _unreserved(
+        progress, Cost(0) if is_last else _last_answer_cost(catalogue, input_tokens, output_tokens)
+    )
+    cost = _request_cost(catalogue.price, input_tokens, output_tokens)
     is_priced = catalogue.price is not None or usd == math.inf  # what has no price cannot keep a limit of money
     return cost.tokens <= tokens, is_priced and cost.usd <= usd
 
@@ -335,15 +338,17 @@ def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[str]:
     """The model of each reply that a failed execution of a planner's activity lost; "" for an unknown model."""
-    reported = [one for one in (*earlier, fault) if one.lost_model or one.model_use is not None]
+    reported = [report for report in (*earlier, fault) if report.lost_model or report.model_use is not None]
     if not reported:  # its worker died, or is older and does not report what an attempt used
         return [""] * (fault.attempt if may_be_billed(fault) else fault.lost)
-    return [one.lost_model for one in reported if _has_lost_reply(one)] + [""] * (fault.attempt - len(reported))
+    return [report.lost_model for report in reported if _has_lost_reply(report)] + [""] * (
+        fault.attempt - len(reported)
+    )
 
 
 def paid_replies(fault: Fault, earlier: Sequence[Fault]) -> int:
     """How many attempts of a failed execution of a planner's activity used a known number of tokens, for nothing."""
-    return sum(one.model_use is not None and one.model_use.tokens > 0 for one in (*earlier, fault))
+    return sum(report.model_use is not None and report.model_use.tokens > 0 for report in (*earlier, fault))
 
 
 def _has_lost_reply(fault: Fault) -> bool:

@@ -103,7 +103,7 @@ class Seen(BaseModel, frozen=True):
 
     fate: Fate
     reason: str = ""
-    """Of a canary that failed again, why."""
+    """Why the canary failed again; empty otherwise."""
 
 
 class Batch(BaseModel, frozen=True):
@@ -151,19 +151,19 @@ class Resolved(BaseModel, frozen=True):
 def fate_of(progress: Progress, resolution: Resolution) -> Seen:
     """What became of a task that was told of a resolution."""
     same = [request for request in progress.requests if request.cause == resolution.cause]
-    answered = [one for one in same if one.answer and one.answer.resolution == resolution.id]
-    for one in same:
-        if one.after == resolution.id:
-            return Seen(fate=Fate.FAILED_AGAIN, reason=one.reason)
+    answered = [request for request in same if request.answer and request.answer.resolution == resolution.id]
+    for same_request in same:
+        if same_request.after == resolution.id:
+            return Seen(fate=Fate.FAILED_AGAIN, reason=same_request.reason)
     if not answered:
-        return Seen(fate=Fate.PENDING if any(one.is_open for one in same) else Fate.GONE)
-    is_over = progress.ending is not None or all(_has_gone_on(progress, one) for one in answered)
+        return Seen(fate=Fate.PENDING if any(request.is_open for request in same) else Fate.GONE)
+    is_over = progress.ending is not None or all(_has_gone_on(progress, request) for request in answered)
     return Seen(fate=Fate.WENT_ON if is_over else Fate.PENDING)
 
 
 def _has_gone_on(progress: Progress, request: HumanRequest) -> bool:
     later = progress.requests[progress.requests.index(request) + 1 :]
-    if any(one.step == request.step for one in later):
+    if any(later_request.step == request.step for later_request in later):
         return True  # it asks about something else
     if request.step is None:  # a planner that answers makes a plan, or asks
         return progress.revision > request.revision or bool(later)
@@ -185,20 +185,22 @@ class ResolveWorkflow:
 
     @workflow.run
     @undecoded
-    async def run(self, *given: Resolve | RawValue) -> Resolved:
+    async def run(self, *arguments: Resolve | RawValue) -> Resolved:
         """Try one task, then tell the others, until the server lists none that was not told.
 
         Raises:
             ApplicationError: the input cannot be read, or no worker can do it.
         """
         try:
-            told: Resolve = read_argument(given, Resolve)
+            request: Resolve = read_argument(arguments, Resolve)
         except MalformedArgument as malformed:
             reason = f"The resolution cannot be read: {malformed}."
             raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
-        resolution = Resolution(id=workflow.info().first_execution_run_id, cause=told.cause, by=told.by, note=told.note)
-        search = Search(cause=told.cause, queue=told.queue, resolution=resolution.id)
-        self._now = Resolved(cause=told.cause, since=workflow.now())
+        resolution = Resolution(
+            id=workflow.info().first_execution_run_id, cause=request.cause, by=request.by, note=request.note
+        )
+        search = Search(cause=request.cause, queue=request.queue, resolution=resolution.id)
+        self._now = Resolved(cause=request.cause, since=workflow.now())
         try:
             await self._try_one(search, resolution)
             if self._now.fate is Fate.WENT_ON:
@@ -221,9 +223,9 @@ class ResolveWorkflow:
                 await workflow.get_external_workflow_handle(found.first).signal(RESOLVE, resolution)
             except FailureError:  # it has ended since the list was made
                 continue
-            seen = await self._watch(Look(task=found.first, resolution=resolution))
-            if seen.fate is not Fate.GONE:
-                self._show(fate=seen.fate, tasks=1, again=int(seen.fate is Fate.FAILED_AGAIN), reason=seen.reason)
+            result = await self._watch(Look(task=found.first, resolution=resolution))
+            if result.fate is not Fate.GONE:
+                self._show(fate=result.fate, tasks=1, again=int(result.fate is Fate.FAILED_AGAIN), reason=result.reason)
                 return
         self._show(reason=f"The {MAX_CANARIES} tasks that were tried had ended, or somebody else answered them.")
 
@@ -233,9 +235,9 @@ class ResolveWorkflow:
             pause = retries.canary_wait(count)
             await workflow.sleep(pause, summary=summary(f"until {look.task} has gone on"))
             waited, count = waited + pause, count + 1
-            seen = await _run(retries.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
-            if seen.fate is not Fate.PENDING:
-                return seen
+            result = await _run(retries.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
+            if result.fate is not Fate.PENDING:
+                return result
         return Seen(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {retries.CANARY_LIMIT:g} s.")
 
     async def _tell_all(self, search: Search, resolution: Resolution) -> None:
@@ -246,8 +248,8 @@ class ResolveWorkflow:
             if found.tasks in (0, before):
                 break
             batch = Batch(id=f"{resolution.id}-{number}", queue=search.queue, resolution=resolution)
-            told = await _run(retries.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
-            self._show(tasks=self._now.tasks + found.tasks, gone=self._now.gone + told.gone)
+            counts = await _run(retries.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
+            self._show(tasks=self._now.tasks + found.tasks, gone=self._now.gone + counts.gone)
             before, found = found.tasks, await self._find_settled(search)
         if found.tasks:
             self._show(left=found.tasks, tasks=max(0, self._now.tasks - found.tasks))
@@ -275,7 +277,7 @@ class ResolveWorkflow:
         workflow.set_current_details("\n".join([*lines, "---"]))
 
 
-async def _run(spec: ToolSpec, asked: BaseModel, returns: type[T], title: str) -> T:
-    payload = asked.model_dump(mode="json")
+async def _run(spec: ToolSpec, request: BaseModel, returns: type[T], title: str) -> T:
+    payload = request.model_dump(mode="json")
     own = OwnCall(None, spec, spec.kind, revision=0)
     return await run_internal_activity(own, payload, returns, title=title)

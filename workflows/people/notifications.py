@@ -101,7 +101,7 @@ class Notifications:
             self._start(request, Event.REMINDER)
 
     def _start(self, request: HumanRequest, event: Event) -> None:
-        told = Notification(
+        notification = Notification(
             id=ids.notification(request, event.value),
             event=event,
             at=workflow.now(),
@@ -113,11 +113,11 @@ class Notifications:
             **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
         )
         running = [start for start in self._starts if not start.done()]
-        self._starts = [*running, asyncio.create_task(_start_delivery(told))]
+        self._starts = [*running, asyncio.create_task(_start_delivery(notification))]
 
     def _end(self, request: HumanRequest) -> End:
-        answers = [one.answer.choice for one in self._progress.requests if one.answer]
-        if any(CHOICES[one].ends_task for one in ([request.answer.choice] if request.answer else answers)):
+        answers = [other.answer.choice for other in self._progress.requests if other.answer]
+        if any(CHOICES[choice].ends_task for choice in ([request.answer.choice] if request.answer else answers)):
             return "aborted"
         if request.answer:
             return "answered"
@@ -126,16 +126,18 @@ class Notifications:
         )
 
 
-async def _start_delivery(told: Notification) -> None:
+async def _start_delivery(notification: Notification) -> None:
     with suppress(FailureError):  # one with this id runs: the task was reset after it had been started
         delivery = await workflow.start_child_workflow(
             NotifyWorkflow.run,
-            told,
-            id=told.id,
-            task_queue=retries.control_queue(told.queue),
+            notification,
+            id=notification.id,
+            task_queue=retries.control_queue(notification.queue),
             parent_close_policy=ParentClosePolicy.ABANDON,
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
-            static_summary=summary(f"{told.event.value}: request {told.request} of {told.task}"),
+            static_summary=summary(
+                f"{notification.event.value}: request {notification.request} of {notification.task}"
+            ),
         )
         # A receiver that was never told is no matter of the task; asyncio would log an exception that nobody asks for.
         delivery.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -147,7 +149,7 @@ class NotifyWorkflow:
 
     @workflow.run
     @undecoded
-    async def run(self, *given: Notification | RawValue) -> str:
+    async def run(self, *arguments: Notification | RawValue) -> str:
         """Have workers attempt it until one succeeds, for a day.
 
         Raises:
@@ -155,9 +157,9 @@ class NotifyWorkflow:
             ApplicationError: the notification cannot be read.
         """
         try:
-            told: Notification = read_argument(given, Notification)
+            notification: Notification = read_argument(arguments, Notification)
         except MalformedArgument as malformed:
             reason = f"The notification cannot be read: {malformed}."
             raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
-        title = f"{told.event.value}: request {told.request} of {told.task}"
-        return await deliver(told.model_dump(mode="json"), id=retries.NOTIFY.kind, title=title)
+        title = f"{notification.event.value}: request {notification.request} of {notification.task}"
+        return await deliver(notification.model_dump(mode="json"), id=retries.NOTIFY.kind, title=title)

@@ -133,7 +133,10 @@ class ChoiceRow(NamedTuple):
     def options(self) -> tuple[Option, ...]:
         fields = self.given.model_fields.items()
         return tuple(
-            one._replace(name=name) for name, field in fields for one in field.metadata if isinstance(one, Option)
+            option._replace(name=name)
+            for name, field in fields
+            for option in field.metadata
+            if isinstance(option, Option)
         )
 
     @property
@@ -200,11 +203,11 @@ def answer_command(
     which = ("--request", request) if request else ()
     words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
     typed = [command(*words, *which)]
-    for one in options_for(choice, about):
-        if CHOICES[choice].needs_option and one.type != "switch":
-            typed.append(f"--text {shlex.quote(text)}" if choice is Choice.REPLY and text else one.typed)
+    for option in options_for(choice, about):
+        if CHOICES[choice].needs_option and option.type != "switch":
+            typed.append(f"--text {shlex.quote(text)}" if choice is Choice.REPLY and text else option.typed)
         elif is_whole:
-            typed.append(f"[{one.typed}]")
+            typed.append(f"[{option.typed}]")
     return " ".join(typed)
 
 
@@ -342,27 +345,27 @@ class NotAccepted(ValueError):
     """An answer that the task does not accept; the message says why, and what it accepts."""
 
 
-def find_request(requests: Sequence[HumanRequest], choice: Choice, given: Given) -> HumanRequest:
+def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Given) -> HumanRequest:
     """The open request that an answer is for.
 
     Raises:
         NotAccepted: there is none, there are several, or it takes other answers.
     """
     open_ones = [request for request in requests if request.is_open]
-    if given.request:
-        found = next((request for request in requests if request.id == given.request), None)
+    if message.request:
+        found = next((request for request in requests if request.id == message.request), None)
         if found is None:
-            raise NotAccepted(f"There is no request {given.request!r}{_which(open_ones)}.")
+            raise NotAccepted(f"There is no request {message.request!r}{_which(open_ones)}.")
     else:
         if not open_ones:
             raise NotAccepted("The task asks nothing now.")
-        fitting = [one for one in open_ones if choice in one.choices] or open_ones
+        fitting = [request for request in open_ones if choice in request.choices] or open_ones
         if len(fitting) > 1:
             raise NotAccepted(f'Several requests are open: say which one with "request"{_which(fitting)}.')
         found = fitting[0]
     _check_open(found)
     if choice not in found.choices:
-        takes = ", ".join(one.value for one in found.choices)
+        takes = ", ".join(answer.value for answer in found.choices)
         raise NotAccepted(f"The request {found.id} ({found.kind.value}) takes {takes}, and not {choice.value}.")
     return found
 
@@ -381,38 +384,38 @@ def _which(requests: Sequence[HumanRequest]) -> str:
     return f"; open are {', '.join(named)}" if named else "; none is open"
 
 
-def check_given(choice: Choice, given: Given) -> None:
+def check_given(choice: Choice, message: Given) -> None:
     """Check what depends on the answer alone.
 
     Raises:
         NotAccepted: what it needs is missing.
     """
     row = CHOICES[choice]
-    if row.needs_option and not any(_has(given, option) for option in row.options):
+    if row.needs_option and not any(_has(message, option) for option in row.options):
         raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
 
 
-def _has(given: Given, option: Option) -> bool:
-    value = getattr(given, option.name)
+def _has(message: Given, option: Option) -> bool:
+    value = getattr(message, option.name)
     if option.type == "value":  # null is a result, too
-        return option.name in given.model_fields_set
+        return option.name in message.model_fields_set
     return bool(value.strip() if isinstance(value, str) else value)
 
 
-def check_fits(request: HumanRequest, given: Given) -> None:
+def check_fits(request: HumanRequest, message: Given) -> None:
     """Check a reply against the options of its question.
 
     Raises:
         NotAccepted: it is none of the options, and the question takes nothing else.
     """
-    if not isinstance(given, GivenReply) or not request.options or request.free_text:
+    if not isinstance(message, GivenReply) or not request.options or request.free_text:
         return
-    if request.option(given.text) is None:
+    if request.option(message.text) is None:
         options = ", ".join(map(repr, request.options))
-        raise NotAccepted(f"The question takes one of {options}, and not {given.text.strip()[:80]!r}.")
+        raise NotAccepted(f"The question takes one of {options}, and not {message.text.strip()[:80]!r}.")
 
 
-def check_code(request: HumanRequest, given: Given) -> None:
+def check_code(request: HumanRequest, message: Given) -> None:
     """Check that who approves or edits a call has seen this very call, in this run of the task.
 
     Temporal's reset gives the new run the Updates of the old one again: the codes in them are those of the old run.
@@ -420,12 +423,12 @@ def check_code(request: HumanRequest, given: Given) -> None:
     Raises:
         NotAccepted: the code is missing, or stands for another call or run.
     """
-    if not isinstance(given, GivenWithCode) or request.call is None or given.call == request.call.code:
+    if not isinstance(message, GivenWithCode) or request.call is None or message.call == request.call.code:
         return
     now = f'{{"call": "{request.call.code}"}} stands for {request.call.kind} with the arguments that are shown now'
-    if not given.call:
+    if not message.call:
         raise NotAccepted(f"Say which call you have seen: {now}.")
-    raise NotAccepted(f"The code {given.call[:40]!r} stands for another call, or for the run before a reset: {now}.")
+    raise NotAccepted(f"The code {message.call[:40]!r} stands for another call, or for the run before a reset: {now}.")
 
 
 def shown_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -444,17 +447,17 @@ def _length(value: JsonValue) -> int:
     return len(_text(value))
 
 
-def changes(before: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> dict[str, Change]:
+def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> dict[str, Change]:
     """What an edit changes, with the beginnings of long values."""
-    changed = {name: value for name, value in given.items() if name not in before or before[name] != value}
+    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
     was = shown_args({name: before[name] for name in changed if name in before})
     now = shown_args(changed)
     return {name: Change(was=was.get(name), now=now[name]) for name in changed}
 
 
-def answer_of(choice: Choice, given: Given, at: Any) -> HumanAnswer:
+def answer_of(choice: Choice, message: Given, at: Any) -> HumanAnswer:
     """The answer as the task keeps it, without a result, which the step has."""
-    words = [getattr(given, option.name).strip() for option in CHOICES[choice].options if option.type == "text"]
-    undo = isinstance(given, GivenAbort) and given.undo
-    extended = given.amounts if isinstance(given, GivenExtend) else {}
-    return HumanAnswer(choice=choice, by=given.by, at=at, text="".join(words), undo=undo, extended=extended)
+    words = [getattr(message, option.name).strip() for option in CHOICES[choice].options if option.type == "text"]
+    undo = isinstance(message, GivenAbort) and message.undo
+    extended = message.amounts if isinstance(message, GivenExtend) else {}
+    return HumanAnswer(choice=choice, by=message.by, at=at, text="".join(words), undo=undo, extended=extended)

@@ -224,9 +224,9 @@ def unanswered(request: HumanRequest) -> TaskEnded:
 
 def log_closed(request: HumanRequest) -> None:
     """Write the log line of a request that was closed."""
-    given = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
+    fields = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
     seconds = round((workflow.now() - request.since).total_seconds(), 1)
-    workflow.logger.info("request_closed", extra={**_named(request), **given, "seconds": seconds})
+    workflow.logger.info("request_closed", extra={**_named(request), **fields, "seconds": seconds})
 
 
 def _named(request: HumanRequest) -> dict[str, Any]:
@@ -246,16 +246,16 @@ def _update(choice: Choice) -> Callable[..., Any]:
     """The Update that gives an answer, with the validator that rejects it without a trace in history."""
 
     @undecoded
-    async def handle(self: _Asking, *given: Any) -> str:
+    async def handle(self: _Asking, *arguments: Any) -> str:
         if _is_repeated(self._progress):
             return choice.value
-        return await _accept(self._progress, choice, _read(choice, given))
+        return await _accept(self._progress, choice, _read(choice, arguments))
 
     @undecoded
-    def check(self: _Asking, *given: Any) -> None:
+    def check(self: _Asking, *arguments: Any) -> None:
         if _is_repeated(self._progress):
             return
-        read = _read(choice, given)
+        read = _read(choice, arguments)
         # Not in `_accept`, which a run made by a reset repeats: there the code is one of another run.
         if request := _check(self._progress, choice, read):
             check_code(request, read)
@@ -272,13 +272,16 @@ class Answers:
 
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
-    def resolve(self, *given: Resolution | RawValue) -> None:
+    def resolve(self, *arguments: Resolution | RawValue) -> None:
         try:
-            resolution: Resolution = read_argument(given, Resolution)
+            resolution: Resolution = read_argument(arguments, Resolution)
         except MalformedArgument as malformed:
             workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": str(malformed)})
             return
-        answers = [(one, resolution.answer_to(one, workflow.now())) for one in self._progress.open_requests]
+        answers = [
+            (open_request, resolution.answer_to(open_request, workflow.now()))
+            for open_request in self._progress.open_requests
+        ]
         accepted = [(request, answer) for request, answer in answers if answer]
         if accepted and not resolution.cause and workflow.patched(CAUSELESS_DROPPED):
             reason = "it names no cause, and would answer requests that belong to no incident"
@@ -302,22 +305,24 @@ def _is_repeated(progress: Progress) -> bool:
     return _update_id() in progress.updates
 
 
-def _read(choice: Choice, given: tuple[Any, ...]) -> Given:
+def _read(choice: Choice, arguments: tuple[Any, ...]) -> Given:
     model = CHOICES[choice].given
     try:
-        return read_argument(given, model) if given and not _is_null(given) else model()
+        return read_argument(arguments, model) if arguments and not _is_null(arguments) else model()
     except MalformedArgument as malformed:
         fields = ", ".join(f'"{name}"' for name in model.model_fields)
         raise NotAccepted(f"The answer cannot be read: {malformed}. It takes an object with {fields}.") from None
 
 
-def _is_null(given: tuple[Any, ...]) -> bool:
-    first = given[0]
+def _is_null(arguments: tuple[Any, ...]) -> bool:
+    first = arguments[0]
     encoding = first.payload.metadata.get("encoding") if isinstance(first, RawValue) else None
-    return len(given) == 1 and (encoding == b"binary/null" or (encoding is not None and first.payload.data == b"null"))
+    return len(arguments) == 1 and (
+        encoding == b"binary/null" or (encoding is not None and first.payload.data == b"null")
+    )
 
 
-def _check(progress: Progress, choice: Choice, given: Given) -> HumanRequest | None:
+def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest | None:
     """The request that an answer is for; None if the answer needs none.
 
     Raises:
@@ -325,51 +330,51 @@ def _check(progress: Progress, choice: Choice, given: Given) -> HumanRequest | N
     """
     if progress.ending is not None:
         raise NotAccepted("The task has ended.")
-    check_given(choice, given)
-    if isinstance(given, GivenExtend):
-        _check_amounts(progress, given)
-        if not given.request:
+    check_given(choice, message)
+    if isinstance(message, GivenExtend):
+        _check_amounts(progress, message)
+        if not message.request:
             return None
-    request = find_request(progress.requests, choice, given)
-    check_fits(request, given)
+    request = find_request(progress.requests, choice, message)
+    check_fits(request, message)
     if choice is Choice.SKIP:
-        needing = [one.step.id for one in _not_started(progress) if request.step in one.step.dependencies]
+        needing = [record.step.id for record in _not_started(progress) if request.step in record.step.dependencies]
         if needing:
             raise NotAccepted(f"The step {request.step!r} cannot be skipped: {', '.join(needing)} needs it.")
-    if isinstance(given, GivenProvide) and (size := len(canonical(given.result).encode())) > MAX_RESULT:
+    if isinstance(message, GivenProvide) and (size := len(canonical(message.result).encode())) > MAX_RESULT:
         raise NotAccepted(f"The result has {size} bytes, more than {MAX_RESULT}.")
-    if isinstance(given, GivenEdit) and (size := len(canonical(given.args).encode())) > MAX_RESULT:
+    if isinstance(message, GivenEdit) and (size := len(canonical(message.args).encode())) > MAX_RESULT:
         raise NotAccepted(f"The arguments have {size} bytes, more than {MAX_RESULT}.")
     return request
 
 
 def _not_started(progress: Progress) -> list[StepRecord]:
-    return [one for one in progress.with_status(StepStatus.PENDING) if one.revision == progress.revision]
+    return [record for record in progress.with_status(StepStatus.PENDING) if record.revision == progress.revision]
 
 
-def _check_amounts(progress: Progress, given: GivenExtend) -> None:
-    for name in given.amounts:
+def _check_amounts(progress: Progress, message: GivenExtend) -> None:
+    for name in message.amounts:
         if getattr(progress.budget.limits, name) is None:
             raise NotAccepted(f"The task has no limit of {name}: nothing to extend.")
 
 
-async def _accept(progress: Progress, choice: Choice, given: Given) -> str:
+async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
     # The state changes before the first await: another answer to the same request is rejected from now on.
-    request = _check(progress, choice, given)
+    request = _check(progress, choice, message)
     progress.updates = [*progress.updates, _update_id()][-MAX_UPDATES:]
-    answer = answer_of(choice, given, workflow.now())
-    if isinstance(given, GivenExtend) or request is None:
+    answer = answer_of(choice, message, workflow.now())
+    if isinstance(message, GivenExtend) or request is None:
         return _extend(progress, answer)
-    if isinstance(given, GivenAbort):
-        progress.undo_when_aborted = given.undo
-    if isinstance(given, GivenProvide):
-        request.result = given.result
-    if isinstance(given, GivenWithCode):
-        request.given_code = given.call
-    if isinstance(given, GivenEdit):
-        record = next(one for one in progress.records if one.step.id == request.step)
-        answer = answer.model_copy(update={"edited": changes(record.args or {}, given.args)})
-        request.given_args = given.args
+    if isinstance(message, GivenAbort):
+        progress.undo_when_aborted = message.undo
+    if isinstance(message, GivenProvide):
+        request.result = message.result
+    if isinstance(message, GivenWithCode):
+        request.given_code = message.call
+    if isinstance(message, GivenEdit):
+        record = next(step_record for step_record in progress.records if step_record.step.id == request.step)
+        answer = answer.model_copy(update={"edited": changes(record.args or {}, message.args)})
+        request.given_args = message.args
     request.answer = answer
     if choice in (Choice.PROVIDE, Choice.EDIT):
         await workflow.wait_condition(lambda: request.refused is not None)

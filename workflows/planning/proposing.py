@@ -108,8 +108,8 @@ def _why_refused(task: Task, rejected: Sequence[Mistake]) -> str:
 
 
 def _sentence(rejected: Sequence[Mistake]) -> str:
-    said = "; ".join(map(str, rejected))
-    return said if said.endswith("?") else f"{said}."
+    sentence = "; ".join(map(str, rejected))
+    return sentence if sentence.endswith("?") else f"{sentence}."
 
 
 def _take_written(progress: Progress) -> Proposal | None:
@@ -119,9 +119,9 @@ def _take_written(progress: Progress) -> Proposal | None:
         return NewSteps(steps=task.plan) if task.plan is not None else None
     # A plan that finished needs none of those that were written for a rejection.
     fitting = (
-        (number, one)
-        for number, one in enumerate(task.revisions[progress.revisions_taken :], progress.revisions_taken + 1)
-        if isinstance(one, Answer) is not progress.replanning
+        (number, revision)
+        for number, revision in enumerate(task.revisions[progress.revisions_taken :], progress.revisions_taken + 1)
+        if isinstance(revision, Answer) is not progress.replanning
     )
     progress.revisions_taken, written = next(fitting, (len(task.revisions), None))
     return written
@@ -139,8 +139,8 @@ def _with_results(written: Answer, progress: Progress) -> Answer | None:
 def _unknown_sources(task: Task) -> Iterator[Mistake]:
     """The mistakes in the references of hand-written answers: each must name a step of a plan before it."""
     known = {step.id for step in task.plan or ()}
-    for number, (one, steps) in enumerate(zip(task.revisions, task.later_plans, strict=True)):
-        sources = sorted(set(references(one.result)) - known) if isinstance(one, Answer) else ()
+    for number, (revision, steps) in enumerate(zip(task.revisions, task.later_plans, strict=True)):
+        sources = sorted(set(references(revision.result)) - known) if isinstance(revision, Answer) else ()
         for id in sources:
             text = f"revisions.{number}: the answer refers to {id!r}, which does not exist{nearest(id, known)}"
             yield Mistake(text=text)
@@ -221,10 +221,10 @@ def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -
         progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
     progress.context = proposed.context or progress.context
     # A planner that is down is passed over in each turn, and noted once.
-    for one in proposed.passed_over:
+    for failover in proposed.passed_over:
         known = [(last.planner, last.code) for last in progress.failovers]
-        if (one.planner, one.code) not in known:
-            progress.failovers.append(Failover(turn=progress.turn, **one.model_dump()))
+        if (failover.planner, failover.code) not in known:
+            progress.failovers.append(Failover(turn=progress.turn, **failover.model_dump()))
     progress.failovers = progress.failovers[-MAX_FAILOVERS:]
 
 
@@ -244,11 +244,11 @@ def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) ->
 
 def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[WithheldCall]) -> None:
     kept = reasons[:MAX_REASONS]
-    cut, steps = tuple(str(one)[:MAX_REASON] for one in kept), tuple(one.step for one in kept)
-    one = Rejection(
+    cut, steps = tuple(str(mistake)[:MAX_REASON] for mistake in kept), tuple(mistake.step for mistake in kept)
+    rejection = Rejection(
         turn=progress.turn, reasons=cut, steps=steps if any(steps) else (), withheld=tuple(withheld[:MAX_WITHHELD])
     )
-    progress.rejections = [*progress.rejections, one][-MAX_REJECTIONS_KEPT:]
+    progress.rejections = [*progress.rejections, rejection][-MAX_REJECTIONS_KEPT:]
 
 
 def _withheld(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[WithheldCall]:

@@ -96,7 +96,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
         """An estimate of the bytes of this situation in a request to a model."""
         values = [
             *(record.result for record in self.records),
-            *(one.args or one.step.args for one in self.earlier),
+            *(record.args or record.step.args for record in self.earlier),
             *(value for fault in self.faults for value in (fault.reason, fault.observed)),
             *(value for observation in self.observations for value in (observation.args, observation.value)),
         ]
@@ -108,7 +108,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     def shortened(self, room: int) -> "Situation":
         """A copy with so small a limit for each result (`max_shown`) that the situation fits into `room` bytes."""
         shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
-        return next((one for one in shorter if one.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
+        return next((copy for copy in shorter if copy.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
 
     @property
     def unshown_bytes(self) -> int:

@@ -154,6 +154,6 @@ class Catalogue(Sparse, frozen=True):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_step_price(cls, given: Any) -> Any:
+    def _with_step_price(cls, fields: Any) -> Any:
         # An older worker has one price for its planner and for steps.
-        return {"step_price": given.get("price"), **given} if isinstance(given, dict) else given
+        return {"step_price": fields.get("price"), **fields} if isinstance(fields, dict) else fields

@@ -70,8 +70,8 @@ class RepeatGuard(BaseModel):
         return call.looked is None or self.seen.get(call.looked) == call.seen
 
 
-def _alike(one: JsonValue, other: JsonValue) -> bool:
-    return isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() and bool(other)
+def _alike(state: JsonValue, other: JsonValue) -> bool:
+    return isinstance(state, dict) and isinstance(other, dict) and state.keys() == other.keys() and bool(other)
 
 
 class LastCall(BaseModel):
@@ -111,7 +111,7 @@ class LoopGuard(BaseModel):
         Returns True if the previous turn made the same call with the same result, and no effect was applied between.
         """
         # Only consecutive turns count.
-        self.calls = {key: one for key, one in self.calls.items() if one.revision >= revision - 1}
+        self.calls = {key: call for key, call in self.calls.items() if call.revision >= revision - 1}
         made, shown = digest(kind, dict(args)), digest(result)
         # A repeated idempotent call is itself counted as an effect, but changes nothing.
         before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)

@@ -65,9 +65,9 @@ def pick(value: JsonValue, path: str, of: str) -> JsonValue:
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
-            there = f"has {sorted(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
-            there = there if len(there) <= MAX_SHOWN else there[:MAX_SHOWN] + "…"
-            raise Unresolved(f"{of} has nothing at {path!r}: {where} {there}")
+            content = f"has {sorted(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
+            content = content if len(content) <= MAX_SHOWN else content[:MAX_SHOWN] + "…"
+            raise Unresolved(f"{of} has nothing at {path!r}: {where} {content}")
         where = repr(part)
     return value
 

@@ -89,16 +89,16 @@ class BreakerGuard:
         return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
 
     def _move(self, verdict: Code | bool | None, fault: Fault | None, policy: CircuitBreaker, generation: int) -> Move:
-        key, asked, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
+        key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
         match verdict:
             case None | False:
-                return lambda one, _: one.released(key, generation)
+                return lambda breaker, _: breaker.released(key, generation)
             case True:
-                return lambda one, moment: one.succeeded(key, generation, policy, moment)
+                return lambda breaker, moment: breaker.succeeded(key, generation, policy, moment)
             case Code.RATE_LIMITED:
-                return lambda one, moment: one.limited(key, generation, asked, jitter, policy, moment.now)
+                return lambda breaker, moment: breaker.limited(key, generation, requested, jitter, policy, moment.now)
             case code:
-                return lambda one, moment: one.failed(key, generation, code, policy, moment.now)
+                return lambda breaker, moment: breaker.failed(key, generation, code, policy, moment.now)
 
     def _caller(self) -> Caller | None:
         """The call as one that can wait for its turn; None if its workflow, or this worker, is older than that."""
@@ -138,7 +138,9 @@ class BreakerGuard:
     async def _renew(self, generation: int) -> None:
         while True:
             await asyncio.sleep(retries.TRIAL_LEASE / 3)
-            await self._breakers.move(self._service, lambda one, moment: one.renewed(self._key, generation, moment.now))
+            await self._breakers.move(
+                self._service, lambda breaker, moment: breaker.renewed(self._key, generation, moment.now)
+            )
 
 
 def _refusal(service: str, entry: Entry) -> Fault:

@@ -157,7 +157,7 @@ class Breakers:
         states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
         (breakers, _now), waiting = await self.all(), await self.waiting()
         return [
-            *(Sample(BREAKER_STATE, (service,), states.index(one.state)) for service, one in breakers.items()),
+            *(Sample(BREAKER_STATE, (service,), states.index(breaker.state)) for service, breaker in breakers.items()),
             *(Sample(WAITING_CALLS, (service,), waiting.get(service, 0)) for service in breakers),
         ]
 
@@ -276,7 +276,7 @@ class Breakers:
             turns = Turns(called, min(next_in, retries.TURNS_CHECKED))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
-            return breaker.admitting(now, retries.TURN_LEASE, *(one.key for one in called))
+            return breaker.admitting(now, retries.TURN_LEASE, *(call.key for call in called))
 
         async with self._lock:
             await self._transacted(service, work)
@@ -408,8 +408,8 @@ def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now:
 def _row(tx: Connection, service: str) -> tuple[BreakerRow, float]:
     """The row of a service, locked until the transaction ends, and the time."""
     clock = _clock(tx)
-    wanted = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == service).with_for_update()
-    found = tx.execute(wanted).one_or_none()
+    query = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == service).with_for_update()
+    found = tx.execute(query).one_or_none()
     if found is None:
         return BreakerRow(), float(tx.execute(select(clock)).scalar_one())
     return BreakerRow(Breaker.model_validate_json(found.state), found.version), float(found.now)

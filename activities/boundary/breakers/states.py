@@ -201,13 +201,13 @@ class Breaker(BaseModel, frozen=True):
         return counted._open(policy.recovery, now, window=1, successes=0, since=now)
 
     def limited(
-        self, caller: str, generation: int, asked: float | None, jitter: float, policy: CircuitBreaker, now: float
+        self, caller: str, generation: int, requested: float | None, jitter: float, policy: CircuitBreaker, now: float
     ) -> "Breaker":
         """The breaker after the service limited a call, and asked for a wait of so many seconds (None: it did not say).
 
         `jitter` is a random number in [0, 1).
         """
-        pause = retries.limit_wait(asked, self.limits, policy.recovery, jitter)
+        pause = retries.limit_wait(requested, self.limits, policy.recovery, jitter)
         if self._has_place(caller, generation):
             freed = self._without(caller)
             if generation < self.opened:
@@ -220,9 +220,9 @@ class Breaker(BaseModel, frozen=True):
             return self
         first, until = self.first_limit, now + pause
         if first is None or first.caller == caller or not now < first.until <= now + retries.LONGEST_LIMIT:
-            until = now + max(pause, policy.recovery if asked is None else asked)
+            until = now + max(pause, policy.recovery if requested is None else requested)
             return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + retries.LONGEST_LIMIT)))
-        pause = pause if asked is None else max(pause, first.until - now)
+        pause = pause if requested is None else max(pause, first.until - now)
         return self._with(failures=0, callers=(), first_limit=None)._open(
             pause, now, window=1, successes=0, since=now, code=Code.RATE_LIMITED, limits=1
         )

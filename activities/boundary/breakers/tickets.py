@@ -78,8 +78,8 @@ def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
     if caller is not None:
         own = select(TICKETS.c.since).where(*_of(service, caller.key)).scalar_subquery()
         since = func.coalesce(own, 1e12)
-        mine = tuple_(caller.started, since, caller.key)
-        waiting = waiting.where(tuple_(*_ORDER) < mine)
+        place = tuple_(caller.started, since, caller.key)
+        waiting = waiting.where(tuple_(*_ORDER) < place)
     return int((tx.execute(waiting)).scalar_one())
 
 
@@ -117,9 +117,9 @@ def call(tx: Connection, service: str, namespace: str, number: int, now: float, 
     """Call at most so many calls of a namespace; for a trial those that were tried least often come first."""
     # Else the trial call would be the same each time, which may be the only one that fails.
     order = (TICKETS.c.trials, *_ORDER) if is_trial else _ORDER
-    wanted = select(TICKETS.c.key, TICKETS.c.workflow).where(*_waiting(service), TICKETS.c.namespace == namespace)
-    found = [Called(*row) for row in tx.execute(wanted.order_by(*order).limit(number))]
-    called = TICKETS.c.service == service, TICKETS.c.key.in_([one.key for one in found])
+    query = select(TICKETS.c.key, TICKETS.c.workflow).where(*_waiting(service), TICKETS.c.namespace == namespace)
+    found = [Called(*row) for row in tx.execute(query.order_by(*order).limit(number))]
+    called = TICKETS.c.service == service, TICKETS.c.key.in_([found_call.key for found_call in found])
     tx.execute(update(TICKETS).where(*called).values(called=now, calls=TICKETS.c.calls + 1))
     return found
 

@@ -55,14 +55,14 @@ async def _tell_all(breakers: Breakers, client: Client) -> float:
     for service in await breakers.services_awaited():
         turns = await breakers.call_next(service)
         wait = min(wait, turns.next_in)
-        told = await asyncio.gather(*(_told(client, called) for called in turns.called))
-        for called in (called for called, is_there in zip(turns.called, told, strict=True) if not is_there):
+        outcomes = await asyncio.gather(*(_tell_workflow(client, called) for called in turns.called))
+        for called in (called for called, is_there in zip(turns.called, outcomes, strict=True) if not is_there):
             await breakers.forget(service, called.key)
             wait = 0.0
     return wait
 
 
-async def _told(client: Client, called: Called) -> bool:
+async def _tell_workflow(client: Client, called: Called) -> bool:
     """Tell a workflow of the turn of its call; return whether there is one that still runs."""
     try:
         await client.get_workflow_handle(called.workflow).signal(TURN, Turn(key=called.key))

@@ -116,11 +116,11 @@ def _difference(found: Any, result: Any) -> str | None:
     required = {field for field, info in result.model_fields.items() if info.is_required()}
     if lacks := sorted(required - {*found.model_fields}):
         return f"{found.__name__} lacks {lacks} of {result.__name__}"
-    there, wanted = Fields.of(found), Fields.of(result)
+    found_fields, result_fields = Fields.of(found), Fields.of(result)
     for field in sorted(required):
-        one, other = there.type(f"result.{field}"), wanted.type(f"result.{field}")
-        if one and other and one is not other:
-            return f"{field!r} of {found.__name__} is {one.value}, of {result.__name__} {other.value}"
+        found_type, other = found_fields.type(f"result.{field}"), result_fields.type(f"result.{field}")
+        if found_type and other and found_type is not other:
+            return f"{field!r} of {found.__name__} is {found_type.value}, of {result.__name__} {other.value}"
     return None
 
 
@@ -181,21 +181,21 @@ def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseMo
 
 def _cycle(name: str, fallback: Tool[..., Any]) -> str | None:
     """The tool to which a chain of fallbacks returns; None if the chain ends."""
-    seen, following = {name}, fallback
-    while isinstance(following.options.fallback, Tool) and following.__name__ not in seen:
-        seen.add(following.__name__)
+    names, following = {name}, fallback
+    while isinstance(following.options.fallback, Tool) and following.__name__ not in names:
+        names.add(following.__name__)
         following = following.options.fallback
-    return following.__name__ if following.__name__ in seen else None
+    return following.__name__ if following.__name__ in names else None
 
 
-def _no_tool(name: str, option: str, given: object) -> str:
-    called = getattr(given, "__name__", repr(given))
+def _no_tool(name: str, option: str, companion: object) -> str:
+    called = getattr(companion, "__name__", repr(companion))
     return f"{name}: {option}={called} is no tool: decorate it, e.g. with @tool.read."
 
 
-def _accepts(theirs: type[BaseModel], ours: type[BaseModel]) -> bool:
+def _accepts(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
     required = {field for field, info in theirs.model_fields.items() if info.is_required()}
-    return issubclass(ours, theirs) or required <= set(ours.model_fields) <= set(theirs.model_fields)
+    return issubclass(provided, theirs) or required <= set(provided.model_fields) <= set(theirs.model_fields)
 
 
 def _as_companion(other: Tool[..., Any] | Companion) -> Companion:

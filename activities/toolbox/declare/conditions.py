@@ -132,8 +132,8 @@ def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) 
     return condition.names, wrong
 
 
-def _shown(name: str, option: str, given: object) -> str:
-    return f"{name}: {option}={given!r:.{SHOWN}}"
+def _shown(name: str, option: str, value: object) -> str:
+    return f"{name}: {option}={value!r:.{SHOWN}}"
 
 
 def _look_up(
@@ -143,7 +143,8 @@ def _look_up(
     for dotted in condition.names:
         root = dotted.split(".")[0]
         if root not in known:
-            wrong.append(f"{name}: {option} reads {dotted!r}: write {' or '.join(f'{one}.{dotted}' for one in known)}.")
+            written = " or ".join(f"{prefix}.{dotted}" for prefix in known)
+            wrong.append(f"{name}: {option} reads {dotted!r}: write {written}.")
             continue
         try:
             types[dotted] = known[root].type(dotted)
@@ -181,9 +182,12 @@ def _exact(written: JsonValue, value: Any) -> Any:
         case str(), Decimal():
             return value
         case dict(), Mapping() if len(written) == len(value):
-            return {name: _exact(item, one) for (name, item), one in zip(written.items(), value.values(), strict=True)}
+            return {
+                name: _exact(item, element)
+                for (name, item), element in zip(written.items(), value.values(), strict=True)
+            }
         case list(), list() | tuple() | set() | frozenset() | deque() if len(written) == len(value):
-            return [_exact(item, one) for item, one in zip(written, value, strict=True)]
+            return [_exact(item, element) for item, element in zip(written, value, strict=True)]
         case _:
             return written
 

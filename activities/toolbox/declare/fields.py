@@ -73,7 +73,7 @@ def _members(schema: Schema, whole: Schema) -> list[Schema]:
     if "$ref" in schema:
         return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     union = schema.get("anyOf") or schema.get("oneOf")
-    return [member for one in union for member in _members(one, whole)] if union else [schema]
+    return [member for alternative in union for member in _members(alternative, whole)] if union else [schema]
 
 
 def _below(schema: Schema, part: str) -> list[Schema]:
@@ -97,8 +97,8 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
     models = [place for place in places if "properties" in place]
     if models:
         near = nearest(part, {field for model in models for field in model["properties"]})
-        there = [f"{model.get('title', where)} has {sorted(model['properties'])}" for model in models]
-        return f"{near}: {', '.join(there)}"
+        fields_of_models = [f"{model.get('title', where)} has {sorted(model['properties'])}" for model in models]
+        return f"{near}: {', '.join(fields_of_models)}"
     if Type.LIST in map(_type, ([place] for place in places)):
         return f": {where!r} is a list, so write {where}.0 for its first item"
     return f": {where!r} has no fields"

@@ -112,8 +112,8 @@ def mistakes(name: str, forms: object, args: type[BaseModel]) -> Iterator[str]:
         if isinstance(form, Form):
             yield from (f"{name}: forms= {wrong}" for wrong in _form_mistakes(form, args))
         else:
-            given = repr(form)[:80]
-            yield f"{name}: forms= has {given}, which is no Form: write Form(SPELLING, PATTERN), from replan.forms."
+            shown = repr(form)[:80]
+            yield f"{name}: forms= has {shown}, which is no Form: write Form(SPELLING, PATTERN), from replan.forms."
 
 
 def _form_mistakes(form: Form, args: type[BaseModel]) -> Iterator[str]:
@@ -131,5 +131,5 @@ def _form_mistakes(form: Form, args: type[BaseModel]) -> Iterator[str]:
     for group in sorted(groups - names.keys()):
         remedy = "name the groups like the arguments, or give it a function"
         yield f"has {form.spelling!r} with a group {group!r}, which is no argument{nearest(group, names)}: {remedy}."
-    for missing in [one for one in schema.get("required", ()) if one not in groups]:
+    for missing in [argument for argument in schema.get("required", ()) if argument not in groups]:
         yield f"has {form.spelling!r} without a group for the argument {missing!r}: add (?P<{missing}>...)."

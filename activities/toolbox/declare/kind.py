@@ -160,27 +160,30 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         names_service=service if callable(service) else None,
         credential=tool.options.credential,
         limit=tool.options.limit,
-        forms=[replace(one, kinds=one.kinds or (tool.__name__,)) for one in tool.options.forms],
+        forms=[
+            replace(declared_form, kinds=declared_form.kinds or (tool.__name__,))
+            for declared_form in tool.options.forms
+        ],
         sentence=tool.options.sentence,
     )
 
 
 def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
-    given = {option: getattr(tool.options, option) for option in OPTIONS if option in ToolSpec.model_fields}
+    options = {option: getattr(tool.options, option) for option in OPTIONS if option in ToolSpec.model_fields}
     for option in ("observe", "reconcile", "undo"):
-        given[option] = companions.as_data(given[option], args, is_undo=option == "undo")
+        options[option] = companions.as_data(options[option], args, is_undo=option == "undo")
     if tool.options.fallback:
-        given["fallback"] = tool.options.fallback.__name__
-    if given["approve"] == conditions.NEVER:
-        del given["approve"]
+        options["fallback"] = tool.options.fallback.__name__
+    if options["approve"] == conditions.NEVER:
+        del options["approve"]
     if tool.pure:
-        given |= {"pure": True, "timeout": min(tool.options.timeout, retries.PURE_TIMEOUT)}
+        options |= {"pure": True, "timeout": min(tool.options.timeout, retries.PURE_TIMEOUT)}
     return ToolSpec.model_validate(
         {
             "kind": tool.__name__,
             "effect": tool.effect,
             "is_threaded": not inspect.iscoroutinefunction(tool.function),
-            **{option: value for option, value in given.items() if value is not None},
+            **{option: value for option, value in options.items() if value is not None},
         }
     )
 
@@ -265,8 +268,8 @@ def _datasource_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iter
     if datasource is None:
         return
     if not isinstance(datasource, AsyncEngine):
-        given = type(datasource).__name__
-        yield f"{name}: datasource= is of type {given}, not an AsyncEngine: use create_async_engine(URL)."
+        type_name = type(datasource).__name__
+        yield f"{name}: datasource= is of type {type_name}, not an AsyncEngine: use create_async_engine(URL)."
     elif datasource.dialect.name not in DATABASES:
         yield f"{name}: datasource= is a {datasource.dialect.name} database: Replan supports {' and '.join(DATABASES)}."
     elif is_in_memory(datasource):

@@ -29,12 +29,12 @@ def libraries_of(function: object) -> frozenset[str] | None:
     imports in its body, and the classes and attributes of the objects there. What is looked up by a text, as with
     `importlib.import_module`, is not found.
     """
-    found, seen, left = set[str](), dict[int, object](), [function]
-    while left and len(seen) < MAX_THINGS:
+    found, visited, left = set[str](), dict[int, object](), [function]
+    while left and len(visited) < MAX_THINGS:
         thing = left.pop()
-        if id(thing) in seen:
+        if id(thing) in visited:
             continue
-        seen[id(thing)] = thing  # kept, since the id of an object that is gone is used again
+        visited[id(thing)] = thing  # kept, since the id of an object that is gone is used again
         module = _module_of(thing)
         if _is_own(module) or isinstance(thing, _WRAPPERS):
             left += _parts(thing)
@@ -97,7 +97,11 @@ def _named(function: FunctionType) -> Iterator[object]:
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     known: Mapping[str, Any] = function.__globals__
     values = [known[name] for name in names if name in known]
-    inner = [one for one in (*values, *_own_imports(function)) if isinstance(one, ModuleType) and _is_own(one.__name__)]
+    inner = [
+        named_value
+        for named_value in (*values, *_own_imports(function))
+        if isinstance(named_value, ModuleType) and _is_own(named_value.__name__)
+    ]
     yield from values
     yield from (vars(module)[name] for module in inner for name in names if name in vars(module))
 

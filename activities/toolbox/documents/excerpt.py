@@ -45,12 +45,12 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
         Refused: the document cannot be read, or no document has this name. In the second case the rejection suggests
             similar names of documents below `root`, and similar names in `also`.
     """
-    there = documents(root)
+    existing = documents(root)
     name = unicodedata.normalize("NFC", name.strip()).removeprefix("./")
-    if name not in there:  # the name is only compared with existing names, and never used as a path
-        raise _unknown(name, [*there, *also])
+    if name not in existing:  # the name is only compared with existing names, and never used as a path
+        raise _unknown(name, [*existing, *also])
     try:
-        document = read(there[name], first=page, max_text=MAX_TEXT)
+        document = read(existing[name], first=page, max_text=MAX_TEXT)
     except UnreadableDocument as why:
         raise Refused(f"{name} cannot be read ({why}): do without it or use another document.") from None
     return excerpt(name, document, page)
@@ -86,12 +86,12 @@ def excerpt(name: str, document: Document, first: int) -> DocumentText:
     )
 
 
-def _unknown(name: str, there: Sequence[str]) -> Refused:
+def _unknown(name: str, existing: Sequence[str]) -> Refused:
     if name.startswith(("/", "~")) or ".." in name.split("/") or _FOREIGN.search(name):
         reason = f"{name[:80]!r} is no document's name: give it as search does, relative to the folder of documents."
         return Refused(reason, code="invalid_input")
-    ways = {way.casefold(): full for full in reversed(there) for way in (Path(full).stem, Path(full).name, full)}
+    ways = {way.casefold(): full for full in reversed(existing) for way in (Path(full).stem, Path(full).name, full)}
     alike = difflib.get_close_matches(name.casefold(), ways, n=3 * MAX_NEAREST, cutoff=0.6)
     nearest = list(dict.fromkeys(ways[way] for way in alike))[:MAX_NEAREST]
-    observed = {"nearest": nearest, "there": there[:MAX_NAMED], "more": max(len(there) - MAX_NAMED, 0)}
+    observed = {"nearest": nearest, "there": existing[:MAX_NAMED], "more": max(len(existing) - MAX_NAMED, 0)}
     return Refused(f"There is no document {name[:80]!r}: use one that is there.", code="not_found", observed=observed)

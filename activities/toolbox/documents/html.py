@@ -56,14 +56,14 @@ _LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.A
 """Names of encodings that browsers read as windows-1252."""
 
 
-def encoding_of(content: bytes, said: str | None) -> str:
-    """A page's encoding: its byte order mark, else `said` (from the HTTP header), else its `<meta>`, else UTF-8."""
+def encoding_of(content: bytes, declared: str | None) -> str:
+    """A page's encoding: its byte order mark, else `declared` (from the HTTP header), else its `<meta>`, else UTF-8."""
     for mark, encoding in _MARKS.items():
         if content.startswith(mark):
             return encoding
     found = _META.search(content[:2048])
     meta = found[1].decode("ascii", errors="replace") if found else ""
-    name = (said or ("utf-8" if meta.lower().startswith("utf-16") else meta)).strip()
+    name = (declared or ("utf-8" if meta.lower().startswith("utf-16") else meta)).strip()
     if _LATIN.fullmatch(name):
         return "cp1252"
     return name.replace("_", "-") if _KNOWN.fullmatch(name) else "utf-8"

@@ -200,11 +200,11 @@ class Library:
         return self._words
 
     def _refresh(self) -> None:
-        there, until, total, dropped = documents(self._root), time.monotonic() + self._seconds, 0, list[str]()
+        files, until, total, dropped = documents(self._root), time.monotonic() + self._seconds, 0, list[str]()
         self.unread, before = 0, self.reads
-        for name in self._entries.keys() - there.keys():
+        for name in self._entries.keys() - files.keys():
             self._forget(name)
-        for name, path in there.items():
+        for name, path in files.items():
             if total > MAX_TOTAL:
                 self._forget(name)
                 dropped.append(name)
@@ -216,7 +216,7 @@ class Library:
                 else:
                     self.unread += 1
             total += self._entries[name].characters if name in self._entries else 0
-        self.skipped = self._notes(dropped, is_full=len(there) == MAX_FILES)
+        self.skipped = self._notes(dropped, is_full=len(files) == MAX_FILES)
 
     def _is_known(self, name: str, path: Path) -> bool:
         entry = self._entries.get(name)

@@ -201,10 +201,14 @@ def _equal(left: Value, right: Value) -> bool:
 def _is_in(item: Value, among: "list[Value] | str | dict[str, Value]") -> bool:
     if not isinstance(among, list):
         return item in among
-    alike = [one for one in among if {type_of(one), type_of(item)} & {Type.NONE} or type_of(one) is type_of(item)]
+    alike = [
+        element
+        for element in among
+        if {type_of(element), type_of(item)} & {Type.NONE} or type_of(element) is type_of(item)
+    ]
     if among and not alike:
         raise Unreadable(f"It looks for {type_of(item)} among others: compare like with like.")
-    return any(_equal(one, item) for one in alike)
+    return any(_equal(element, item) for element in alike)
 
 
 def _settled(value: Value) -> Any:

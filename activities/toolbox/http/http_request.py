@@ -113,9 +113,9 @@ def _without_effect(error: Exception) -> Exception:
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():
-            said = chosen(fault.reason, code=fault.code, observed=fault.observed, retry_after=fault.retry_after)
-            said.is_harmless = True
-            return said
+            tool_error = chosen(fault.reason, code=fault.code, observed=fault.observed, retry_after=fault.retry_after)
+            tool_error.is_harmless = True
+            return tool_error
     return error
 
 

@@ -212,12 +212,12 @@ class Web:
         # The attempt's deadline ends the wait for an answer, since the service may work on it.
         limits = httpx2.Timeout(silence, read=silence if is_page and deadline.left() is None else None).as_dict()
         extensions = {"timeout": limits, "trace": deadline.Guard()}
-        said: list[tuple[str | bytes, str | bytes]] = list(headers.items())
+        sent: list[tuple[str | bytes, str | bytes]] = list(headers.items())
         tls = self._tls if url.scheme == "https" else None
         with tracing.http_span(method, url) as span:  # whose headers are not sent: a planner chose the address
             async with (
                 httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=self._network) as connections,
-                connections.stream(method, target, headers=said, content=content, extensions=extensions) as answer,
+                connections.stream(method, target, headers=sent, content=content, extensions=extensions) as answer,
             ):
                 span.answered(answer.status)
                 if is_page:  # one that stops in the middle is not waited for

@@ -59,13 +59,13 @@ class Services:
             BadReach: a value cannot be used.
         """
         places = frozenset(map(_place, allowed))
-        said = dict[str, dict[str, str]]()
+        headers_of = dict[str, dict[str, str]]()
         for text in headers:
             host, name, value = _header(text, environment)
             if host not in {place.host for place in places}:
                 raise BadReach(f"--http-header {text}: {host} is not allowed: give --allow-request {host}, too.")
-            said.setdefault(host, {})[name] = value
-        return cls(web or Web(), places, said)
+            headers_of.setdefault(host, {})[name] = value
+        return cls(web or Web(), places, headers_of)
 
     @asynccontextmanager
     async def send(
@@ -98,11 +98,11 @@ class Services:
                 if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
                     yield answer
                     return
-                there = redirected(here, answer.headers["location"])
+                target = redirected(here, answer.headers["location"])
             if method != "GET":
                 reason = f"{here.host} returned {answer.status_code}, a redirect: use the address in `location`."
-                raise answered(Refused(reason, code="unexpected_result", observed={"location": str(there)}))
-            here, headers = self._follows(here, there), headers if _origin(here) == _origin(there) else {}
+                raise answered(Refused(reason, code="unexpected_result", observed={"location": str(target)}))
+            here, headers = self._follows(here, target), headers if _origin(here) == _origin(target) else {}
         reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
         raise Refused(reason, code="unexpected_result")
 
@@ -121,11 +121,11 @@ class Services:
         host, port = _host(url), _port(url)
         return not self.places.isdisjoint({Place(host, None), Place(host, port)})
 
-    def _follows(self, here: httpx2.URL, there: httpx2.URL) -> httpx2.URL:
-        if not self._names(there) or (here.scheme, there.scheme) == ("https", "http"):
+    def _follows(self, here: httpx2.URL, target: httpx2.URL) -> httpx2.URL:
+        if not self._names(target) or (here.scheme, target.scheme) == ("https", "http"):
             reason = f"{here.host} redirects to a host that this worker may not send to: use another address."
             raise Refused(reason, code="unexpected_result")
-        return self._allowed(there)
+        return self._allowed(target)
 
 
 def _place(text: str) -> Place:

@@ -58,13 +58,13 @@ def whole(label: str, value: JsonValue) -> str:
     return fenced(label, value, sys.maxsize)
 
 
-async def text(model: LanguageModel, system: str, told: str, max_output: int) -> str:
-    """Ask the model for a text; `told` is what the model reads.
+async def text(model: LanguageModel, system: str, prompt: str, max_output: int) -> str:
+    """Ask the model for a text; `prompt` is what the model reads.
 
     Raises:
-        Refused: the model gives no complete text, or `told` is too long.
+        Refused: the model gives no complete text, or `prompt` is too long.
     """
-    reply = await _ask(model, system, told, [], max_output)
+    reply = await _ask(model, system, prompt, [], max_output)
     written = remove_hidden(reply.turn.text).strip()
     if not written:
         raise Refused("The model wrote nothing: ask for something else.", code="unexpected_result")
@@ -72,19 +72,19 @@ async def text(model: LanguageModel, system: str, told: str, max_output: int) ->
 
 
 async def arguments(
-    model: LanguageModel, system: str, told: str, definition: ToolDefinition, max_output: int
+    model: LanguageModel, system: str, prompt: str, definition: ToolDefinition, max_output: int
 ) -> dict[str, JsonValue]:
-    """Ask the model for one call of the tool `definition`, and return its arguments; `told` is what the model reads.
+    """Ask the model for one call of the tool `definition`, and return its arguments; `prompt` is what the model reads.
 
     Raises:
-        Refused: the model does not make exactly one readable call, or `told` is too long.
+        Refused: the model does not make exactly one readable call, or `prompt` is too long.
     """
-    reply = await _ask(model, system, told, [definition], max_output)
+    reply = await _ask(model, system, prompt, [definition], max_output)
     calls = [call for call in reply.turn.calls if call.name == definition.name]
     if not calls:
-        said = remove_hidden(reply.turn.text).strip()[:MAX_SAID]
+        reply_text = remove_hidden(reply.turn.text).strip()[:MAX_SAID]
         reason = "The model gave no values: what it says in their place is what was seen."
-        raise Refused(reason, code="unexpected_result", observed={"said": said})
+        raise Refused(reason, code="unexpected_result", observed={"said": reply_text})
     if len(calls) > 1:
         raise Refused(
             f"The model gave {len(calls)} answers instead of one: try again, or use another model.",
@@ -95,13 +95,15 @@ async def arguments(
     return calls[0].args
 
 
-async def _ask(model: LanguageModel, system: str, told: str, tools: Sequence[ToolDefinition], max_output: int) -> Reply:
-    size = len(told.encode()) + sum(len(to_json(dict(tool.schema))) for tool in tools)
+async def _ask(
+    model: LanguageModel, system: str, prompt: str, tools: Sequence[ToolDefinition], max_output: int
+) -> Reply:
+    size = len(prompt.encode()) + sum(len(to_json(dict(tool.schema))) for tool in tools)
     if size > MAX_ASKED:
         reason = f"What the model is to read has {size} bytes, more than {MAX_ASKED}: give it a part."
         raise Refused(reason, code="invalid_input")
     try:
-        reply = await model.reply(Request(system, tools, [UserTurn(told)], max_output, skip_cache=True))
+        reply = await model.reply(Request(system, tools, [UserTurn(prompt)], max_output, skip_cache=True))
     except Exception as error:  # `classify` maps every exception to a fault
         if classify(error).code is not Code.TOO_LARGE:
             raise
@@ -122,8 +124,8 @@ MAX_OUTPUT = 8_000  # tokens
 async def compose(args: plain.Materials, model: LanguageModel) -> plain.Composition:
     """Write a text for the user, e.g. a letter, a report or an answer, from the results of other steps."""
     results = plain.checked(args.results)
-    told = f"{whole('what', args.what)}\n{whole('results', results)}"
-    return plain.Composition(text=await text(model, COMPOSE, told, MAX_OUTPUT), method="model")
+    prompt = f"{whole('what', args.what)}\n{whole('results', results)}"
+    return plain.Composition(text=await text(model, COMPOSE, prompt, MAX_OUTPUT), method="model")
 
 
 MAX_EXTRACT = 8_000  # tokens
@@ -152,9 +154,9 @@ async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
         raise Refused("The text is empty: give the text that holds the values.", code="invalid_input")
     try:
         schema = JsonSchema(args.json_schema)
-        told = whole("text", args.text)
+        prompt = whole("text", args.text)
         definition = ToolDefinition(CALL, "Give the values that were found in the text.", schema.arguments)
-        value = schema.value(await arguments(model, EXTRACT, told, definition, MAX_EXTRACT))
+        value = schema.value(await arguments(model, EXTRACT, prompt, definition, MAX_EXTRACT))
         misfits = await asyncio.to_thread(schema.misfits, value)  # in a thread: a large schema takes seconds
     except BadSchema as wrong:
         raise Refused(f"The JSON schema cannot be used: {wrong}.", code="invalid_input") from wrong
@@ -186,8 +188,8 @@ async def summarise(args: extractive.LongText, model: LanguageModel) -> SummaryW
     of = len(extractive.sentences(args.text))
     if not of:
         raise Refused(extractive.NOTHING, code="invalid_input")
-    told = f"Sentences: {args.sentences} at most.\n{whole('text', args.text)}"
-    summary = await text(model, SUMMARISE, told, MAX_SUMMARY)
+    prompt = f"Sentences: {args.sentences} at most.\n{whole('text', args.text)}"
+    summary = await text(model, SUMMARISE, prompt, MAX_SUMMARY)
     return SummaryWithMethod(summary=summary, sentences=len(extractive.sentences(summary)), of=of, method="model")
 
 

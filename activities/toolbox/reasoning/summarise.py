@@ -38,11 +38,11 @@ class Summary(BaseModel):
 @tool.read
 def summarise(args: LongText) -> Summary:
     """Summarise an English text by its most telling sentences, word for word."""
-    there = sentences(args.text)
-    if not there:
+    found = sentences(args.text)
+    if not found:
         raise Refused(NOTHING, code="invalid_input")
-    chosen = _chosen(there, args.sentences) if len(there) > args.sentences else there
-    return Summary(summary=" ".join(chosen), sentences=len(chosen), of=len(there))
+    chosen = _chosen(found, args.sentences) if len(found) > args.sentences else found
+    return Summary(summary=" ".join(chosen), sentences=len(chosen), of=len(found))
 
 
 def sentences(text: str) -> list[str]:
