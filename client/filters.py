@@ -31,8 +31,8 @@ def within(own: str, query: str | None) -> str:
 
 def bad_query(error: RPCError) -> Problem:
     """What to say when the server rejects a list filter."""
-    said = one_line(error.message.removeprefix("invalid query: "))
-    return Problem("bad_query", f"The server rejects this --query ({said})", _EXAMPLE)
+    message = one_line(error.message.removeprefix("invalid query: "))
+    return Problem("bad_query", f"The server rejects this --query ({message})", _EXAMPLE)
 
 
 def _mistake(query: str) -> str:

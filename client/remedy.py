@@ -64,7 +64,7 @@ class Text(str):
 
     def __new__(cls, *parts: Part) -> Self:
         """A part may be a Text, too."""
-        flat = [one for part in parts for one in (part.parts if isinstance(part, Text) else (part,))]
+        flat = [piece for part in parts for piece in (part.parts if isinstance(part, Text) else (part,))]
         text = super().__new__(cls, _joined(flat, in_python))
         text.parts = tuple(flat)
         return text
@@ -108,8 +108,8 @@ def in_python(part: Remedy | Argument) -> str:
     method = "TaskHandle.follow" if part.arguments.get("follow") else _METHODS.get(part.action)
     if method is None:
         return as_command(part)
-    given = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
-    return f"`{method}({given})`" + (f" of {part.task!r}" if part.task else "")
+    arguments = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
+    return f"`{method}({arguments})`" + (f" of {part.task!r}" if part.task else "")
 
 
 _METHODS: Mapping[Action, str] = {
