@@ -96,11 +96,11 @@ class TaskHandle:
         Raises:
             Problem: the server does not know the task any more.
         """
-        told = asyncio.Queue[TaskEvent | None]()
-        following = asyncio.create_task(Follower(self._temporal, self._handle, Events(told.put_nowait)).to_the_end())
-        following.add_done_callback(lambda _: told.put_nowait(None))
+        events = asyncio.Queue[TaskEvent | None]()
+        following = asyncio.create_task(Follower(self._temporal, self._handle, Events(events.put_nowait)).to_the_end())
+        following.add_done_callback(lambda _: events.put_nowait(None))
         try:
-            while (event := await told.get()) is not None:
+            while (event := await events.get()) is not None:
                 yield event
             following.result()
         finally:
@@ -138,12 +138,12 @@ class TaskHandle:
         *,
         request: HumanRequest | str | None = None,
         by: str | None = None,
-        **given: JsonValue,
+        **values: JsonValue,
     ) -> str | None:
         """Answer a request, as the console's `answer`; returns what the task said, None if a result is being checked.
 
         `request` is the request, or its id; it may be left out if only one is open. An approval and an edit need the
-        HumanRequest itself, or `call`, the code of the call that was seen. `given` is what the answer has beside that:
+        HumanRequest itself, or `call`, the code of the call that was seen. `values` are the other fields of the answer:
         `reason`, `hint`, `args`, `result`, `text` or `undo`.
 
         Raises:
@@ -157,7 +157,7 @@ class TaskHandle:
         elif request is not None:
             named = {"request": request}
         who = {} if by is None else {"by": by}
-        return await people.answer(self._handle, chosen, **{**named, **who, **given})
+        return await people.answer(self._handle, chosen, **{**named, **who, **values})
 
     async def extend(
         self,
@@ -176,8 +176,8 @@ class TaskHandle:
         Raises:
             Problem: the task has ended, or has no such limit.
         """
-        given: dict[str, Any] = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "by": by}
-        chosen = {name: one for name, one in given.items() if one}
+        fields: dict[str, Any] = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "by": by}
+        chosen = {name: value for name, value in fields.items() if value}
         return await people.answer(self._handle, Choice.EXTEND, key, **chosen)
 
     async def cancel(self, *, undo: bool = False) -> None:
@@ -293,15 +293,15 @@ class Client:
         """
         if unknown := [name for name in options if name not in Task.model_fields]:
             raise TypeError(f"A task has no option {unknown[0]!r}{nearest(unknown[0], Task.model_fields)}")
-        wanted = task if isinstance(task, Task) else Task(text=task)
-        given: dict[str, Any] = {"plan": plan, "limits": limits, "on_escalation": on_escalation, **options}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        wanted = Task.model_validate({**dict(wanted), **chosen})
+        new_task = task if isinstance(task, Task) else Task(text=task)
+        fields: dict[str, Any] = {"plan": plan, "limits": limits, "on_escalation": on_escalation, **options}
+        chosen = {name: value for name, value in fields.items() if value is not None}
+        new_task = Task.model_validate({**dict(new_task), **chosen})
         if id is not None:
             start.check_id(id)
         if continues is not None:
-            wanted = await continued(self.temporal, wanted, continues)
-        handle = await start.start(self.temporal, wanted, id=id, queue=self.queue, again=again, key=key)
+            new_task = await continued(self.temporal, new_task, continues)
+        handle = await start.start(self.temporal, new_task, id=id, queue=self.queue, again=again, key=key)
         return TaskHandle(self.temporal, handle.id)
 
     async def run(self, task: str | Task, **options: Any) -> Outcome:
@@ -331,8 +331,8 @@ class Client:
         Raises:
             Problem: there is no such status, or the server rejects the query.
         """
-        wanted = status_named(status)
-        return (await list_tasks(self.temporal, status=wanted, query=query, limit=limit)).tasks
+        task_status = status_named(status)
+        return (await list_tasks(self.temporal, status=task_status, query=query, limit=limit)).tasks
 
     async def waiting(self, *, limit: int = MAX_WAITING) -> Sequence[Waiting]:
         """The tasks that wait for a person, the longest wait first, without the calls to approve; no worker is asked.

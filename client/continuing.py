@@ -34,11 +34,11 @@ async def continued(client: Client, task: Task, id: str) -> Task:
         Problem: there is no such task, or it still runs.
     """
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
-    seen = await earlier.describe()
-    if seen.status is WorkflowExecutionStatus.RUNNING:
-        reason = f"Task {seen.id!r} is running: its conversation is not over"
+    description = await earlier.describe()
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        reason = f"Task {description.id!r} is running: its conversation is not over"
         raise Problem(
-            "still_running", reason, Text("wait for its end with ", Remedy("show", seen.id, {"follow": True}))
+            "still_running", reason, Text("wait for its end with ", Remedy("show", description.id, {"follow": True}))
         )
     run = await tasks.first_run(earlier)
     return task.model_copy(update={"continues": run, "remains": remains(await final_outcome(client, earlier))})

@@ -138,9 +138,9 @@ def all_effects(
     for card in cards:
         if card.key.startswith(f"{story.history.first_run}/"):  # otherwise of an earlier task with this id
             found[card.key] = _with_card(story, card, found.get(card.key))
-    undone_at = {one.undone_by: one.undone_at for one in found.values() if one.undone_at}
-    dated = (one.model_copy(update={"at": undone_at.get(one.key) or one.at}) for one in found.values())
-    return sorted(dated, key=lambda one: (one.at, one.key))
+    undone_at = {effect.undone_by: effect.undone_at for effect in found.values() if effect.undone_at}
+    dated = (effect.model_copy(update={"at": undone_at.get(effect.key) or effect.at}) for effect in found.values())
+    return sorted(dated, key=lambda effect: (effect.at, effect.key))
 
 
 def own_effects(story: Story) -> dict[str, TaskEffect]:
@@ -164,8 +164,10 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
         if call.is_reconcile:
             _update(found, key_of(task, call.step), {"state": EffectState.APPLIED, "result": call.result})
     for id in _not_applied(story):
-        for one in [one for one in found.values() if one.step == id and one.state is EffectState.UNKNOWN]:
-            del found[one.key]
+        for effect in [
+            effect for effect in found.values() if effect.step == id and effect.state is EffectState.UNKNOWN
+        ]:
+            del found[effect.key]
     for call in story.undone:
         by = key_of(task, call.owner)
         change = {"state": EffectState.UNDONE, "undone_at": call.ended_at, "undone_by": by}
@@ -177,9 +179,9 @@ def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -
 
     If a fallback applied the effect, the key of the effect is the key of the step and `:KIND`.
     """
-    for one in list(found.values()):
-        if one.key.partition(":")[0] == key and one.undoes is None:
-            found[one.key] = one.model_copy(update=change)
+    for effect in list(found.values()):
+        if effect.key.partition(":")[0] == key and effect.undoes is None:
+            found[effect.key] = effect.model_copy(update=change)
 
 
 def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect]) -> None:
@@ -234,18 +236,18 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
 def call_with_key(story: Story, key: str) -> Call | None:
     """The newest completed call with this key in all runs of the task; else the newest call with the key, else None."""
     made = _calls_with_key(story, key)
-    done = [one for one in made if one.closed is CallEnd.COMPLETED]
+    done = [call for call in made if call.closed is CallEnd.COMPLETED]
     return next(reversed(done or made), None)
 
 
 def outlived(story: Story, key: str) -> bool:
     """Whether, in any run of the task, a call with this key continued in its thread after its attempt had ended."""
-    return any(one.outlived for one in _calls_with_key(story, key))
+    return any(call.outlived for call in _calls_with_key(story, key))
 
 
 def _calls_with_key(story: Story, key: str) -> list[Call]:
     calls = [(run, call) for run in runs_of(story) for call in run.history.calls if call.is_step]
-    return [one for run, one in calls if key_of(run, one.id, one.kind) == key]
+    return [call for run, call in calls if key_of(run, call.id, call.kind) == key]
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:

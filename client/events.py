@@ -154,7 +154,7 @@ class Events(View):
         self._tell = tell
         self._began = False
         self._plans = 0
-        self._told = set[Hashable]()
+        self._reported = set[Hashable]()
         self._steps = dict[tuple[str, int], Hashable]()
 
     def see(self, snapshot: Snapshot) -> None:
@@ -186,7 +186,7 @@ class Events(View):
         if not self._began:
             self._began = True
             self._tell(Began(outcome))
-        for revision in [one for one in outcome.revisions if one.number > self._plans]:
+        for revision in [revision for revision in outcome.revisions if revision.number > self._plans]:
             self._plans = revision.number
             self._tell(PlanAccepted(revision))
         for failover in outcome.failovers:
@@ -212,8 +212,8 @@ class Events(View):
                 self._tell(StepChanged(step, count))
 
     def _once(self, which: Hashable, event: TaskEvent) -> None:
-        if which not in self._told:
-            self._told.add(which)
+        if which not in self._reported:
+            self._reported.add(which)
             self._tell(event)
 
 

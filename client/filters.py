@@ -32,8 +32,8 @@ def within(own: str, query: str | None) -> str:
 
 def bad_query(error: RPCError) -> Problem:
     """What to say when the server rejects a list filter."""
-    said = one_line(error.message.removeprefix("invalid query: "))
-    return Problem("bad_query", Text("The server rejects this ", Argument("query"), f" ({said})"), _EXAMPLE)
+    message = one_line(error.message.removeprefix("invalid query: "))
+    return Problem("bad_query", Text("The server rejects this ", Argument("query"), f" ({message})"), _EXAMPLE)
 
 
 def _mistake(query: str) -> str:

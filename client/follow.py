@@ -114,28 +114,28 @@ async def fetch_state(client: Client, handle: Handle, before: Snapshot | None = 
     Raises:
         RPCError: the server does not know the task any more, or refuses access.
     """
-    seen = await _described(handle)
-    if seen is None:
+    description = await _described(handle)
+    if description is None:
         return None
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
+    if description.status is not WorkflowExecutionStatus.RUNNING:
         return TaskState(closed=True)
-    if is_paused(seen):
-        outcome = before.outcome if before else await untold_outcome(seen, TaskStatus.PAUSED)
-        return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, seen))
+    if is_paused(description):
+        outcome = before.outcome if before else await untold_outcome(description, TaskStatus.PAUSED)
+        return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
     try:
-        if found := await failing(client, seen):  # a query would be rejected by the server, or wait
+        if found := await failing(client, description):  # a query would be rejected by the server, or wait
             return TaskState(closed=False, failing=found)
         known = await query_progress(handle)
         if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
             later = await _described(handle)
             return TaskState(closed=False, failing=await failing(client, later)) if later else None
     except WorkflowQueryFailedError as error:
-        return TaskState(closed=False, failing=unanswered(seen, error.message))
+        return TaskState(closed=False, failing=unanswered(description, error.message))
     except RPCError as error:
         if error.status in PERMANENT:
             raise
         return None
-    return TaskState(closed=False, snapshot=await _snapshot_of(client, known.outcome(datetime.now(UTC)), seen))
+    return TaskState(closed=False, snapshot=await _snapshot_of(client, known.outcome(datetime.now(UTC)), description))
 
 
 async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snapshot | None]:
@@ -156,13 +156,13 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     if found.failing is not None:
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
-        history, seen = await fetch_history(client, handle), await handle.describe()
+        history, description = await fetch_history(client, handle), await handle.describe()
         if history.replayed is not None:
-            told = with_values(history.replayed, Story(history))
-            seconds = (datetime.now(UTC) - told.started_at).total_seconds()  # the history ends earlier
-            told = told.model_copy(update={"spent": told.spent.model_copy(update={"seconds": seconds})})
-            return told, replace(await _snapshot_of(client, told, seen), is_replayed=True)
-        queue = seen.task_queue
+            outcome = with_values(history.replayed, Story(history))
+            seconds = (datetime.now(UTC) - outcome.started_at).total_seconds()  # the history ends earlier
+            outcome = outcome.model_copy(update={"spent": outcome.spent.model_copy(update={"seconds": seconds})})
+            return outcome, replace(await _snapshot_of(client, outcome, description), is_replayed=True)
+        queue = description.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
         raise Problem(
             "no_worker",
@@ -189,11 +189,11 @@ def _unless_permanent() -> Iterator[None]:
             raise
 
 
-async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecutionDescription) -> Snapshot:
+async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status in OPEN}
     attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
     thinking = dict[str, int]()
-    for activity in seen.raw_description.pending_activities:
+    for activity in description.raw_description.pending_activities:
         kind = activity.activity_type.name
         is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # The server calls a call scheduled, too, that waits between two attempts.
@@ -205,8 +205,8 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
         if activity.paused and activity.activity_id not in running:
             continue  # `pauses` tells of it
         if kind in INTERNAL_ACTIVITIES:
-            said = await asking(client.data_converter, outcome, activity)
-            doing.append(said if tokens is None else f"{said}: {thinking_words(tokens)}")
+            phrase = await asking(client.data_converter, outcome, activity)
+            doing.append(phrase if tokens is None else f"{phrase}: {thinking_words(tokens)}")
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(client, step, activity)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
@@ -215,7 +215,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, seen: WorkflowExecution
             doing.append(f"looking at the world again with {kind}")
         else:  # of a step that is not known
             doing.append(f"calling {kind}")
-    shown = with_pauses(outcome, pauses(client, seen))
+    shown = with_pauses(outcome, pauses(client, description))
     return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), thinking, frozenset(queued))
 
 
@@ -234,12 +234,12 @@ def thinking_words(tokens: int) -> str:
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:
     """An internal activity in words, such as `asking the planner: attempt 2 of 5, after timeout`."""
     kind = activity.activity_type.name
-    said = "asking the model" if outcome.strategy == "react" and kind in PLANNING else INTERNAL_ACTIVITIES[kind]
+    phrase = "asking the model" if outcome.strategy == "react" and kind in PLANNING else INTERNAL_ACTIVITIES[kind]
     if not activity.HasField("last_failure"):
-        return said
+        return phrase
     of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
     waits = "waiting for attempt" if activity.HasField("next_attempt_schedule_time") else "attempt"
-    return f"{said}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
+    return f"{phrase}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
 
 
 async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:

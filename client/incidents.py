@@ -75,11 +75,11 @@ async def find_incidents(client: Client) -> list[Incident]:
         )
         raise Problem("not_searchable", f"This namespace has no search attribute {name}", remedy) from error
     incidents = [_incident(cause, queue, waits) for (cause, queue), waits in found.items()]
-    return sorted(incidents, key=lambda one: (-one.waiting, one.since))
+    return sorted(incidents, key=lambda incident: (-incident.waiting, incident.since))
 
 
 def _incident(cause: str, queue: str, waits: Sequence[tuple[HumanRequest, str]]) -> Incident:
-    newest, example = max(waits, key=lambda one: one[0].since)
+    newest, example = max(waits, key=lambda wait: wait[0].since)
     return Incident(
         cause=cause,
         queue=queue,
@@ -115,10 +115,10 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
 
 
 async def _require_begun(client: Client, running: Running) -> None:
-    seen = await running.describe()
-    if seen.history_length <= GIVEN_EVENTS:
-        raise _no_worker(seen.task_queue.removesuffix(retries.CONTROL))
-    if await failing(client, seen):
+    description = await running.describe()
+    if description.history_length <= GIVEN_EVENTS:
+        raise _no_worker(description.task_queue.removesuffix(retries.CONTROL))
+    if await failing(client, description):
         raise too_old("to resolve incidents")
 
 
@@ -163,8 +163,9 @@ async def follow_resolution(client: Client, running: Running) -> AsyncIterator[R
                     last = now
         yield ended.result()
     except WorkflowFailureError as failure:
-        said = failure.cause.message if isinstance(failure.cause, ApplicationError) else "it was stopped from outside"
-        reason = f"The resolution ended early ({one_line(said).rstrip('.')})"
+        cause = failure.cause
+        message = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"
+        reason = f"The resolution ended early ({one_line(message).rstrip('.')})"
         raise Problem("not_resolved", reason, "run the command again", ProblemKind.NEEDS_PERSON) from failure
     finally:
         ended.cancel()

@@ -142,18 +142,18 @@ async def list_tasks(
     found, note = await _found(client, status, query, limit)
     limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
     rows = [_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found]
-    listed = [one for one in await asyncio.gather(*rows) if one is not None and status in (None, one.status)]
+    listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
     return Listing(listed, note)
 
 
 async def _found(
     client: Client, status: TaskStatus | None, query: str | None, limit: int
 ) -> tuple[list[WorkflowExecution], str]:
-    asked = within(finding.TASKS, query)
+    list_filter = within(finding.TASKS, query)
     try:
         if status is TaskStatus.WAITING:
-            return await _longest_waiting(client, f"{asked} AND {EXACT[status]}", limit), ""
-        return await finding.newest_tasks(client, asked + (f" AND {EXACT[status]}" if status else ""), limit), ""
+            return await _longest_waiting(client, f"{list_filter} AND {EXACT[status]}", limit), ""
+        return await finding.newest_tasks(client, list_filter + (f" AND {EXACT[status]}" if status else ""), limit), ""
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise
@@ -164,7 +164,7 @@ async def _found(
         f"this namespace has no search attribute {STATUS}, so these are of the newest that Temporal lists with "
         f"{PLAIN[status]}; `temporal operator search-attribute create --name {STATUS} --type Keyword` adds it"
     )
-    return await finding.newest_tasks(client, f"{asked} AND {PLAIN[status]}", limit), note
+    return await finding.newest_tasks(client, f"{list_filter} AND {PLAIN[status]}", limit), note
 
 
 async def list_waiting(client: Client) -> list[Waiting]:
@@ -183,7 +183,7 @@ async def list_waiting(client: Client) -> list[Waiting]:
         if request := await people.oldest_request(row):
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or ""
             found.append(Waiting(task_id=row.id, task=text, queue=row.raw_info.task_queue, request=request))
-    return sorted(found, key=lambda one: one.request.since)
+    return sorted(found, key=lambda task: task.request.since)
 
 
 async def _rows(client: Client, query: str) -> list[WorkflowExecution]:
@@ -217,10 +217,10 @@ async def _listed(
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
             known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
             status, why = await _status(client, row, str(known.get(STATUS, "")))
-            seen = None if closed else await client.get_workflow_handle(row.id).describe()
-            fails = await failing(client, seen) if seen else None
-            paused = pauses(client, seen) if seen else ()
-            status = TaskStatus.PAUSED if any(one.activity is None for one in paused) else status
+            description = None if closed else await client.get_workflow_handle(row.id).describe()
+            fails = await failing(client, description) if description else None
+            paused = pauses(client, description) if description else ()
+            status = TaskStatus.PAUSED if any(pause.activity is None for pause in paused) else status
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None  # deleted since the list was made
@@ -271,8 +271,8 @@ async def _why(client: Client, failure: Failure) -> Why:
     outcome = await finding.decoded(client.data_converter, details, Outcome)
     if outcome is None:  # a missing codec, or another workflow type
         return Why(failure.message, None)
-    asked = f"{outcome.question}{suggested(outcome.question_options)}" if outcome.question else None
-    return Why(asked or outcome.reason, outcome.code if outcome.code in set(Code) else None)
+    question = f"{outcome.question}{suggested(outcome.question_options)}" if outcome.question else None
+    return Why(question or outcome.reason, outcome.code if outcome.code in set(Code) else None)
 
 
 async def _text(client: Client, row: WorkflowExecution) -> str:

@@ -25,33 +25,33 @@ OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
 """The statuses of a step with an open call."""
 
 
-def pauses(client: Client, seen: WorkflowExecutionDescription) -> tuple[Pause, ...]:
+def pauses(client: Client, description: WorkflowExecutionDescription) -> tuple[Pause, ...]:
     """What is paused of a workflow, the workflow itself first."""
     paused = [
-        _of_activity(client, seen.id, activity)
-        for activity in seen.raw_description.pending_activities
+        _of_activity(client, description.id, activity)
+        for activity in description.raw_description.pending_activities
         if activity.paused
     ]
-    return (*_of_workflow(client, seen), *paused)
+    return (*_of_workflow(client, description), *paused)
 
 
-def is_paused(seen: WorkflowExecutionDescription) -> bool:
+def is_paused(description: WorkflowExecutionDescription) -> bool:
     """Whether the whole workflow is paused."""
-    return seen.raw_description.workflow_extended_info.HasField("pause_info")
+    return description.raw_description.workflow_extended_info.HasField("pause_info")
 
 
-def require_resumed(seen: WorkflowExecutionDescription) -> None:
+def require_resumed(description: WorkflowExecutionDescription) -> None:
     """Raise Problem if the whole workflow is paused, so that it takes no answer."""
-    if is_paused(seen):
-        remedy = Text(Remedy("show", seen.id), " has the command that resumes it")
-        raise Problem("paused", f"Task {seen.id!r} is paused, and takes no answer", remedy, ProblemKind.FAILED)
+    if is_paused(description):
+        remedy = Text(Remedy("show", description.id), " has the command that resumes it")
+        raise Problem("paused", f"Task {description.id!r} is paused, and takes no answer", remedy, ProblemKind.FAILED)
 
 
 def with_pauses(outcome: Outcome, paused: Sequence[Pause]) -> Outcome:
     """The Outcome of an unfinished task, in which paused steps, and a paused task, have the status `paused`."""
     if not paused:
         return outcome
-    calls = {one.activity for one in paused}
+    calls = {pause.activity for pause in paused}
     steps = [
         step.model_copy(update={"status": StepStatus.PAUSED if step.id in calls else StepStatus.RUNNING})
         if step.status in OPEN
@@ -62,18 +62,18 @@ def with_pauses(outcome: Outcome, paused: Sequence[Pause]) -> Outcome:
     return outcome.model_copy(update={"steps": tuple(steps), "paused": tuple(paused), "status": status})
 
 
-def _of_workflow(client: Client, seen: WorkflowExecutionDescription) -> list[Pause]:
-    if not is_paused(seen):
+def _of_workflow(client: Client, description: WorkflowExecutionDescription) -> list[Pause]:
+    if not is_paused(description):
         return []
-    info = seen.raw_description.workflow_extended_info.pause_info
+    info = description.raw_description.workflow_extended_info.pause_info
     since = info.paused_time.ToDatetime(UTC) if info.HasField("paused_time") else None
-    resume = _command(client, "workflow", "unpause", "--workflow-id", seen.id)
+    resume = _command(client, "workflow", "unpause", "--workflow-id", description.id)
     return [Pause(activity=None, since=since, by=info.identity, reason=info.reason, resume=resume)]
 
 
 def _of_activity(client: Client, id: str, activity: PendingActivityInfo) -> Pause:
     info, which = activity.pause_info, ("--workflow-id", id, "--activity-id", activity.activity_id)
-    given = info.manual if info.HasField("manual") else info.rule
+    origin = info.manual if info.HasField("manual") else info.rule
     deadline, extend = None, ""
     timeout = activity.activity_options.schedule_to_close_timeout.ToTimedelta()
     if activity.HasField("expiration_time") and timeout:
@@ -85,8 +85,8 @@ def _of_activity(client: Client, id: str, activity: PendingActivityInfo) -> Paus
         activity=activity.activity_id,
         kind=activity.activity_type.name,
         since=info.pause_time.ToDatetime(UTC) if info.HasField("pause_time") else None,
-        by=given.identity or info.rule.rule_id,
-        reason=given.reason,
+        by=origin.identity or info.rule.rule_id,
+        reason=origin.reason,
         is_running=activity.HasField("last_started_time"),
         resume=_command(client, "activity", "unpause", *which),
         deadline=deadline,

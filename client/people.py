@@ -52,14 +52,14 @@ def login_name() -> str:
     return ""
 
 
-def given_with(choice: Choice, given: Mapping[str, Any]) -> Given:
+def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
     """What is sent with an answer; `by` is the login name of the user, unless it is given.
 
     Raises:
         Problem: a value cannot be sent.
     """
     try:
-        return CHOICES[choice].given(**{"by": login_name(), **given})
+        return CHOICES[choice].given(**{"by": login_name(), **fields})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise wrong_value(str(first["loc"][0]), expected(first)) from error
@@ -86,12 +86,12 @@ async def open_requests(handle: Handle) -> list[HumanRequest]:
     Raises:
         WorkflowQueryFailedError: the worker answers with an error.
     """
-    seen = await handle.describe()
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
+    description = await handle.describe()
+    if description.status is not WorkflowExecutionStatus.RUNNING:
         return []
     if progress := await query_progress(handle):
         return progress.open_requests
-    oldest = await oldest_request(seen)
+    oldest = await oldest_request(description)
     return [oldest] if oldest else []
 
 
@@ -101,35 +101,35 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
     Raises:
         Problem: there is no such request, there are several, or no worker answers, so that nobody can see the call.
     """
-    seen = await handle.describe()
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
+    description = await handle.describe()
+    if description.status is not WorkflowExecutionStatus.RUNNING:
         raise _closed(handle.id)
-    require_resumed(seen)
+    require_resumed(description)
     progress = await query_progress(handle)
     if progress is None:
-        raise _not_taken(handle.id, seen.task_queue)
+        raise _not_taken(handle.id, description.task_queue)
     opened = [request for request in progress.open_requests if request.call and id in (None, request.id)]
     if len(opened) == 1:
         return opened[0]
-    ids = ", ".join(one.id for one in opened)
+    ids = ", ".join(request.id for request in opened)
     reason = f"Several calls wait for an approval: {ids}" if opened else "No such call waits for an approval"
     which = ("; name one with ", Argument("request")) if opened else ()
     remedy = Text(Remedy("answer", handle.id), " shows what is asked", *which)
     raise Problem("not_accepted", reason, remedy, ProblemKind.FAILED)
 
 
-async def oldest_request(seen: WorkflowExecution) -> HumanRequest | None:
+async def oldest_request(execution: WorkflowExecution) -> HumanRequest | None:
     """The oldest open request of a task, from its memo; None if there is none or it cannot be read."""
-    return await memo_field(seen, REQUEST_MEMO, HumanRequest)
+    return await memo_field(execution, REQUEST_MEMO, HumanRequest)
 
 
-async def open_incidents(seen: WorkflowExecution) -> list[HumanRequest]:
+async def open_incidents(execution: WorkflowExecution) -> list[HumanRequest]:
     """The open requests of a task with a cause that other tasks may share, from its memo, the oldest first."""
-    oldest, others = await oldest_request(seen), await memo_field(seen, OTHERS_MEMO, Requests)
-    return [one for one in [*([oldest] if oldest else []), *(others.root if others else [])] if one.cause]
+    oldest, others = await oldest_request(execution), await memo_field(execution, OTHERS_MEMO, Requests)
+    return [request for request in [*([oldest] if oldest else []), *(others.root if others else [])] if request.cause]
 
 
-async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **given: Any) -> str | None:
+async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fields: Any) -> str | None:
     """Answer a request of a task, and return what the task said; None if a provided result is still being checked.
 
     The same answer to the same request is one Update, however often it is sent; and so is one with the same `key`. Sent
@@ -138,28 +138,28 @@ async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **gi
     Raises:
         Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.
     """
-    sent = given_with(choice, given)
-    seen = await handle.describe()
-    id = await _update_id(seen, choice, sent, key)
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
-        return await _said_earlier(handle, id)
-    require_resumed(seen)
+    sent = given_with(choice, fields)
+    description = await handle.describe()
+    id = await _update_id(description, choice, sent, key)
+    if description.status is not WorkflowExecutionStatus.RUNNING:
+        return await _earlier_reply(handle, id)
+    require_resumed(description)
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:
         try:
-            return await _said(handle.id, await _send(handle, choice, sent, id, until, seen.task_queue))
+            return await _reply(handle.id, await _send(handle, choice, sent, id, until, description.task_queue))
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
         # The run has ended meanwhile, perhaps to continue as new: the new run knows which Updates the old one accepted.
         if (await handle.describe()).status is not WorkflowExecutionStatus.RUNNING:
-            return await _said_earlier(handle, id)
+            return await _earlier_reply(handle, id)
         if time.monotonic() > until:
-            raise _not_taken(handle.id, seen.task_queue)
+            raise _not_taken(handle.id, description.task_queue)
 
 
-async def _update_id(seen: WorkflowExecution, choice: Choice, sent: Given, key: str | None) -> str:
-    oldest = None if sent.request or key else await oldest_request(seen)
+async def _update_id(execution: WorkflowExecution, choice: Choice, sent: Given, key: str | None) -> str:
+    oldest = None if sent.request or key else await oldest_request(execution)
     request = sent.request or (oldest.id if oldest and choice in oldest.choices else "")
     # Without a request, a later answer in the same words is another answer.
     about = digest(key)[:12] if key else request or secrets.token_hex(6)
@@ -190,7 +190,7 @@ async def _send(
                 await sending
 
 
-async def _said(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
+async def _reply(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
     try:
         return await update.result(rpc_timeout=CHECKED_WITHIN)
     except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -202,15 +202,15 @@ async def _said(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
         cause = failure.cause
         if isinstance(cause, ApplicationError) and cause.type == COMPLETED_WORKFLOW:
             return None
-        said = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        message = cause.message if isinstance(cause, ApplicationError) else str(cause)
         remedy = Text(Remedy("answer", task_id), " shows what it asks now")
-        raise Problem("not_accepted", said, remedy, ProblemKind.FAILED) from failure
+        raise Problem("not_accepted", message, remedy, ProblemKind.FAILED) from failure
 
 
-async def _said_earlier(handle: Handle, id: str) -> str | None:
+async def _earlier_reply(handle: Handle, id: str) -> str | None:
     """What a task that has ended said to this Update; Problem if the Update did not reach the task before its end."""
     try:
-        return await _said(handle.id, handle.get_update_handle(id, result_type=str))
+        return await _reply(handle.id, handle.get_update_handle(id, result_type=str))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise

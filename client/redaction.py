@@ -182,7 +182,7 @@ class Values(Placeholders):
     def of(self, value: JsonValue, shape: Sequence[type[BaseModel]]) -> JsonValue:
         """Redact a value, or each value of a list, by the first model in `shape` that fits, else as data of a tool."""
         if isinstance(value, list) and shape:
-            return [self.of(one, shape) for one in value]
+            return [self.of(item, shape) for item in value]
         for model in shape:
             with suppress(ValidationError):
                 return self._model(model.model_validate(value))
@@ -198,7 +198,8 @@ class Values(Placeholders):
                 observation.kind, self.data(observation.args, references=True)
             )
         views = [record.result for record in progress.records]
-        views += [one.value for one in progress.observations] + [fault.observed for fault in progress.faults]
+        views += [observation.value for observation in progress.observations]
+        views += [fault.observed for fault in progress.faults]
         for value in views:
             self._digests[digest(value)] = digest(self.data(value))
 
@@ -231,15 +232,15 @@ class Values(Placeholders):
                 return self.text(value)
             case dict() if name == "edited":  # by the names of arguments
                 return {
-                    self.key(key): self._model(one) if isinstance(one, Change) else self.data(dumped[key])
-                    for key, one in value.items()
+                    self.key(key): self._model(item) if isinstance(item, Change) else self.data(dumped[key])
+                    for key, item in value.items()
                 }
             case dict():
-                return {key: self._part(name, one, dumped[key]) for key, one in value.items()}
+                return {key: self._part(name, item, dumped[key]) for key, item in value.items()}
             case tuple() | list() if name == "earlier":
                 return self.of(dumped, (Fault,))
             case tuple() | list():
-                return [self._part(name, one, was) for one, was in zip(value, dumped, strict=True)]
+                return [self._part(name, item, was) for item, was in zip(value, dumped, strict=True)]
         return self.data(dumped)
 
 
@@ -399,7 +400,7 @@ class Redaction:
             or (field.full_name == UPDATE_NAME and value in set(Choice))
         ):
             if field.is_repeated:
-                value[:] = [self.text(one) for one in value]
+                value[:] = [self.text(text) for text in value]
             else:
                 setattr(message, field.name, self.text(value))
 

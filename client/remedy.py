@@ -51,7 +51,7 @@ class Text(str):
 
     def __new__(cls, *parts: Part) -> Self:
         """A part may be a Text, too."""
-        flat = [one for part in parts for one in (part.parts if isinstance(part, Text) else (part,))]
+        flat = [piece for part in parts for piece in (part.parts if isinstance(part, Text) else (part,))]
         text = super().__new__(cls, _joined(flat, in_python))
         text.parts = tuple(flat)
         return text
@@ -97,8 +97,8 @@ def in_python(part: Remedy | Argument) -> str:
     if not part.task:
         return f"`Client.{part.action}()`"
     method = "follow" if part.arguments.get("follow") else _METHODS.get(part.action, part.action)
-    options = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
-    return f"`TaskHandle.{method}({options})` of {part.task!r}"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in part.arguments.items() if name != "follow")
+    return f"`TaskHandle.{method}({arguments})` of {part.task!r}"
 
 
 _METHODS: Mapping[Action, str] = {"answer": "requests", "show": "outcome"}

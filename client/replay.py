@@ -118,7 +118,7 @@ async def found(client: Client, query: str, limit: int | None = None) -> AsyncIt
 def replayer(workflow: type = AgentWorkflow) -> Replayer:
     """A Replayer with the worker's interceptor, data converter and sandbox, but without a store."""
     return Replayer(
-        workflows=[workflow, *(one for one in serve.WORKFLOWS if one is not AgentWorkflow)],
+        workflows=[workflow, *(other for other in serve.WORKFLOWS if other is not AgentWorkflow)],
         data_converter=without_store(DATA_CONVERTER),
         interceptors=[CallInterceptor()],
         workflow_runner=serve.sandbox(),
@@ -130,7 +130,7 @@ def _why(history: WorkflowHistory, failure: Exception) -> dict[str, str]:
     sent = history.events[0].workflow_execution_started_event_attributes.input.payloads
     if any(map(is_encrypted, sent)):  # the workflow then refuses its task, which looks like another decision
         return {"cause": Cause.PAYLOAD, "reason": "its values are encrypted by a codec that is not here"}
-    said = MESSAGE.search(str(failure))
-    message = re.sub(r"\\(.)", r"\1", re.sub(r"\\[nrt]", " ", said[1])) if said else str(failure)
+    match = MESSAGE.search(str(failure))
+    message = re.sub(r"\\(.)", r"\1", re.sub(r"\\[nrt]", " ", match[1])) if match else str(failure)
     cause = Cause.NONDETERMINISM if isinstance(failure, NondeterminismError) else Cause.UNHANDLED
     return {"cause": cause, "reason": one_line(message)}

@@ -90,7 +90,7 @@ class _Prepared(NamedTuple):
 
     point: Call
     """The call before which the new run begins."""
-    told: Sequence[StepRecord] = ()
+    records: Sequence[StepRecord] = ()
     """The effects of which the new run is told by Signal: effects that stay, and effects that were undone."""
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
@@ -117,30 +117,30 @@ async def reset(
             deadline has passed; or the store lacks a payload that the new run needs.
     """
     # Everything is checked first, because a reset cannot be taken back.
-    seen = await handle.describe()
+    description = await handle.describe()
     story = Story(await fetch_history(client, handle))
     step = _step(story, to)
     _refuse_repeated(story, step, fate)
     _refuse_late(story)
-    events = (await client.get_workflow_handle(handle.id, run_id=seen.run_id).fetch_history()).events
-    await _require_payloads(client, seen.task_queue, [event for event in events if event.event_id <= step.task])
-    there = await _effects(client, story, seen.task_queue, step)
-    if fate is None and there.in_the_way:
-        raise _stands(there)
+    events = (await client.get_workflow_handle(handle.id, run_id=description.run_id).fetch_history()).events
+    await _require_payloads(client, description.task_queue, [event for event in events if event.event_id <= step.task])
+    effects = await _effects(client, story, description.task_queue, step)
+    if fate is None and effects.in_the_way:
+        raise _stands(effects)
     prepared = _Prepared(step)
-    goes_back_over = there.after if fate is Fate.UNDO else [*there.in_the_way, *repeated_by_reset(story, step)]
+    goes_back_over = effects.after if fate is Fate.UNDO else [*effects.in_the_way, *repeated_by_reset(story, step)]
     if fate and goes_back_over:
-        await _require_current(client, seen.task_queue)
+        await _require_current(client, description.task_queue)
         if fate is Fate.UNDO:
-            await _undo(client, handle, there, view or View(), is_attended=is_attended, confirm=confirm)
-        prepared = _prepare(there, fate)
-    base = seen.run_id
-    if prepared.told:
-        base = await _tell(client, seen, events, prepared.told, reason)
+            await _undo(client, handle, effects, view or View(), is_attended=is_attended, confirm=confirm)
+        prepared = _prepare(effects, fate)
+    base = description.run_id
+    if prepared.records:
+        base = await _tell(client, description, events, prepared.records, reason)
     run_id = await _begin(client, handle.id, base, prepared.point.task, reason)
-    if seen.status is WorkflowExecutionStatus.RUNNING:
+    if description.status is WorkflowExecutionStatus.RUNNING:
         # The old run went on until the reset ended it, so it may have made calls after the checks.
-        _refuse_overtaken(story, Story(await fetch_run(client, handle.id, seen.run_id)), prepared.point)
+        _refuse_overtaken(story, Story(await fetch_run(client, handle.id, description.run_id)), prepared.point)
     return ResetResult(run_id, prepared.point, step, prepared.kept, prepared.undone, story.history.deleted)
 
 
@@ -160,18 +160,18 @@ class EffectsAtReset:
     @property
     def after(self) -> list[TaskEffect]:
         """Effects that are or may be applied, were not undone, and are not in the history of the new run."""
-        return [one for one in self._later if one.state is not EffectState.UNDONE]
+        return [effect for effect in self._later if effect.state is not EffectState.UNDONE]
 
     @property
     def undone(self) -> list[TaskEffect]:
         """Undone effects that are not in the history of the new run: a new plan could use their step ids again."""
-        return [one for one in self._later if one.state is EffectState.UNDONE]
+        return [effect for effect in self._later if effect.state is EffectState.UNDONE]
 
     @property
     def in_the_way(self) -> list[TaskEffect]:
         """Effects of `after` that the planner does not know, so that it could plan them again, with another key."""
         known = {record.step.id for record in self.story.history.earlier_effects}
-        return [one for one in self.after if one.step not in known and not self._is_repeated(one)]
+        return [effect for effect in self.after if effect.step not in known and not self._is_repeated(effect)]
 
     @property
     def plan(self) -> Plan | None:
@@ -184,14 +184,14 @@ class EffectsAtReset:
         turns = [turn for turn in self.story.turns if turn.call == self.point] or made
         return bool(turns) and self.story.is_by_hand(turns[0])
 
-    def is_of_plan(self, one: TaskEffect) -> bool:
+    def is_of_plan(self, effect: TaskEffect) -> bool:
         """Whether the effect belongs to the newest run, and to a step of the plan in force at the reset point."""
-        return one.step in self._steps and one.key in own_effects(self.story)
+        return effect.step in self._steps and effect.key in own_effects(self.story)
 
-    def is_in_flight(self, one: TaskEffect) -> bool:
+    def is_in_flight(self, effect: TaskEffect) -> bool:
         """Whether the effect's call was open at the reset point; the server makes such a call again in the new run."""
         return any(
-            call.id == one.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
+            call.id == effect.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
         )
 
     @property
@@ -210,25 +210,25 @@ class EffectsAtReset:
         by_hand = task.plan if task and task.plan else ()
         return {step.id: step for step in (plan.steps if plan else by_hand)}
 
-    def _is_repeated(self, one: TaskEffect) -> bool:
+    def _is_repeated(self, effect: TaskEffect) -> bool:
         """Whether the new run certainly makes the effect's call again, with the same key, and so gets its first result.
 
         That is certain in three cases: the task may not replan; the call is scheduled at the reset point already; or
         all other steps that run before it get their first results, too, so that no fault can lead to a new plan.
         """
         task = self.story.history.task
-        if not self.is_of_plan(one) or not self._is_once(one):
+        if not self.is_of_plan(effect) or not self._is_once(effect):
             return False
         if task is not None and task.limits.replans == 0:
             return True
-        if any(call.id == one.step and call.task <= self.point.task for call in self.story.history.newest_calls):
+        if any(call.id == effect.step and call.task <= self.point.task for call in self.story.history.newest_calls):
             return True
         once = {other.step for other in self.after if other.state is EffectState.APPLIED and self._is_once(other)}
-        return self._run_again() - {one.step} - self._descendants(one.step) <= once
+        return self._run_again() - {effect.step} - self._descendants(effect.step) <= once
 
-    def _is_once(self, one: TaskEffect) -> bool:
+    def _is_once(self, effect: TaskEffect) -> bool:
         # The key of a fallback does not end with the step's id: the new run may never get to the fallback.
-        return one.effect in SINGLE and one.key.endswith(f"/{one.step}")
+        return effect.effect in SINGLE and effect.key.endswith(f"/{effect.step}")
 
     def _run_again(self) -> AbstractSet[str]:
         calls = self.story.history.newest_calls
@@ -251,11 +251,11 @@ async def _effects(client: Client, story: Story, queue: str, point: Call) -> Eff
     return EffectsAtReset(story, point, await fetch_effects(client, story, cards or ()))
 
 
-def _stands(there: EffectsAtReset) -> Problem:
-    one, all = there.in_the_way[-1], Remedy("effects", there.story.history.task_id)
-    did = "was applied" if one.state is EffectState.APPLIED else "may have been applied"
-    more = f", and {len(there.in_the_way) - 1} more" if len(there.in_the_way) > 1 else ""
-    what = f"{one.step!r} ({one.kind}) {did} after {there.point.id!r} and stands{more}"
+def _stands(effects: EffectsAtReset) -> Problem:
+    effect, all = effects.in_the_way[-1], Remedy("effects", effects.story.history.task_id)
+    did = "was applied" if effect.state is EffectState.APPLIED else "may have been applied"
+    more = f", and {len(effects.in_the_way) - 1} more" if len(effects.in_the_way) > 1 else ""
+    what = f"{effect.step!r} ({effect.kind}) {did} after {effects.point.id!r} and stands{more}"
     reason = f"{what}: a task that goes back there could apply it again under another key"
     undo, keep = (Argument("fate", fate) for fate in Fate)
     remedy = Text(
@@ -264,69 +264,75 @@ def _stands(there: EffectsAtReset) -> Problem:
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
-def _prepare(there: EffectsAtReset, fate: Fate) -> _Prepared:
-    after = there.after
+def _prepare(effects: EffectsAtReset, fate: Fate) -> _Prepared:
+    after = effects.after
     # If an effect is undone, or does not belong to the plan at the point, the planner has to be asked again.
-    is_anew = fate is Fate.UNDO or any(not there.is_of_plan(one) for one in there.in_the_way)
-    point = _request(there) if is_anew or there.point.kind in INTERNAL_KINDS else there.point
-    new = replace(there, point=point)
+    is_anew = fate is Fate.UNDO or any(not effects.is_of_plan(effect) for effect in effects.in_the_way)
+    point = _request(effects) if is_anew or effects.point.kind in INTERNAL_KINDS else effects.point
+    new = replace(effects, point=point)
     undone = [*(after if fate is Fate.UNDO else ()), *(new.undone if point.kind in INTERNAL_KINDS else ())]
-    gone = {one.key for one in undone}
-    kept = [one for one in new.after if one.key not in gone and not new.is_in_flight(one)]
-    told = [_record(one, there.story) for one in kept]
-    told += [_as_undone(one, there.story) for one in undone]
-    return _Prepared(point, told, kept, after if fate is Fate.UNDO else ())
+    gone = {effect.key for effect in undone}
+    kept = [effect for effect in new.after if effect.key not in gone and not new.is_in_flight(effect)]
+    records = [_record(effect, effects.story) for effect in kept]
+    records += [_as_undone(effect, effects.story) for effect in undone]
+    return _Prepared(point, records, kept, after if fate is Fate.UNDO else ())
 
 
-def _record(one: TaskEffect, story: Story) -> StepRecord:
-    record = record_of(one, call_with_key(story, one.key), outlived=outlived(story, one.key))
-    spec = story.history.catalogue.specs.get(one.kind) if story.history.catalogue else None
+def _record(effect: TaskEffect, story: Story) -> StepRecord:
+    record = record_of(effect, call_with_key(story, effect.key), outlived=outlived(story, effect.key))
+    spec = story.history.catalogue.specs.get(effect.kind) if story.history.catalogue else None
     small = record.slim(0, spec.paths if spec else ())
     return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})
 
 
-def _as_undone(one: TaskEffect, story: Story) -> StepRecord:
-    return _record(one, story).model_copy(update={"status": StepStatus.UNDONE, "result": None})
+def _as_undone(effect: TaskEffect, story: Story) -> StepRecord:
+    return _record(effect, story).model_copy(update={"status": StepStatus.UNDONE, "result": None})
 
 
-def _request(there: EffectsAtReset) -> Call:
+def _request(effects: EffectsAtReset) -> Call:
     """The request to the planner that led to the plan at the reset point; a reset to it asks the planner again.
 
     Raises:
         Problem: the plan was written by hand, so no planner was asked for it.
     """
-    if there.is_by_hand:
-        one, id = (there.in_the_way or there.after)[-1], there.story.history.task_id
+    if effects.is_by_hand:
+        effect, id = (effects.in_the_way or effects.after)[-1], effects.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
-        remedy = Text(Remedy("undo", id), f" undoes {one.step!r}; then start the plan as a new task")
+        remedy = Text(Remedy("undo", id), f" undoes {effect.step!r}; then start the plan as a new task")
         raise Problem("by_hand", reason, remedy, ProblemKind.FAILED)
-    if there.point.kind in INTERNAL_KINDS:
-        return there.point
-    if there.plan is None:  # the plan was made in the workflow task that scheduled the call, and is made again with it
-        made = [call for call in there.story.history.newest_calls if call.is_planning and call.task == there.point.task]
-        return made[0] if made else there.point
-    return _first_call(there.story, there.plan.turn.call.id) or there.point
+    if effects.point.kind in INTERNAL_KINDS:
+        return effects.point
+    # Without a plan: it was made in the workflow task that scheduled the call, and is made again with it.
+    if effects.plan is None:
+        calls = effects.story.history.newest_calls
+        made = [call for call in calls if call.is_planning and call.task == effects.point.task]
+        return made[0] if made else effects.point
+    return _first_call(effects.story, effects.plan.turn.call.id) or effects.point
 
 
 async def _undo(
-    client: Client, handle: Handle, there: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
+    client: Client, handle: Handle, effects: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
 ) -> None:
     """Undo the effects after the reset point with a workflow, and follow that workflow to its end.
 
     Raises:
         Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
     """
-    _request(there)  # raises Problem for a plan written by hand, before anything is undone
+    _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
-    specs = there.story.history.catalogue.specs if there.story.history.catalogue else {}
-    after = there.after
-    stays = [f"{one.step} ({one.kind} has no undo)" for one in after if one.kind in specs and not specs[one.kind].undo]
+    specs = effects.story.history.catalogue.specs if effects.story.history.catalogue else {}
+    after = effects.after
+    stays = [
+        f"{effect.step} ({effect.kind} has no undo)"
+        for effect in after
+        if effect.kind in specs and not specs[effect.kind].undo
+    ]
     if not stays:
-        steps = {one.step for one in after}
+        steps = {effect.step for effect in after}
         undo = await undo_steps(client, handle, steps, view, is_attended=is_attended, confirm=confirm)
-        stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in undo if not one.done]
-        named = {one.step_id for one in undo}
-        sure = [one.step for one in after if one.state is EffectState.APPLIED and one.step not in named]
+        stays = [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]
+        named = {record.step_id for record in undo}
+        sure = [effect.step for effect in after if effect.state is EffectState.APPLIED and effect.step not in named]
         stays += [f"{step} (the rollback did not undo it)" for step in dict.fromkeys(sure)]
     if stays:
         reason = f"Task {handle.id!r} was not reset, since this cannot be undone: {', '.join(stays)}"
@@ -337,7 +343,7 @@ async def _undo(
 
 async def _tell(
     client: Client,
-    seen: WorkflowExecutionDescription,
+    description: WorkflowExecutionDescription,
     events: Sequence[HistoryEvent],
     records: Sequence[StepRecord],
     reason: str,
@@ -351,20 +357,20 @@ async def _tell(
         Problem: the task was closed from outside, or the run ended each time before the Signal reached it.
     """
     small = _fitting(records)
-    run = seen.run_id
+    run = description.run_id
     for _ in range(MAX_TRIES):
-        if seen.status is not WorkflowExecutionStatus.RUNNING:
-            run = await _begin(client, seen.id, run, _last_task(events, seen.id), reason)
-        one: Handle = client.get_workflow_handle_for(AgentWorkflow.run, seen.id, run_id=run)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            run = await _begin(client, description.id, run, _last_task(events, description.id), reason)
+        handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, description.id, run_id=run)
         try:
-            await one.signal(AgentWorkflow.know_earlier_effects, small)
+            await handle.signal(AgentWorkflow.know_earlier_effects, small)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            events = (await one.fetch_history()).events  # the run has ended again meanwhile
+            events = (await handle.fetch_history()).events  # the run has ended again meanwhile
             continue
         return run
-    reason = f"Task {seen.id!r} ended again each time before it could be told which effects stand"
+    reason = f"Task {description.id!r} ended again each time before it could be told which effects stand"
     raise Problem("untold", reason, "stop its workers, reset it, and start them again", ProblemKind.FAILED)
 
 
@@ -435,11 +441,11 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
     ]
     if not repeated:
         return
-    one, free = repeated[-1], reset_points(story)
-    did = f"{SAID[effect_of(story, one)]} ({one.kind}, event {one.scheduled.id})"
-    reason = f"Going back to {step.id!r} would do {one.id!r} again, which {did}"
-    if one.closed is None:
-        pause = story.history.pause_of(one)
+    last, free = repeated[-1], reset_points(story)
+    did = f"{SAID[effect_of(story, last)]} ({last.kind}, event {last.scheduled.id})"
+    reason = f"Going back to {step.id!r} would do {last.id!r} again, which {did}"
+    if last.closed is None:
+        pause = story.history.pause_of(last)
         resumed = f"resume it with `{pause.resume}`, " if pause else ""
         stop = Remedy("cancel", story.history.task_id)
         remedy: str = Text(f"{resumed}wait until it has ended, or stop the task with ", stop)

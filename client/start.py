@@ -148,9 +148,9 @@ def check_id(id: str) -> None:
         raise Problem("usage", reason, f"{remedy}, and neither . nor .. alone or between slashes")
 
 
-def kinds(given: Sequence[str] | None) -> tuple[str, ...]:
+def kinds(values: Sequence[str] | None) -> tuple[str, ...]:
     """The kinds in these values; each value may hold several, separated by commas."""
-    named = (one.strip() for text in given or () for one in text.split(","))
+    named = (kind.strip() for text in values or () for kind in text.split(","))
     return tuple(dict.fromkeys(filter(None, named)))
 
 
@@ -252,14 +252,14 @@ def _traced(client: Client) -> Client:
 
 async def _join(client: Client, id: str, mark: str, key: str | None) -> Handle:
     handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
-    seen = await handle.describe()
-    is_same = await memo_field(seen, DIGEST_MEMO, str) == mark
-    if key is not None and await memo_field(seen, KEY_MEMO, str) == key:
+    description = await handle.describe()
+    is_same = await memo_field(description, DIGEST_MEMO, str) == mark
+    if key is not None and await memo_field(description, KEY_MEMO, str) == key:
         if not is_same:
             reason = f"Task {id!r} was started with the same key, and was asked something else"
             raise Problem("other_task", reason, "use a key only for repetitions of the same request")
         return handle
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
+    if description.status is not WorkflowExecutionStatus.RUNNING:
         reason = f"Task {id!r} has ended already"
         raise Problem(
             "closed",

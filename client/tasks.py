@@ -80,10 +80,10 @@ async def decoded(converter: DataConverter, payloads: Sequence[Payload], type: t
     return None
 
 
-async def memo_field(seen: WorkflowExecution, key: str, type: type[V]) -> V | None:
+async def memo_field(execution: WorkflowExecution, key: str, type: type[V]) -> V | None:
     """A field of a workflow's memo; None if there is none, or if it cannot be read as a `type`."""
-    fields = seen.raw_info.memo.fields
-    return await decoded(seen.data_converter, [fields[key]], type) if key in fields else None
+    fields = execution.raw_info.memo.fields
+    return await decoded(execution.data_converter, [fields[key]], type) if key in fields else None
 
 
 async def query_progress(handle: Handle) -> Progress | None:
@@ -101,32 +101,35 @@ async def query_progress(handle: Handle) -> Progress | None:
 
 async def _closed_from_outside(handle: Handle) -> Outcome:
     """The Outcome of a closed task that returned no Outcome: from its memo if it was cancelled, else made here."""
-    seen = await handle.describe()
-    if kept := await memo_field(seen, OUTCOME_MEMO, Outcome):
+    description = await handle.describe()
+    if kept := await memo_field(description, OUTCOME_MEMO, Outcome):
         return kept
     # Terminated, timed out, or cancelled before a worker took it: the task could write no Outcome.
-    cancelled = seen.status is WorkflowExecutionStatus.CANCELED
+    cancelled = description.status is WorkflowExecutionStatus.CANCELED
     status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
     how = (
         "cancelled before it began"
         if cancelled
-        else f"closed from outside ({seen.status.name if seen.status else '?'})"
+        else f"closed from outside ({description.status.name if description.status else '?'})"
     )
-    account = await _bare(seen)
-    account.end(Ending(status=status, reason=f"The task was {how}.", code=CLOSED), seen.close_time or seen.start_time)
-    return account.outcome(seen.start_time)
+    account = await _bare(description)
+    account.end(
+        Ending(status=status, reason=f"The task was {how}.", code=CLOSED),
+        description.close_time or description.start_time,
+    )
+    return account.outcome(description.start_time)
 
 
-async def untold_outcome(seen: WorkflowExecution, status: TaskStatus) -> Outcome:
+async def untold_outcome(execution: WorkflowExecution, status: TaskStatus) -> Outcome:
     """The Outcome of an unfinished task that answers no query: its steps and what it used are not known."""
-    told = (await _bare(seen)).outcome(datetime.now(UTC))
+    outcome = (await _bare(execution)).outcome(datetime.now(UTC))
     reason = f"The task is {status}, so no worker can tell how it stands."
-    return told.model_copy(update={"status": status, "reason": reason, "code": UNTOLD})
+    return outcome.model_copy(update={"status": status, "reason": reason, "code": UNTOLD})
 
 
-async def _bare(seen: WorkflowExecution) -> Progress:
-    text = (await memo_field(seen, TASK_MEMO, str) or seen.id)[:MAX_TEXT]
-    return Progress(task=Task(text=text), task_id=seen.id, started_at=seen.start_time)
+async def _bare(execution: WorkflowExecution) -> Progress:
+    text = (await memo_field(execution, TASK_MEMO, str) or execution.id)[:MAX_TEXT]
+    return Progress(task=Task(text=text), task_id=execution.id, started_at=execution.start_time)
 
 
 TASK_TYPE = "AgentWorkflow"
@@ -156,11 +159,11 @@ async def find_task(client: Client, id: str | None) -> Handle:
     if not _can_be_sent(id):
         raise _unknown(id)
     handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
-    seen = await existing(handle.describe())
-    if seen is None:
+    description = await existing(handle.describe())
+    if description is None:
         return await _by_prefix(client, id)
-    if seen.workflow_type != TASK_TYPE:
-        reason = f"{id!r} is no task, but a workflow of the type {seen.workflow_type!r}"
+    if description.workflow_type != TASK_TYPE:
+        reason = f"{id!r} is no task, but a workflow of the type {description.workflow_type!r}"
         raise Problem("unknown_id", reason, printable(f"`temporal workflow show -w {shlex.quote(id)}` shows it"))
     return handle
 
@@ -199,8 +202,8 @@ async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bo
     found = dict[str, WorkflowExecution]()
     since, take = None, PAGE + 2 * limit
     while True:
-        asked = f"{query} AND StartTime > '{since.isoformat()}'" if since else query
-        rows = [row async for row in client.list_workflows(asked, limit=take, page_size=min(take, MAX_PAGE))]
+        list_filter = f"{query} AND StartTime > '{since.isoformat()}'" if since else query
+        rows = [row async for row in client.list_workflows(list_filter, limit=take, page_size=min(take, MAX_PAGE))]
         for row in rows:
             if row.workflow_type != TASK_TYPE or (not with_calls and CALL_MEMO in row.raw_info.memo.fields):
                 continue

@@ -195,7 +195,7 @@ def is_undo(step: OutcomeStep) -> bool:
 def not_tried(outcome: Outcome) -> list[UndoRecord]:
     """Effects that were to be undone and for which no call was made."""
     tried = {step.id for step in outcome.steps}
-    return [one for one in outcome.undo if not one.done and ids.of_undo(one.step_id) not in tried]
+    return [record for record in outcome.undo if not record.done and ids.of_undo(record.step_id) not in tried]
 
 
 def stays_line(stays: UndoRecord) -> str:
@@ -226,7 +226,7 @@ def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
 
 
 def _facts(outcome: Outcome, revision: Revision) -> list[str]:
-    before = next((one.planner for one in reversed(outcome.revisions) if one.number < revision.number), "")
+    before = next((plan.planner for plan in reversed(outcome.revisions) if plan.number < revision.number), "")
     is_new = bool(before and revision.planner) and revision.planner not in before.split(", ")
     facts = [f"by {revision.planner}"] if is_new else []
     if revision.refused:
@@ -240,18 +240,22 @@ def _facts(outcome: Outcome, revision: Revision) -> list[str]:
 
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
     """The lines about planners that could not be used, by planner and code; each pair is told once."""
-    told = dict[tuple[str, str], list[str]]()
+    lines = dict[tuple[str, str], list[str]]()
     for failover in outcome.failovers:
         took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", failover.planner) else ""
         reason = cut(one_line(failover.reason), MAX_REASON).rstrip(".")
         head = signed("!", f"{one_line(failover.planner)} could not be used ({one_line(failover.code)})", "yellow")
-        told.setdefault((failover.planner, failover.code), [head, f"    {reason}{took_over}"])
-    return told
+        lines.setdefault((failover.planner, failover.code), [head, f"    {reason}{took_over}"])
+    return lines
 
 
-def _compaction(one: Compaction) -> Line:
-    oldest = "the oldest turn" if one.turns == 1 else f"the oldest {one.turns} turns"
-    return signed("≡", f"{oldest} summarised at turn {one.turn}: the conversation had {one.tokens:,} tokens", "yellow")
+def _compaction(compaction: Compaction) -> Line:
+    oldest = "the oldest turn" if compaction.turns == 1 else f"the oldest {compaction.turns} turns"
+    return signed(
+        "≡",
+        f"{oldest} summarised at turn {compaction.turn}: the conversation had {compaction.tokens:,} tokens",
+        "yellow",
+    )
 
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
@@ -259,21 +263,21 @@ def rejections(outcome: Outcome) -> Sequence[Rejection]:
     return () if outcome.code == "plan_refused" else outcome.rejections
 
 
-def _rejection(outcome: Outcome, one: Rejection) -> Line:
+def _rejection(outcome: Outcome, rejection: Rejection) -> Line:
     what = "Turn" if outcome.strategy == "react" else "Proposal"
-    reasons = "; ".join(map(one_line, one.reasons))
-    return signed("!", f"{what} {one.turn} not used: {cut(reasons, MAX_REASON)}", "yellow")
+    reasons = "; ".join(map(one_line, rejection.reasons))
+    return signed("!", f"{what} {rejection.turn} not used: {cut(reasons, MAX_REASON)}", "yellow")
 
 
 def notes_above(outcome: Outcome, revision: Revision | None) -> Iterator[tuple[Compaction | Rejection, str]]:
     """The compactions and rejected proposals just before a plan, each with its line; with None, after the last plan."""
-    below = [one for one in outcome.revisions if revision is None or one.number < revision.number]
+    below = [plan for plan in outcome.revisions if revision is None or plan.number < revision.number]
     since = below[-1].turn if below else 0
     until = revision.turn if revision else float("inf")
     found: list[Compaction | Rejection] = [*outcome.compactions, *rejections(outcome)]
-    for one in sorted(found, key=lambda one: one.turn):
-        if since < one.turn <= until:
-            yield one, _rejection(outcome, one) if isinstance(one, Rejection) else _compaction(one)
+    for note in sorted(found, key=lambda note: note.turn):
+        if since < note.turn <= until:
+            yield note, _rejection(outcome, note) if isinstance(note, Rejection) else _compaction(note)
 
 
 def step_lines(
@@ -281,24 +285,24 @@ def step_lines(
 ) -> list[str]:
     """The row of a step, and below it the lines about its faults and what followed them."""
     attempt = live.attempts.get(step.id) if live and step.status in OPEN else None
-    said: list[str] = [(layout or RowLayout(outcome)).row(step, state_of(step, attempt), time_of(step, live))]
+    lines: list[str] = [(layout or RowLayout(outcome)).row(step, state_of(step, attempt), time_of(step, live))]
     faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
-        said.append("    " + _retries(retried))
+        lines.append("    " + _retries(retried))
     if step.silent:
-        said.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
+        lines.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
         if fault.decision != "retry":
-            said += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
-    pause = next((one for one in outcome.paused if one.activity == step.id and step.status in OPEN), None)
+            lines += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
+    pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
         tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
-        said += [f"    {tried}{pause_words(pause)}", *_resume_lines(pause)]
+        lines += [f"    {tried}{pause_words(pause)}", *_resume_lines(pause)]
     if attempt and live:
-        said += _earlier_fault(attempt, live)
-        said += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
-    return said
+        lines += _earlier_fault(attempt, live)
+        lines += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
+    return lines
 
 
 def _follows(outcome: Outcome, fault: FaultRecord) -> str:
@@ -316,9 +320,9 @@ def _follows(outcome: Outcome, fault: FaultRecord) -> str:
 
 def _answered(outcome: Outcome, fault: FaultRecord) -> str:
     """What a person answered after a fault; empty if nobody was asked about it, or nobody has answered yet."""
-    for one in requests_about(outcome, fault):
-        if one.answer and not one.refused:
-            return f"{one_line(one.answer.by) or 'a person'} answered {one.answer.choice.value}"
+    for request in requests_about(outcome, fault):
+        if request.answer and not request.refused:
+            return f"{one_line(request.answer.by) or 'a person'} answered {request.answer.choice.value}"
     return ""
 
 
@@ -372,9 +376,9 @@ def headline(outcome: Outcome) -> Line:
     counts = [count(outcome.replans, "replan"), *_retry_count(outcome), count(outcome.spent.tool_calls, "tool call")]
     counts += spent_on_models(outcome.spent)
     took = "in" if outcome.ended_at else "for"
-    said = f"{took} {duration(outcome.spent.seconds, digits=1)}"
+    took_words = f"{took} {duration(outcome.spent.seconds, digits=1)}"
     is_untold = outcome.code in (CLOSED, UNTOLD) and outcome.counts is None
-    return status_line(outcome.status, said if is_untold else f"{said}: {', '.join(counts)}")
+    return status_line(outcome.status, took_words if is_untold else f"{took_words}: {', '.join(counts)}")
 
 
 def status_line(status: TaskStatus, text: str) -> Line:

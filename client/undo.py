@@ -121,14 +121,15 @@ async def cancel(
     Raises:
         Problem: the task has ended already.
     """
-    seen = await handle.describe()
-    if seen.status is not WorkflowExecutionStatus.RUNNING:
-        how = seen.status.name.lower() if seen.status else "closed"
+    description = await handle.describe()
+    if description.status is not WorkflowExecutionStatus.RUNNING:
+        how = description.status.name.lower() if description.status else "closed"
         reason = f"Task {handle.id!r} has ended already ({how})"
         shows = Text(Remedy("show", handle.id), " shows how")
         remedy = Text(Remedy("undo", handle.id), " takes back what it did") if undo else shows
         raise Problem("closed", reason, remedy, ProblemKind.FAILED)
-    found = await failing(client, seen)  # asked first: a signal or a cancel request restarts the count of attempts
+    # Asked first: a signal or a cancel request restarts the count of attempts.
+    found = await failing(client, description)
     if undo:
         if confirm and not found and (confirmed := await _confirmed_of_running(client, handle, confirm)):
             await handle.signal(AgentWorkflow.confirm_undo, Confirmed(confirmed))
@@ -151,7 +152,7 @@ class Rollback(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        return all(one.done for one in self.outcome.undo)
+        return all(record.done for record in self.outcome.undo)
 
     @property
     def held_fields(self) -> dict[str, Any]:
@@ -172,21 +173,21 @@ async def undo(
     Raises:
         Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
     """
-    seen = await handle.describe()
-    require_closed(seen, undo=True)
-    if earlier := await _complete_rollback(client, handle, seen):
+    description = await handle.describe()
+    require_closed(description, undo=True)
+    if earlier := await _complete_rollback(client, handle, description):
         return earlier
     rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
     found = await existing(rollback.describe())
     if found is not None and found.status is WorkflowExecutionStatus.RUNNING:
         return Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
     story = Story(await fetch_history(client, handle))
-    account = await _account(client, handle, story, seen.task_queue)
+    account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
     account = await _with_confirmed(account, planned, confirm)
-    running = await _start(client, seen, account, rollback_id(handle.id))
+    running = await _start(client, description, account, rollback_id(handle.id))
     outcome = await _follow(client, running, handle.id, view, is_attended=is_attended)
-    left = planned.without({one.step_id for one in outcome.undo if one.done})
+    left = planned.without({record.step_id for record in outcome.undo if record.done})
     return Rollback(running, outcome, planned=left if left.held else None)
 
 
@@ -197,7 +198,7 @@ async def _planned(client: Client, story: Story, account: Progress) -> PlannedUn
     if not planned.held:
         return planned
     known = await fetch_effects(client, story, ())
-    return planned.without({one.step for one in known if one.state is EffectState.UNDONE})
+    return planned.without({effect.step for effect in known if effect.state is EffectState.UNDONE})
 
 
 def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUndo:
@@ -242,7 +243,9 @@ async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm
     return _digests(planned) if planned.held and await confirm(planned) else {}
 
 
-async def _complete_rollback(client: Client, handle: Handle, seen: WorkflowExecutionDescription) -> Rollback | None:
+async def _complete_rollback(
+    client: Client, handle: Handle, description: WorkflowExecutionDescription
+) -> Rollback | None:
     """The rollback that undid all effects of the task after its end, of all its runs; None if there is none."""
     rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
     found = await existing(rollback.describe())
@@ -250,7 +253,7 @@ async def _complete_rollback(client: Client, handle: Handle, seen: WorkflowExecu
         return None
     covers_all = await memo_field(found, COVERS_ALL_RUNS, bool)
     is_of_task = await memo_field(found, ROLLBACK_OF, str) == await first_run(handle)
-    if not (covers_all and is_of_task and seen.close_time and found.start_time > seen.close_time):
+    if not (covers_all and is_of_task and description.close_time and found.start_time > description.close_time):
         return None  # an earlier task had this id, or the task was reset after it was undone
     outcome = await rollback.result()
     return Rollback(rollback, outcome, found.close_time) if outcome.undo else None
@@ -272,17 +275,17 @@ async def undo_steps(
     Raises:
         Problem: no worker answers for the task, another such rollback runs, or the rollback ended without an outcome.
     """
-    seen = await handle.describe()
+    description = await handle.describe()
     story = Story(await fetch_history(client, handle))
-    whole = await _account(client, handle, story, seen.task_queue)
+    whole = await _account(client, handle, story, description.task_queue)
     records = [record for record in whole.records if record.step.id in steps]
     folded = whole.folded.model_copy(update={"effects": 0})
-    undo = [one for one in whole.undo if one.step_id in steps]
+    undo = [record for record in whole.undo if record.step_id in steps]
     account = whole.model_copy(update={"records": records, "undo": undo, "folded": folded})
     account = await _with_confirmed(account, await _planned(client, story, account), confirm)
     id = reset_rollback_id(handle.id)
     try:
-        running = await _start(client, seen, account, id, WorkflowIDConflictPolicy.FAIL)
+        running = await _start(client, description, account, id, WorkflowIDConflictPolicy.FAIL)
     except WorkflowAlreadyStartedError:
         reason = f"Effects of task {handle.id!r} are being undone already, for another reset (workflow {id})"
         remedy = "wait until that has ended, then try again"
@@ -290,12 +293,12 @@ async def undo_steps(
     return (await _follow(client, running, handle.id, view, is_attended=is_attended)).undo
 
 
-def require_closed(seen: WorkflowExecutionDescription, *, undo: bool) -> None:
+def require_closed(description: WorkflowExecutionDescription, *, undo: bool) -> None:
     """Raise Problem for a running task; the remedy is to stop it, and with `undo` to undo what it has done."""
-    if seen.status is WorkflowExecutionStatus.RUNNING:
-        stop = Remedy("cancel", seen.id, {"undo": True} if undo else {})
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        stop = Remedy("cancel", description.id, {"undo": True} if undo else {})
         remedy = Text(stop, " stops it", " and takes back what it has done" if undo else "")
-        raise Problem("still_running", f"Task {seen.id!r} is running", remedy, ProblemKind.FAILED)
+        raise Problem("still_running", f"Task {description.id!r} is running", remedy, ProblemKind.FAILED)
 
 
 async def _account(client: Client, handle: Handle, story: Story, queue: str) -> Progress:
@@ -324,14 +327,14 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
     try:
         progress = await query_progress(handle)
     except WorkflowQueryFailedError as error:
-        said = cut(one_line(error.message), MAX_MESSAGE).rstrip(".")
-        reason = f"The worker that answers cannot replay task {handle.id!r} ({said})"
+        message = cut(one_line(error.message), MAX_MESSAGE).rstrip(".")
+        reason = f"The worker that answers cannot replay task {handle.id!r} ({message})"
         remedy = "run workers with the code that the task ran on, or with code that is fixed, and try again"
         raise Problem("workflow_task_fails", reason, remedy, ProblemKind.NEEDS_PERSON) from error
     if progress is None:
         reason = f"No worker tells what task {handle.id!r} did"
-        one = start_worker(queue)
-        remedy = Text("start one with ", one, ", with the tools of the task, and try again")
+        start = start_worker(queue)
+        remedy = Text("start one with ", start, ", with the tools of the task, and try again")
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return progress
 
@@ -346,24 +349,24 @@ def over_all_runs(
     """
     own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
     undo = _not_looked_at(story, unread)
-    for one in found:
-        mine, call = records.get(one.step), effects.call_with_key(story, one.key)
-        is_known = mine is not None and (
-            mine.status in KNOWN_TO_RUN or effects.key_of(story, mine.step.id, mine.kind) in own
+    for effect in found:
+        own_record, call = records.get(effect.step), effects.call_with_key(story, effect.key)
+        is_known = own_record is not None and (
+            own_record.status in KNOWN_TO_RUN or effects.key_of(story, own_record.step.id, own_record.kind) in own
         )
-        is_mine = mine is not None and mine.call_id == one.key.partition("/")[2]
-        is_gone = one.state is EffectState.UNDONE and call is None
+        is_mine = own_record is not None and own_record.call_id == effect.key.partition("/")[2]
+        is_gone = effect.state is EffectState.UNDONE and call is None
         # Left out: undo calls, effects that the newest run has itself, and undone effects without a call.
-        if one.undoes is not None or (is_known and is_mine) or is_gone:
+        if effect.undoes is not None or (is_known and is_mine) or is_gone:
             continue
         if is_known:
-            reason = f"an earlier run also called {one.kind} for this step"
-            undo.append(UndoRecord(step_id=one.step, kind=one.kind, reason=reason))
+            reason = f"an earlier run also called {effect.kind} for this step"
+            undo.append(UndoRecord(step_id=effect.step, kind=effect.kind, reason=reason))
         else:
-            records[one.step] = record_of(one, call, outlived=effects.outlived(story, one.key))
+            records[effect.step] = record_of(effect, call, outlived=effects.outlived(story, effect.key))
     left = newest.folded.effects if story.history.deleted else 0
     folded = newest.folded.model_copy(update={"effects": left})
-    ended = sorted((one for one in records.values() if one.ended), key=lambda one: one.ended or LONG_AGO)
+    ended = sorted((record for record in records.values() if record.ended), key=lambda record: record.ended or LONG_AGO)
     for place, record in enumerate(ended, 1):
         record.place = place  # the newest effect is undone first, from whichever run
     whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
@@ -377,36 +380,36 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
     reason = "its history was deleted, so what it did outside the ledgers is not known"
     runs = [UndoRecord(step_id=f"run {run}", reason=reason) for run in story.history.deleted]
     return runs + [
-        UndoRecord(step_id=f"ledger {one.where}", reason=f"it cannot be read: {one.problem}") for one in unread
+        UndoRecord(step_id=f"ledger {place.where}", reason=f"it cannot be read: {place.problem}") for place in unread
     ]
 
 
-def record_of(one: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
+def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
     """Make the step record of an effect of an earlier run, in the form that the state of a task contains.
 
     `outlived` is True if a thread of the effect's call ran on after its attempt had ended.
     """
     args = call.args if call is not None and isinstance(call.args, dict) else None
-    planned = one.kind if one.key.endswith(f"/{one.step}") else "unknown"  # a fallback applied it
+    planned = effect.kind if effect.key.endswith(f"/{effect.step}") else "unknown"  # a fallback applied it
     return StepRecord(
-        step=Step(id=one.step, kind=planned, args=args or {}),
+        step=Step(id=effect.step, kind=planned, args=args or {}),
         revision=0,
-        effect=one.effect or Effect.UNKEYED,
+        effect=effect.effect or Effect.UNKEYED,
         # A rollback first finds out whether the call of a cancelled step was applied.
-        status=StepStatus.CANCELLED if one.state is EffectState.UNKNOWN else StepStatus.COMPLETED,
+        status=StepStatus.CANCELLED if effect.state is EffectState.UNKNOWN else StepStatus.COMPLETED,
         attempts=1,
-        kind=one.kind,
+        kind=effect.kind,
         args=args,
-        started=one.at,
-        ended=one.at,
-        result=one.result,
+        started=effect.at,
+        ended=effect.at,
+        result=effect.result,
         outlived=outlived,
     )
 
 
 async def _start(
     client: Client,
-    seen: WorkflowExecutionDescription,
+    description: WorkflowExecutionDescription,
     account: Progress,
     id: str,
     if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
@@ -417,12 +420,12 @@ async def _start(
         UndoWorkflow.run,
         Undo(progress=account),
         id=id,
-        task_queue=seen.task_queue,
+        task_queue=description.task_queue,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         id_conflict_policy=if_it_runs,
         memo={ROLLBACK_OF: account.origin, COVERS_ALL_RUNS: True},
-        static_summary=summary(f"undo {seen.id}"),
-        static_details=f"`{command('undo', seen.id)}` shows it in a terminal, or does it once more.",
+        static_summary=summary(f"undo {description.id}"),
+        static_details=f"`{command('undo', description.id)}` shows it in a terminal, or does it once more.",
     )
     return client.get_workflow_handle_for(AgentWorkflow.run, id)  # same query and result as a task
 
@@ -436,7 +439,7 @@ async def _follow(client: Client, running: Handle, id: str, view: View, *, is_at
         cause = failure.cause
         if outcome := outcome_of(cause):
             return outcome
-        said = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"
-        reason = f"The rollback of {id!r} ended early ({one_line(said).rstrip('.')})"
+        message = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"
+        reason = f"The rollback of {id!r} ended early ({one_line(message).rstrip('.')})"
         remedy = Text("run ", Remedy("undo", id), " again")
         raise Problem("not_undone", reason, remedy, ProblemKind.NEEDS_PERSON) from failure

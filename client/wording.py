@@ -22,9 +22,9 @@ NEAR_DEADLINE = timedelta(hours=6)
 """From this time before its deadline on, a paused call is shown with the command that moves the deadline."""
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its word: `1 retry`, `2 retries`. Without `many`, the plural is `one` with an s."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """A number with its word: `1 retry`, `2 retries`. Without `plural`, the plural is `singular` with an s."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def times(number: int) -> str:
@@ -97,8 +97,8 @@ def answer_words(answer: HumanAnswer) -> str:
 
 def change_words(edited: Mapping[str, Change]) -> str:
     """The arguments that a person changed: `amount 900 -> 400`."""
-    said = (f"{name} {whole_value(one.was)} -> {whole_value(one.now)}" for name, one in edited.items())
-    return cut(one_line(", ".join(said)), MAX_REASON)
+    changes = (f"{name} {whole_value(change.was)} -> {whole_value(change.now)}" for name, change in edited.items())
+    return cut(one_line(", ".join(changes)), MAX_REASON)
 
 
 def closing_words(request: HumanRequest) -> str:

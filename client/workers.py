@@ -69,8 +69,8 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     except WorkflowFailureError as failure:
         reason, remedy = f"The worker gave no answer within {limit.total_seconds():g} s", "see the worker's log"
         if isinstance(failure.cause, ApplicationError):
-            said = failure.cause.message.rstrip(".")
-            raise Problem("refused", said, remedy, ProblemKind.FAILED) from failure
+            message = failure.cause.message.rstrip(".")
+            raise Problem("refused", message, remedy, ProblemKind.FAILED) from failure
         raise Problem("no_answer", reason, remedy, ProblemKind.FAILED) from failure
     finally:
         if answer.cancelled() or not answer.done():

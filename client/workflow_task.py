@@ -120,10 +120,10 @@ class FailingTask(BaseModel):
     @property
     def reason(self) -> str:
         """What happened, in a sentence without its full stop."""
-        said = f" ({self.message.rstrip('.')})" if self.message else ""
+        detail = f" ({self.message.rstrip('.')})" if self.message else ""
         if self.cause is Cause.REPLAY:
-            return f"Task {self.workflow_id!r} is running, but {WHY[self.cause]}{said}"
-        return f"Task {self.workflow_id!r} cannot go on, since {self.short}{said}"
+            return f"Task {self.workflow_id!r} is running, but {WHY[self.cause]}{detail}"
+        return f"Task {self.workflow_id!r} cannot go on, since {self.short}{detail}"
 
     @property
     def short(self) -> str:
@@ -179,21 +179,21 @@ class FailingTask(BaseModel):
         return Problem("workflow_task_fails", self.reason, self.remedy, ProblemKind.NEEDS_PERSON)
 
 
-async def failing(client: Client, seen: WorkflowExecutionDescription) -> FailingTask | None:
+async def failing(client: Client, description: WorkflowExecutionDescription) -> FailingTask | None:
     """Why a running workflow cannot go on; None if its workflow task does not fail."""
-    pending = seen.raw_description.pending_workflow_task
+    pending = description.raw_description.pending_workflow_task
     is_taken = pending.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
-    if not seen.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):
+    if not description.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):
         return None
     # A later attempt, or one that no worker has started: the history tells whether earlier ones failed.
-    streak = [event async for event in _streak(client, seen)]
-    found = await of_streak(streak, client.data_converter, seen.id, seen.task_queue, pending.attempt)
+    streak = [event async for event in _streak(client, description)]
+    found = await of_streak(streak, client.data_converter, description.id, description.task_queue, pending.attempt)
     if found is None:
         return None
     task_id = (
-        seen.id.removeprefix(reset_rollback_id("")).removeprefix(rollback_id(""))
-        if seen.workflow_type == ROLLBACK
-        else seen.id
+        description.id.removeprefix(reset_rollback_id("")).removeprefix(rollback_id(""))
+        if description.workflow_type == ROLLBACK
+        else description.id
     )
     return found.model_copy(update={"is_taken": is_taken, "task_id": task_id})
 
@@ -209,12 +209,12 @@ async def of_streak(
     if not failed and (not streak or attempt < SURE):  # a worker that was killed once is no news
         return None
     newest, first = (failed or streak)[0], streak[-1]
-    given = newest.workflow_task_failed_event_attributes
-    cause = await _cause(given.cause, given.failure, converter) if failed else Cause.TIMEOUT
-    raised = given.failure.application_failure_info.type if cause is Cause.UNHANDLED else ""
+    attributes = newest.workflow_task_failed_event_attributes
+    cause = await _cause(attributes.cause, attributes.failure, converter) if failed else Cause.TIMEOUT
+    raised = attributes.failure.application_failure_info.type if cause is Cause.UNHANDLED else ""
     return FailingTask(
         cause=cause,
-        message=cut(one_line(": ".join(filter(None, [raised, given.failure.message]))), MAX_MESSAGE),
+        message=cut(one_line(": ".join(filter(None, [raised, attributes.failure.message]))), MAX_MESSAGE),
         attempt=attempt,
         failures=len(streak),
         since=first.event_time.ToDatetime(UTC),
@@ -241,21 +241,21 @@ def ends_streak(event: HistoryEvent) -> bool:
     )
 
 
-def unanswered(seen: WorkflowExecutionDescription, message: str) -> FailingTask:
+def unanswered(description: WorkflowExecutionDescription, message: str) -> FailingTask:
     """The failure of a workflow whose worker answered the query for its state with an error."""
     return FailingTask(
         cause=Cause.REPLAY,
         message=cut(one_line(message), MAX_MESSAGE),
         attempt=0,
         since=datetime.now(UTC),
-        workflow_id=seen.id,
-        task_id=seen.id,
-        queue=seen.task_queue,
+        workflow_id=description.id,
+        task_id=description.id,
+        queue=description.task_queue,
     )
 
 
-async def _streak(client: Client, seen: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
-    async for event in _newest_first(client, seen.id, seen.run_id):
+async def _streak(client: Client, description: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
+    async for event in _newest_first(client, description.id, description.run_id):
         if ends_streak(event):
             return
         if is_failure(event):
@@ -277,12 +277,12 @@ async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[H
         request.next_page_token = page.next_page_token
 
 
-async def _cause(given: int, failure: Failure, converter: DataConverter) -> Cause:
-    if given == Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
+async def _cause(cause: int, failure: Failure, converter: DataConverter) -> Cause:
+    if cause == Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
         return Cause.NONDETERMINISM
-    if given in LIMITS:
+    if cause in LIMITS:
         return Cause.LIMIT
-    if given == Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
+    if cause == Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
         return Cause.PAYLOAD
     return Cause.UNHANDLED
 

@@ -58,14 +58,14 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
         needed = either([option_of(option.name) for option in row.options])
         raise Problem("usage", f"{choice.value} needs {needed}", f"write {choice.value} {row.options[0].typed}")
     return {
-        one.name: read_json(value, f"{option_of(one.name)} is", WRITE_JSON) if one.is_json else value
-        for one, value in typed.items()
+        option.name: read_json(value, f"{option_of(option.name)} is", WRITE_JSON) if option.is_json else value
+        for option, value in typed.items()
     }
 
 
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
     """By the words that a prompt takes for a request, the answer and the options that they stand for."""
-    chosen: dict[str, tuple[Choice, dict[str, Any]]] = {one.value: (one, {}) for one in request.choices}
+    chosen: dict[str, tuple[Choice, dict[str, Any]]] = {offered.value: (offered, {}) for offered in request.choices}
     for choice in request.choices:
         switches = [option for option in CHOICES[choice].options if option.type == "switch"]
         chosen |= {f"{choice.value} {switch.typed}": (choice, {switch.name: True}) for switch in switches}
@@ -98,4 +98,4 @@ def takes(request: HumanRequest) -> str:
 
 def words_for(request: HumanRequest, choice: Choice) -> Option | None:
     """What a person is asked for beside an answer; None if it says all."""
-    return next((one for one in options_for(choice, request.code) if one.type != "switch"), None)
+    return next((option for option in options_for(choice, request.code) if option.type != "switch"), None)

@@ -160,19 +160,26 @@ def with_common(
     """
     # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()
-    own = [*options, *(one for one in taken if one.name != "common" and one.kind is not one.VAR_KEYWORD)]
+    own = [
+        *options,
+        *(
+            parameter
+            for parameter in taken
+            if parameter.name != "common" and parameter.kind is not parameter.VAR_KEYWORD
+        ),
+    ]
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Common)
     ]
 
     @functools.wraps(work)
-    def run(**given: Any) -> None:
-        common = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
+    def run(**values: Any) -> None:
+        common = Common(**{field.name: values.pop(field.name) for field in fields(Common)})
         common.check()
-        raise typer.Exit(run_to_end(functools.partial(work, **given, common=common)))
+        raise typer.Exit(run_to_end(functools.partial(work, **values, common=common)))
 
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -203,8 +210,8 @@ for command_name in COMMANDS:
     _register(app, command_name, lambda: None)  # stands in `--help`; `load` makes the command that runs
 
 
-def show_completion(wanted: bool) -> None:
-    if wanted:
+def show_completion(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(COMPLETION.read_text(), nl=False)
         raise typer.Exit
 

@@ -52,9 +52,9 @@ async def find_task(
         raise Problem("not_confirmed", reason, f"{named}, --yes takes the newest")
     if check is not None:
         await check(handle)
-    seen = await handle.describe()
-    text = cut(one_line(await tasks.memo_field(seen, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
-    print_lines([f"The newest task is {one_line(handle.id)}, started {moment(seen.start_time)}: {text}"])
+    description = await handle.describe()
+    text = cut(one_line(await tasks.memo_field(description, tasks.TASK_MEMO, str) or "?"), MAX_TEXT)
+    print_lines([f"The newest task is {one_line(handle.id)}, started {moment(description.start_time)}: {text}"])
     await _require_yes(f"{command.capitalize()} it?", named)
     return handle
 

@@ -68,8 +68,8 @@ def _worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...])
 def _free_port() -> int:
     """A free port for the server; the port 1000 above it, for the web UI, is free as well."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])  # the port that the system chose
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = int(listener.getsockname()[1])  # the port that the system chose
         try:
             with socket.create_server(("127.0.0.1", port + 1000)):
                 return port

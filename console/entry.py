@@ -99,23 +99,23 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
-        said = _said(error)
-        if not said:
+        message = _message(error)
+        if not message:
             return Exit.BAD_USAGE  # no arguments at all: the help was printed
         command = "start" if not named else arguments[0] if arguments[0] in commands else ""
         remedy = f"{STARTER} {command} --help shows what it takes".replace("  ", " ")
         if not command and not get_close_matches(arguments[0], commands):
             remedy = f"a text goes after --task, as in `{starter('--task', arguments[0])}`; --help lists the commands"
         late = next((word for word in arguments if word in commands), None)
-        if not named and late and "unexpected extra argument" in said:
+        if not named and late and "unexpected extra argument" in message:
             remedy = f"the command comes first, as in `{STARTER} {late} {arguments[0]} ...`"
-        return _report(Problem("usage", said.rstrip(".?"), remedy), arguments)
+        return _report(Problem("usage", message.rstrip(".?"), remedy), arguments)
     except Problem as problem:
         return _report(problem, arguments)
     return int(code or 0)
 
 
-def _said(error: typer.TyperException) -> str:
+def _message(error: typer.TyperException) -> str:
     """What is wrong with the usage; of an option, its name and what was expected."""
     from pydantic import ValidationError  # not at the top: --help does not need it
 

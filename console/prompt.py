@@ -60,7 +60,7 @@ class PromptView(LiveView):
         """The answer for which words are asked, with its options so far."""
         self._is_cut = False
         """Whether the terminal is too small for the call that is to be approved, so that nobody has seen all of it."""
-        self._said: list[str] = []
+        self._reply_lines: list[str] = []
         self._is_void = False
         """Whether a line was begun that answers nothing, up to its Enter: what it was meant for is over."""
         self._sending: asyncio.Task[None] | None = None
@@ -108,14 +108,14 @@ class PromptView(LiveView):
             self._keyboard.leave()
 
     def _withdraw(self, request: HumanRequest) -> None:
-        now = next((one for one in self._requests if one.id == request.id), request)
-        self._said = requests.answered(now)
+        now = next((current for current in self._requests if current.id == request.id), request)
+        self._reply_lines = requests.answered(now)
         self._is_void = self._is_void or bool(self._keyboard.text or self._chosen)
 
     def _enter(self, line: str) -> None:
         if self._sending:
             return
-        self._said = []
+        self._reply_lines = []
         if self._is_void or self._shown is None:
             self._is_void = False
         elif self._chosen:
@@ -126,10 +126,10 @@ class PromptView(LiveView):
     def _take_choice(self, request: HumanRequest, typed: str) -> None:
         taken = answers.typed_words(request)
         if typed not in taken:
-            self._said = [
+            self._reply_lines = [
                 f"    There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'} What they mean:"
             ]
-            self._said += [f"    {one.value}: {CHOICES[one].says}" for one in request.choices]
+            self._reply_lines += [f"    {choice.value}: {CHOICES[choice].says}" for choice in request.choices]
             return
         choice, options = taken[typed]
         if CHOICES[choice].needs_code and self._is_cut:
@@ -143,43 +143,43 @@ class PromptView(LiveView):
     def _take_words(self, request: HumanRequest, choice: Choice, options: dict[str, Any], typed: str) -> None:
         words = answers.words_for(request, choice)
         if words and CHOICES[choice].needs_option and not typed:
-            self._chosen, self._said = None, [f"    Nothing was sent, since {choice.value} needs words."]
+            self._chosen, self._reply_lines = None, [f"    Nothing was sent, since {choice.value} needs words."]
             return
         try:
-            given = answers.given_of(choice, {**options, words.name: typed} if words and typed else options)
-            given_with(choice, given)
+            values = answers.given_of(choice, {**options, words.name: typed} if words and typed else options)
+            given_with(choice, values)
         except Problem as problem:
-            self._said = [f"    {one_line(problem.sentence(as_command))}"]
+            self._reply_lines = [f"    {one_line(problem.sentence(as_command))}"]
         else:
-            self._send(request, choice, given)
+            self._send(request, choice, values)
 
-    def _send(self, request: HumanRequest, choice: Choice, given: dict[str, Any]) -> None:
-        self._chosen, self._said = None, [f"    Sending {choice.value} for {request.id} ..."]
-        self._sending = asyncio.create_task(self._sent(request, choice, given))
+    def _send(self, request: HumanRequest, choice: Choice, values: dict[str, Any]) -> None:
+        self._chosen, self._reply_lines = None, [f"    Sending {choice.value} for {request.id} ..."]
+        self._sending = asyncio.create_task(self._sent(request, choice, values))
 
-    async def _sent(self, request: HumanRequest, choice: Choice, given: dict[str, Any]) -> None:
+    async def _sent(self, request: HumanRequest, choice: Choice, values: dict[str, Any]) -> None:
         try:
-            said = await self._answer(choice, **given, **people.reference_to(request, choice))
+            reply = await self._answer(choice, **values, **people.reference_to(request, choice))
         except Problem as problem:
-            self._said = [f"    {one_line(problem.sentence(as_command))}"]
+            self._reply_lines = [f"    {one_line(problem.sentence(as_command))}"]
         except RPCError as error:
-            self._said = [f"    The server did not take it ({error.status.name.lower()}): try again."]
+            self._reply_lines = [f"    The server did not take it ({error.status.name.lower()}): try again."]
         else:
             self._answered.add(request.id)
             self._shown = None
-            checked = "" if said else "; it is still being checked"
-            self._said = [f"    {request.id} took the answer: {choice.value}{checked}."]
+            checked = "" if reply else "; it is still being checked"
+            self._reply_lines = [f"    {request.id} took the answer: {choice.value}{checked}."]
         self._sending, self._is_void = None, bool(self._keyboard.text)
         self._show_oldest()
         self._draw()
 
-    def _asked(self, outcome: Outcome, width: int, height: int) -> list[str]:
+    def _request_lines(self, outcome: Outcome, width: int, height: int) -> list[str]:
         if self._shown is None:
-            return [*self._said, *([VOID] if self._is_void else [])]
+            return [*self._reply_lines, *([VOID] if self._is_void else [])]
         lines: list[str] = [requests.asked_line(self._shown, with_numbers=answers.are_numbered(self._shown))]
         lines += self._call_rows(self._shown, width, height - ROOM_BESIDE_CALL)
         lines += [f"    {count(self._waiting, 'more request')} after it."] if self._waiting else []
-        lines += self._said
+        lines += self._reply_lines
         if self._sending or self._is_void:
             return [*lines, *([VOID] if self._is_void else [])]
         hint = f"    {self._hint(self._shown)}"

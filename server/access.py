@@ -100,9 +100,9 @@ class Access:
         Raises:
             Denied: the token is wrong, or the proxy did not say who is signed in.
         """
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         if self.token is not None and scheme:
-            if scheme.lower() != "bearer" or not self.is_token(given.strip()):
+            if scheme.lower() != "bearer" or not self.is_token(token.strip()):
                 raise Denied(401, "wrong_token", "The token is wrong", "send `Authorization: Bearer TOKEN`")
             return self._vouched(headers)
         if (name := self._session(headers.get("cookie", ""))) is not None:
@@ -113,17 +113,17 @@ class Access:
         if self.identity_header is None:
             return Visitor("", is_known=False)
         # With two of them, one may be of the browser, if the proxy adds its own to what it got.
-        given = [value for name, value in headers.items() if name == self.identity_header.lower()]
+        values = [value for name, value in headers.items() if name == self.identity_header.lower()]
         # A server reads headers as Latin-1, and proxies write UTF-8.
-        name = name_of(given[0].encode("latin-1").decode(errors="replace")) if len(given) == 1 else ""
+        name = name_of(values[0].encode("latin-1").decode(errors="replace")) if len(values) == 1 else ""
         if not name:
             reason = f"The request has the token, and not one header {self.identity_header} that says who is signed in"
             raise Denied(403, "no_identity", reason, "let the proxy send it")
         return Visitor(name, is_known=True)
 
-    def is_token(self, given: str) -> bool:
+    def is_token(self, token: str) -> bool:
         """Whether this is the token; compared in constant time."""
-        return self.token is None or hmac.compare_digest(given.encode(), self.token.encode())
+        return self.token is None or hmac.compare_digest(token.encode(), self.token.encode())
 
     def session(self, name: str) -> str:
         """The value of the cookie of a visitor with this name."""
@@ -138,9 +138,9 @@ class Access:
         return name if isinstance(name, str) else None
 
 
-def name_of(given: str) -> str:
+def name_of(text: str) -> str:
     """The name of a person as histories have it."""
-    return one_line(given)[:MAX_NAME]
+    return one_line(text)[:MAX_NAME]
 
 
 def _hostname(host: str) -> str:

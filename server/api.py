@@ -154,7 +154,7 @@ class Repair(BaseModel):
     """The task queue; None for that of the server."""
 
 
-def said(fields: dict[str, Any], status: int = 200, **headers: str) -> Response:
+def json_response(fields: dict[str, Any], status: int = 200, **headers: str) -> Response:
     """A response with a JSON document, safe on a terminal."""
     return Response(document.of_anything(fields), status, headers, "application/json")
 
@@ -187,10 +187,10 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
     """Start a task. With an `Idempotency-Key`, a repetition returns the same task, also after its end."""
     if not new.text.strip():
         raise Problem("no_task", "There is nothing to do", "write it into `text`")
-    given = new.model_dump(exclude_unset=True, exclude={"id", "again", "continues"})
+    fields = new.model_dump(exclude_unset=True, exclude={"id", "again", "continues"})
     try:
         # An option that is null is left out; a limit that is null is taken away.
-        task = Task.model_validate({name: value for name, value in given.items() if value is not None})
+        task = Task.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
@@ -199,7 +199,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
     started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
     place = ui_url_of(client.temporal, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
-    return said({"task_id": started.id, "ui_url": place}, 201, location=str(path))
+    return json_response({"task_id": started.id, "ui_url": place}, 201, location=str(path))
 
 
 @router.get("/tasks", summary="List tasks, newest first")
@@ -210,9 +210,9 @@ async def get_tasks(
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 20,
 ) -> Response:
     """The tasks that the server lists; no worker is asked."""
-    wanted = status_named(status)
-    listed, note = await list_tasks(client_of(request).temporal, status=wanted, query=query, limit=limit)
-    return said({"tasks": [one.model_dump(mode="json") for one in listed], "note": note})
+    task_status = status_named(status)
+    listed, note = await list_tasks(client_of(request).temporal, status=task_status, query=query, limit=limit)
+    return json_response({"tasks": [task.model_dump(mode="json") for task in listed], "note": note})
 
 
 @router.get("/tasks/{id}", summary="How a task stands, or how it ended")
@@ -220,7 +220,7 @@ async def get_task(request: Request, id: Reference) -> Response:
     """Plans, steps, faults, requests, result and cost: the document that `starter.py show --json` prints."""
     task, temporal = await task_of(request, id), client_of(request).temporal
     outcome, _ = await fetch_standing(temporal, task)
-    return said(await task_document(temporal, task, outcome))
+    return json_response(await task_document(temporal, task, outcome))
 
 
 @router.get("/tasks/{id}/explain", summary="Why a task did what it did")
@@ -228,7 +228,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
     """From its history alone; no worker is asked."""
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    return said(explained.step(step).document() if step else explained.document(as_request))
+    return json_response(explained.step(step).document() if step else explained.document(as_request))
 
 
 @router.get("/tasks/{id}/effects", summary="What a task changed in the world, with keys")
@@ -236,9 +236,11 @@ async def effects(request: Request, id: Reference) -> Response:
     """A worker reads its ledgers for it."""
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
-    told = [effect.model_dump(mode="json") for effect in found.effects]
-    unread = [one.model_dump(mode="json") for one in found.unread]
-    return said({"task_id": task.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)})
+    documents = [effect.model_dump(mode="json") for effect in found.effects]
+    unread = [ledger.model_dump(mode="json") for ledger in found.unread]
+    return json_response(
+        {"task_id": task.id, "effects": documents, "unread": unread, "deleted_runs": list(found.deleted_runs)}
+    )
 
 
 LastId = Annotated[str, Header(alias="Last-Event-ID", description="The id of the last event that was received.")]
@@ -262,20 +264,22 @@ async def events(
     """
     streams: Streams = request.app.state.streams
     async for number, (name, fields) in streams.listen(handle, last_id):
-        told = document.written({"schema": document.SCHEMA, "event": name, **fields}, indent=None)
-        yield ServerSentEvent(event=name, id=number or None, raw_data=told)
+        data = document.written({"schema": document.SCHEMA, "event": name, **fields}, indent=None)
+        yield ServerSentEvent(event=name, id=number or None, raw_data=data)
 
 
 @router.post("/tasks/{id}/answers", summary="Answer a request of a task")
 async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     """The same answer to the same request counts once, however often it is sent."""
     task = await task_of(request, id)
-    given = new.model_dump(exclude_unset=True, exclude={"choice", "by"})
+    values = new.model_dump(exclude_unset=True, exclude={"choice", "by"})
     by = visitor_of(request).answers_as(new.by)
-    if wrong := [name for name in given if name not in CHOICES[new.choice].given.model_fields]:
+    if wrong := [name for name in values if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
-    words = await people.answer(task, new.choice, **given, by=by)
-    return said({"task_id": task.id, "answer": new.choice.value, "by": by, "said": words, "checked": words is not None})
+    words = await people.answer(task, new.choice, **values, by=by)
+    return json_response(
+        {"task_id": task.id, "answer": new.choice.value, "by": by, "said": words, "checked": words is not None}
+    )
 
 
 @router.post("/tasks/{id}/extend", summary="Give a running task more than its limits")
@@ -283,9 +287,9 @@ async def extend(request: Request, id: Reference, more: Extension, key: Key = No
     """With an `Idempotency-Key`, a repetition adds nothing."""
     task = await task_of(request, id)
     by = visitor_of(request).answers_as(more.by)
-    given = {**more.model_dump(exclude_unset=True), "by": by}
-    words = await people.answer(task, Choice.EXTEND, key, **given)
-    return said({"task_id": task.id, "by": by, "said": words, "checked": words is not None})
+    values = {**more.model_dump(exclude_unset=True), "by": by}
+    words = await people.answer(task, Choice.EXTEND, key, **values)
+    return json_response({"task_id": task.id, "by": by, "said": words, "checked": words is not None})
 
 
 @router.post("/tasks/{id}/cancel", status_code=202, summary="Ask a task to stop")
@@ -294,7 +298,7 @@ async def cancel(request: Request, id: Reference, how: Cancellation | None = Non
     task = await task_of(request, id)
     is_undone = how is not None and how.undo
     await TaskHandle(client_of(request).temporal, task.id).cancel(undo=is_undone)
-    return said({"task_id": task.id, "cancelling": True, "undo": is_undone}, 202)
+    return json_response({"task_id": task.id, "cancelling": True, "undo": is_undone}, 202)
 
 
 @router.post("/tasks/{id}/undo", summary="Undo the effects of a closed task")
@@ -307,15 +311,15 @@ async def undo_task(request: Request, id: Reference, how: Undoing | None = None)
     task = await task_of(request, id)
     confirm = with_code(how.confirm if how else None)
     found = await within(undo(client_of(request).temporal, task, View(), is_attended=False, confirm=confirm))
-    return said({"task_id": task.id, **rollback_fields(found)}, 200 if found else 202)
+    return json_response({"task_id": task.id, **rollback_fields(found)}, 200 if found else 202)
 
 
 def rollback_fields(found: Rollback | None) -> dict[str, Any]:
     """What became of a rollback; None for one that goes on."""
     if found is None:
         return {"status": "running", "undo": [], "held": [], "confirm": None}
-    told = [one.model_dump(mode="json") for one in found.outcome.undo]
-    return {"status": "complete" if found.is_complete else "incomplete", "undo": told, **found.held_fields}
+    records = [record.model_dump(mode="json") for record in found.outcome.undo]
+    return {"status": "complete" if found.is_complete else "incomplete", "undo": records, **found.held_fields}
 
 
 async def within(work: Any) -> Any:
@@ -331,7 +335,7 @@ async def within(work: Any) -> Any:
 async def get_incidents(request: Request) -> Response:
     """That of the most tasks first."""
     found = await client_of(request).incidents()
-    return said({"incidents": [one.model_dump(mode="json") for one in found]})
+    return json_response({"incidents": [incident.model_dump(mode="json") for incident in found]})
 
 
 @router.post("/incidents/{cause:path}/resolve", summary="Say that a cause is repaired", tags=["incidents"])
@@ -341,7 +345,7 @@ async def resolve(request: Request, cause: str, repair: Repair | None = None) ->
     by = visitor_of(request).answers_as(how.by)
     done, is_ended = await resolve_incident(client_of(request), unquote(cause), by=by, note=how.note, queue=how.queue)
     fields = {**done.model_dump(mode="json"), "went_on": done.went_on, "by": by}
-    return said(fields, 409 if done.fate is Fate.FAILED_AGAIN else 200 if is_ended else 202)
+    return json_response(fields, 409 if done.fate is Fate.FAILED_AGAIN else 200 if is_ended else 202)
 
 
 async def resolve_incident(

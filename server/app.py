@@ -69,7 +69,7 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     app.add_api_route("/health/live", _live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
     for error in (Problem, RPCError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(error, _told)
+        app.add_exception_handler(error, _error_response)
     app.add_middleware(Gate, access=access)
     return app
 
@@ -108,7 +108,7 @@ async def _ready(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     """The response to a request that raised an error: a page for a browser, else a problem document."""
     more: dict[str, Any] = {}
     headers = dict[str, str]()
@@ -120,7 +120,8 @@ async def _told(request: Request, error: Exception) -> Response:
             status, code, reason, remedy = status_of(problem), problem.code, fields["reason"], fields["remedy"]
         case RequestValidationError():
             mistakes = [
-                {"field": ".".join(map(str, one["loc"][1:])), "message": expected(one)} for one in error.errors()
+                {"field": ".".join(map(str, mistake["loc"][1:])), "message": expected(mistake)}
+                for mistake in error.errors()
             ]
             first = mistakes[0]
             status, code, remedy = 422, "usage", "see /openapi.json"
@@ -192,14 +193,14 @@ class Gate:
             if path.startswith(OPEN[:2]):
                 return None
             more = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
-            told = body_of(denied.status, denied.code, denied.reason, denied.remedy)
-            return Response(told, denied.status, more, MEDIA_TYPE)
+            body = body_of(denied.status, denied.code, denied.reason, denied.remedy)
+            return Response(body, denied.status, more, MEDIA_TYPE)
         scope.setdefault("state", {})["visitor"] = visitor
         if visitor or path.startswith(OPEN):
             return None
         if not is_page:
-            told = body_of(401, "no_token", "The request has no token", "send `Authorization: Bearer TOKEN`")
-            return Response(told, 401, {"www-authenticate": "Bearer"}, MEDIA_TYPE)
+            body = body_of(401, "no_token", "The request has no token", "send `Authorization: Bearer TOKEN`")
+            return Response(body, 401, {"www-authenticate": "Bearer"}, MEDIA_TYPE)
         if headers.get("sec-fetch-site") == "cross-site" and scope["method"] == "GET":
             # A link in a message: the browser holds the session back, but not when the page loads itself again.
             return Response('<!doctype html><meta http-equiv="refresh" content="0">', media_type="text/html")

@@ -59,14 +59,14 @@ class Connections:
         self._refusals = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def protocol(self, **given: Any) -> asyncio.Protocol:
+    def protocol(self, **options: Any) -> asyncio.Protocol:
         """The protocol of a connection that was just accepted, as uvicorn's setting `http` makes it."""
         if len(self._open) >= self._most:
             log.warning(FULL)
             if not self._waiting:
                 return _Refusal(self)
             self._end(next(iter(self._waiting)))
-        connection = Connection(self, **given)
+        connection = Connection(self, **options)
         self._open.add(connection)
         return connection
 
@@ -113,8 +113,8 @@ class Connections:
 class Connection(H11Protocol):
     """A connection that says whose turn it is."""
 
-    def __init__(self, connections: Connections, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**options)
         self._connections = connections
 
     @property

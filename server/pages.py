@@ -207,21 +207,21 @@ async def inbox(request: Request, page: Annotated[int, Query(ge=1)] = 1, answere
     client = client_of(request)
     waiting = await list_waiting(client.temporal)
     # The server's list is a moment behind what was answered just now.
-    waiting = [one for one in waiting if f"{one.task_id} {one.request.id}" != answered]
+    waiting = [task for task in waiting if f"{task.task_id} {task.request.id}" != answered]
     pages = max(1, -(-len(waiting) // PAGE))
     shown = waiting[(min(page, pages) - 1) * PAGE :][:PAGE]
-    told = await asyncio.gather(*(_seen(client, one.task_id, one.request) for one in shown))
+    requests = await asyncio.gather(*(_open_requests(client, task.task_id, task.request) for task in shown))
     cards = [
-        card_of(one.task_id, one.task, seen)
-        for one, found in zip(shown, told, strict=True)
-        for seen in found
-        if f"{one.task_id} {seen.id}" != answered
+        card_of(task.task_id, task.task, human_request)
+        for task, found in zip(shown, requests, strict=True)
+        for human_request in found
+        if f"{task.task_id} {human_request.id}" != answered
     ]
     number = {"page": min(page, pages), "pages": pages, "total": len(waiting), "is_cut": len(waiting) >= MAX_WAITING}
     return _page(request, "inbox.html", cards=cards, answered=answered.rpartition(" ")[0], **number)
 
 
-async def _seen(client: Client, id: str, request: HumanRequest) -> Sequence[HumanRequest]:
+async def _open_requests(client: Client, id: str, request: HumanRequest) -> Sequence[HumanRequest]:
     """The open requests of a task, with their calls; only the oldest one, without its call, if no worker answers."""
     if request.kind is not RequestKind.APPROVAL:
         return [request]
@@ -276,10 +276,10 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         # Its history tells what it did, also while no worker answers.
         explained = explanation.explain_task(await fetch.fetch_history(client, task))
         lines = explained_page.page_lines(explained, None, on_page)
-        told = {"outcome": None, "silent": problem.sentence(on_page), "lines": lines, "cards": []}
-        return _page(request, "task.html", status, **values, **told)
+        fields = {"outcome": None, "silent": problem.sentence(on_page), "lines": lines, "cards": []}
+        return _page(request, "task.html", status, **values, **fields)
     receipt = receipt_of(Story(await fetch.fetch_history(client, task)))
-    doing = [one_line(one) for one in (snapshot.doing if snapshot else ())]
+    doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
     return _page(
         request,
@@ -292,7 +292,7 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         rows=rows_of(outcome, snapshot),
         doing=doing,
         notes=notes,
-        cards=[card_of(task.id, outcome.task, one) for one in outcome.requests],
+        cards=[card_of(task.id, outcome.task, human_request) for human_request in outcome.requests],
         faults=outcome.faults,
         quadrants=QUADRANTS,
         result=_result(outcome),
@@ -323,13 +323,13 @@ async def effects_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
     shown = [(effect, _effect_result(effect)) for effect in found.effects]
-    unread = [f"The ledger {one.where} cannot be read ({one.problem})." for one in found.unread]
+    unread = [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
     return _page(request, "effects.html", id=task.id, effects=shown, unread=unread, tab="effects")
 
 
-def _effect_result(one: TaskEffect) -> str:
-    return "" if one.result is None else canonical(one.result)[:400]
+def _effect_result(effect: TaskEffect) -> str:
+    return "" if effect.result is None else canonical(effect.result)[:400]
 
 
 # What people do
@@ -339,13 +339,13 @@ def _effect_result(one: TaskEffect) -> str:
 async def answer(request: Request, id: str, number: str, choice: Choice) -> Response:
     task, form = await task_of(request, id), await _form(request)
     try:
-        given = _given(choice, form)
+        values = _form_values(choice, form)
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
-            return await _confirm(request, task, number, given, form.get("call", ""))
-        given |= {"request": number, "by": _by(request)}
+            return await _confirm(request, task, number, values, form.get("call", ""))
+        values |= {"request": number, "by": _by(request)}
         if CHOICES[choice].needs_code:
-            given["call"] = form.get("call", "")
-        await people.answer(task, choice, **given)
+            values["call"] = form.get("call", "")
+        await people.answer(task, choice, **values)
     except Problem as problem:
         return await _refused(request, task, problem)
     except ValidationError as error:
@@ -360,20 +360,20 @@ def _by(request: Request) -> str:
     return request.state.visitor.answers_as("") if request.state.visitor else ""
 
 
-def _given(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
+def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
     """What a form gives with an answer."""
-    given = dict[str, Any]()
+    values = dict[str, Any]()
     for option in CHOICES[choice].options:
         text = form.get(option.name, "")
         if option.type == "object":
-            given[option.name] = _arguments(form)
+            values[option.name] = _arguments(form)
         elif option.type == "value":
-            given[option.name] = _json(FIELDS[option.name], text)
+            values[option.name] = _json(FIELDS[option.name], text)
         elif option.type == "switch":
-            given |= {option.name: True} if text else {}
+            values |= {option.name: True} if text else {}
         elif form.get("option") or text.strip():
-            given[option.name] = form.get("option") or text
-    return given
+            values[option.name] = form.get("option") or text
+    return values
 
 
 def _arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -392,14 +392,14 @@ def _json(name: str, text: str) -> JsonValue:
     return value
 
 
-async def _confirm(request: Request, task: Handle, number: str, given: Mapping[str, Any], call: str) -> Response:
+async def _confirm(request: Request, task: Handle, number: str, values: Mapping[str, Any], call: str) -> Response:
     """The page that shows what an edit changes, before it is sent; `call` is the code of the call that was seen."""
     shown = await people.request_to_approve(task, number)
     if shown.call is None or shown.call.code != call:  # the page below shows only the arguments that change
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
     before = shown.call.args or {}
-    changed = {name: value for name, value in given["args"].items() if name not in before or before[name] != value}
+    changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
     rows = [
@@ -422,17 +422,22 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "cancel":
                 await TaskHandle(client, task.id).cancel(undo=bool(form.get("undo")))
             case "extend":
-                given = _given(Choice.EXTEND, form)
-                if not given:
+                values = _form_values(Choice.EXTEND, form)
+                if not values:
                     raise Problem("usage", "No limit was given", "write how much more, e.g. 10 tool calls")
-                await people.answer(task, Choice.EXTEND, form.get("key") or None, **given, by=_by(request))
+                await people.answer(task, Choice.EXTEND, form.get("key") or None, **values, by=_by(request))
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
                 calls = found.planned.calls if found and found.planned else ()
                 held = [(call, [(name, _shown(value)) for name, value in call.args.items()]) for call in calls]
-                told = rollback_fields(found)
-                shown = {"status": told["status"], "records": told["undo"], "confirm": told["confirm"], "held": held}
+                fields = rollback_fields(found)
+                shown = {
+                    "status": fields["status"],
+                    "records": fields["undo"],
+                    "confirm": fields["confirm"],
+                    "held": held,
+                }
                 return _page(request, "undone.html", id=task.id, tab="", **shown)
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
@@ -448,8 +453,10 @@ async def act(request: Request, id: str, what: str) -> Response:
 async def tasks_page(request: Request, status: str = "", query: str = "") -> Response:
     wrong, note, listed = "", "", list[Listed]()
     try:
-        wanted = status_named(status or None)
-        listed, note = await list_tasks(client_of(request).temporal, status=wanted, query=query or None, limit=LISTED)
+        task_status = status_named(status or None)
+        listed, note = await list_tasks(
+            client_of(request).temporal, status=task_status, query=query or None, limit=LISTED
+        )
     except Problem as problem:
         wrong = problem.sentence(on_page)
     values = {"listed": listed, "note": note, "status": status, "query": query, "wrong": wrong}
@@ -468,9 +475,9 @@ async def new(request: Request) -> Response:
     try:
         if not text:
             raise Problem("usage", "There is nothing to do", f"write a text of at most {MAX_TEXT:,} characters")
-        wanted = Task.model_validate({"text": text, "on_escalation": "wait", "approve": approve})
+        task = Task.model_validate({"text": text, "on_escalation": "wait", "approve": approve})
         # The key of the page: a form that is sent twice starts one task.
-        started = await client_of(request).start(wanted, key=form.get("key") or None)
+        started = await client_of(request).start(task, key=form.get("key") or None)
     except (Problem, ValidationError) as error:
         wrong = error.sentence(on_page) if isinstance(error, Problem) else f"The text {expected(error.errors()[0])}."
         return _page(request, "new.html", 422, wrong=wrong, form=form)
@@ -482,9 +489,9 @@ async def incidents_page(request: Request) -> Response:
     return await _incidents(request)
 
 
-async def _incidents(request: Request, said: str = "", status: int = 200) -> Response:
+async def _incidents(request: Request, message: str = "", status: int = 200) -> Response:
     incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
-    return _page(request, "incidents.html", status, incidents=incidents, services=services, said=said)
+    return _page(request, "incidents.html", status, incidents=incidents, services=services, message=message)
 
 
 async def _services(client: Client) -> Sequence[tuple[str, str]] | None:

@@ -59,5 +59,5 @@ def problem_of(error: Problem | RPCError) -> Problem:
 
 def body_of(status: int, code: str, reason: str, remedy: str, **more: Any) -> str:
     """The document of a problem."""
-    told = {"type": f"urn:replan:problem:{code}", "title": HTTPStatus(status).phrase, "status": status}
-    return document.written({**told, "detail": reason, "code": code, "remedy": remedy, **more})
+    fields = {"type": f"urn:replan:problem:{code}", "title": HTTPStatus(status).phrase, "status": status}
+    return document.written({**fields, "detail": reason, "code": code, "remedy": remedy, **more})

@@ -26,7 +26,7 @@ POLLS_PER_SECOND = 100
 END = "end"
 """The name of the last event, and the end of its id: whoever has it has all."""
 
-Told = tuple[str, dict[str, Any]]
+FeedEvent = tuple[str, dict[str, Any]]
 
 
 class Feed:
@@ -38,15 +38,15 @@ class Feed:
         self.listeners = 0
         self.is_cut = False
         """Whether the task is not followed any more; if it has not ended, listeners connect again."""
-        self._told = list[Told]()
+        self._events = list[FeedEvent]()
         self._dropped = 0
         self._news = asyncio.Event()
 
     def tell(self, name: str, fields: dict[str, Any]) -> None:
-        self._told.append((name, fields))
-        if len(self._told) > MAX_EVENTS:
+        self._events.append((name, fields))
+        if len(self._events) > MAX_EVENTS:
             self._dropped += 1
-            del self._told[0]
+            del self._events[0]
         self._wake()
 
     def cut(self) -> None:
@@ -59,17 +59,17 @@ class Feed:
 
     @property
     def is_ended(self) -> bool:
-        return bool(self._told) and self._told[-1][0] in (END, "error")
+        return bool(self._events) and self._events[-1][0] in (END, "error")
 
-    async def after(self, seen: int) -> AsyncIterator[tuple[str, Told]]:
-        """The events after the first `seen` ones with their ids, those that are to come, too, until the last one."""
+    async def after(self, position: int) -> AsyncIterator[tuple[str, FeedEvent]]:
+        """The events from `position` on with their ids, future events too, until the last event."""
         while True:
             news = self._news
-            seen = max(seen, self._dropped)
-            while seen < self._dropped + len(self._told):
-                told = self._told[seen - self._dropped]
-                seen += 1
-                yield (f"{self.id}-{END}" if told[0] in (END, "error") else f"{self.id}-{seen}"), told
+            position = max(position, self._dropped)
+            while position < self._dropped + len(self._events):
+                event = self._events[position - self._dropped]
+                position += 1
+                yield (f"{self.id}-{END}" if event[0] in (END, "error") else f"{self.id}-{position}"), event
             if self.is_ended or self.is_cut:
                 return
             await news.wait()
@@ -101,15 +101,15 @@ class Streams:
         finally:
             self._listeners -= 1
 
-    async def listen(self, handle: Handle, last_id: str) -> AsyncIterator[tuple[str, Told]]:
+    async def listen(self, handle: Handle, last_id: str) -> AsyncIterator[tuple[str, FeedEvent]]:
         """What happens to a task: after the event `last_id` if its feed is still known, else from the start."""
         known, _, number = last_id.partition("-")
         feed = self._feed(handle, known)
-        seen = int(number) if known == feed.id and number.isdecimal() else 0
+        position = int(number) if known == feed.id and number.isdecimal() else 0
         feed.listeners += 1
         try:
-            async for one in feed.after(seen):
-                yield one
+            async for event in feed.after(position):
+                yield event
         finally:
             feed.listeners -= 1
             if not feed.listeners:
@@ -136,8 +136,8 @@ class Streams:
 
     async def _follow(self, handle: Handle, feed: Feed) -> None:
         def tell(event: TaskEvent) -> None:
-            if told := event_fields(event, self._queue, as_request):
-                feed.tell(*told)
+            if named_fields := event_fields(event, self._queue, as_request):
+                feed.tell(*named_fields)
 
         def least_pause() -> float:
             return max(POLL_SECONDS, len(self._feeds) / POLLS_PER_SECOND)

@@ -48,8 +48,8 @@ def _escalated_by_fault(story: Story, end: End) -> bool:
     # The item of the failed call then says why a person has to act.
     if end.status != "escalated":
         return False
-    asked = [call for call in story.history.calls if call.is_step or call.is_own]
-    return any(call.closed is CallEnd.FAILED for call in asked)
+    calls = [call for call in story.history.calls if call.is_step or call.is_own]
+    return any(call.closed is CallEnd.FAILED for call in calls)
 
 
 def _what(story: Story, end: End) -> Sentence:
@@ -91,9 +91,13 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     ]
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
     text = f"{words.listed(call.id for call in cut)} {'was' if len(cut) == 1 else 'were'} stopped while running{doubt}."
-    told = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
-    reconciled = [faults.reconciliation_sentences(one, words.follows("end", None, one.verdict)) for one in found if one]
-    return (told, *(sentence for sentences in reconciled for sentence in sentences))
+    interruption = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
+    reconciled = [
+        faults.reconciliation_sentences(reconciliation, words.follows("end", None, reconciliation.verdict))
+        for reconciliation in found
+        if reconciliation
+    ]
+    return (interruption, *(sentence for sentences in reconciled for sentence in sentences))
 
 
 def _last_turn(story: Story) -> Iterator[Sentence]:
@@ -110,22 +114,24 @@ def state_now(story: Story) -> list[Sentence]:
     history = story.history
     if history.end is not None:
         return []
-    said = [_paused(one) for one in history.paused if one.activity is None]
-    said += [_running(story, call) for call in history.calls if call.closed is None]
-    said += people.now(story)
-    told = [request.timer for request in story.requests]
+    sentences = [_paused(pause) for pause in history.paused if pause.activity is None]
+    sentences += [_running(story, call) for call in history.calls if call.closed is None]
+    sentences += people.now(story)
+    request_timers = [request.timer for request in story.requests]
     for timer in history.timers:
-        if timer.ended is None and timer not in told:
+        if timer.ended is None and timer not in request_timers:
             text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"
-            said.append(Sentence(text=text, events=(timer.started,)))
+            sentences.append(Sentence(text=text, events=(timer.started,)))
     if history.failing:
-        said.append(Sentence(text=f"{history.failing.reason}.", events=(Event(history.runs, history.failing.event),)))
+        sentences.append(
+            Sentence(text=f"{history.failing.reason}.", events=(Event(history.runs, history.failing.event),))
+        )
     elif history.waits_for_worker:
         how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
-        said.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))
+        sentences.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))
     # Of several requests to stop, only the last one is named.
-    said += [Sentence(text="The task was asked to stop.", events=(event,)) for event in history.cancels[-1:]]
-    return said
+    sentences += [Sentence(text="The task was asked to stop.", events=(event,)) for event in history.cancels[-1:]]
+    return sentences
 
 
 def _paused(pause: Pause) -> Sentence:
@@ -143,10 +149,10 @@ def _running(story: Story, call: Call) -> Sentence:
     of = f" of {call.allowed}" if call.allowed else ""
     if pause := story.history.pause_of(call):
         expiry = expiry_words(pause)
-        told = [f"{what} is {words.sentence(pause_words(pause))}"]
-        told += [f"Attempt {pending.attempt}{of} {'runs' if pending.running else 'is next'}{last}"]
-        told += [f"{expiry}, unless `{pause.extend}` comes first."] if expiry else []
-        return Sentence(text=" ".join([*told, f"`{pause.resume}` resumes it."]), events=(call.scheduled,))
+        parts = [f"{what} is {words.sentence(pause_words(pause))}"]
+        parts += [f"Attempt {pending.attempt}{of} {'runs' if pending.running else 'is next'}{last}"]
+        parts += [f"{expiry}, unless `{pause.extend}` comes first."] if expiry else []
+        return Sentence(text=" ".join([*parts, f"`{pause.resume}` resumes it."]), events=(call.scheduled,))
     state = "runs" if pending.running else "waits to begin"
     return Sentence(text=f"{what}: attempt {pending.attempt}{of} {state}{last}", events=(call.scheduled,))
 

@@ -55,8 +55,8 @@ class Explanation(BaseModel):
     @property
     def is_plain(self) -> bool:
         """Whether everything went as planned, so that there is little to explain."""
-        told = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
-        return self.status == "completed" and not told and not self.cost.held
+        deviations = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
+        return self.status == "completed" and not deviations and not self.cost.held
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
         """It as the JSON that `explain --json` prints, with remedies in the words of a door."""
@@ -76,9 +76,9 @@ class Explanation(BaseModel):
             "cost": {**self.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
             "steps": [_step(story, id) for id in story.step_ids],
             "never_started": world.never_started(story),
-            "now": [render(one.text, door) for one in self.now],
-            "paused": [one.model_dump(mode="json") for one in story.history.paused],
-            "todo": [render(one.text, door) for one in self.todo],
+            "now": [render(sentence.text, door) for sentence in self.now],
+            "paused": [pause.model_dump(mode="json") for pause in story.history.paused],
+            "todo": [render(sentence.text, door) for sentence in self.todo],
             "notes": [note.text for note in notes],
             "result": outcome.result if outcome else None,
             "receipt": self.receipt.document(),
@@ -147,11 +147,11 @@ class StepExplanation:
 
 def _narrowed(diff: Diff, id: str) -> Diff | None:
     parts = {
-        "kept": tuple(one for one in diff.kept if one == id),
-        "unchanged": tuple(one for one in diff.unchanged if one == id),
-        "changed": tuple(one for one in diff.changed if id in (one.before.id, one.after.id)),
-        "added": tuple(one for one in diff.added if one.id == id),
-        "dropped": tuple(one for one in diff.dropped if one.id == id),
+        "kept": tuple(step_id for step_id in diff.kept if step_id == id),
+        "unchanged": tuple(step_id for step_id in diff.unchanged if step_id == id),
+        "changed": tuple(change for change in diff.changed if id in (change.before.id, change.after.id)),
+        "added": tuple(step for step in diff.added if step.id == id),
+        "dropped": tuple(step for step in diff.dropped if step.id == id),
     }
     return diff.model_copy(update=parts) if any(parts.values()) else None
 
@@ -193,9 +193,9 @@ def status(history: History) -> TaskStatus:
 def unreadable(history: History) -> list[Sentence]:
     """What could not be read, one sentence for each cause; no sentence contains a value of the history."""
     causes = dict[str, list[str]]()
-    for one in history.unreadable:
-        run = f"run {one.run}, " if history.runs > 1 else ""
-        causes.setdefault(one.why, []).append(f"{run}event {one.event}'s {one.what}")
+    for payload in history.unreadable:
+        run = f"run {payload.run}, " if history.runs > 1 else ""
+        causes.setdefault(payload.why, []).append(f"{run}event {payload.event}'s {payload.what}")
     untold = [Sentence(text=UNTOLD)] if history.is_untold and history.outcome is None else []
     return [*(Sentence(text=_without(why, places)) for why, places in causes.items()), *untold]
 
@@ -242,7 +242,7 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
         return "No faults."
     found = Counter(item.decision for item in items)
     counts = [
-        count(found[decision], *(plan_words(one, in_turns=story.in_turns) for one in names))
+        count(found[decision], *(plan_words(name, in_turns=story.in_turns) for name in names))
         for decision in dict.fromkeys([*DECISIONS, *found])
         if found[decision] and (names := words_of(decision).counted)
     ]

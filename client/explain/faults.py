@@ -70,18 +70,18 @@ def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRe
 def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
     failings = [*failed_before(call), failing]
     if len(failings) == 1:
-        said = words.failed_as(failing)
+        clause = words.failed_as(failing)
     elif words.same(failings):
-        said = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_tried(call)}"
+        clause = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_tried(call)}"
     else:
-        said = f"failed {times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
-    return Sentence(text=f"{call_name(call)} {said}{words.observed(failing)}", events=words.known(call.ended))
+        clause = f"failed {times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
+    return Sentence(text=f"{call_name(call)} {clause}{words.observed(failing)}", events=words.known(call.ended))
 
 
 def _tried(call: Call) -> str:
     is_last_worth_it = call.failing is None or call.failing.quadrant is None or call.failing.quadrant.is_transient
-    said = "A retry could have succeeded" if is_last_worth_it else "A retry could have succeeded before the last fault"
-    return f"{said}: {after_attempts(call)}."
+    before = "" if is_last_worth_it else " before the last fault"
+    return f"A retry could have succeeded{before}: {after_attempts(call)}."
 
 
 def decision_of(story: Story, record: FaultRecord | None) -> Action:
@@ -124,7 +124,7 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) ->
 
 
 def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
-    where = _told(story, record)
+    where = _fault_events(story, record)
     failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
     # The place just before the event, so that the event itself counts as following.
@@ -140,11 +140,11 @@ def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
     )
 
 
-def _told(story: Story, record: FaultRecord) -> tuple[Event, ...]:
+def _fault_events(story: Story, record: FaultRecord) -> tuple[Event, ...]:
     """The event that told of a fault without a call: the next request to the planner, else the end of the task."""
-    told = [call for call in story.history.planning if call.at >= record.at]
+    requests = [call for call in story.history.planning if call.at >= record.at]
     end = story.history.end
-    return (told[0].scheduled,) if told else (end.event,) if end else ()
+    return (requests[0].scheduled,) if requests else (end.event,) if end else ()
 
 
 def failed_before(call: Call) -> list[AttemptFailure]:
@@ -242,12 +242,12 @@ def what_followed(
         return (_fallen_back(story.history.next_call(call)),), Cost()
     if decision == "ask" and record is not None:
         requests = story.requests_about(record)
-        told = tuple(sentence for request in requests for sentence in people.answer_sentences(story, request))
+        sentences = tuple(sentence for request in requests for sentence in people.answer_sentences(story, request))
         answer = requests[-1].request.answer if requests else None
         if answer is None or answer.choice is not Choice.REPLAN or record not in story.account.faults:
-            return told, Cost()
+            return sentences, Cost()
         replanned, cost = _replanned(story, record, requests[-1].answered or after)
-        return (*told, *replanned), cost
+        return (*sentences, *replanned), cost
     if decision == "replan" and record is not None:
         return _replanned(story, record, after)
     if decision == "escalate" and call is not None and call.is_undo:
@@ -266,14 +266,14 @@ def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
     if following and following.started_at and call.ended_at and call.failing and _is_queued(call.failing):
         waited = (following.started_at - call.ended_at).total_seconds()
         events = (*(words.known(timer.started, timer.ended) if timer else ()), *next_event)
-        said = Sentence(text=f"It waited {words.seconds(waited)} for its turn, then {again}.", events=events)
-        return (said,), Cost(waited=waited)
+        sentence = Sentence(text=f"It waited {words.seconds(waited)} for its turn, then {again}.", events=events)
+        return (sentence,), Cost(waited=waited)
     if timer is None:
         return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
-    said = Sentence(
+    sentence = Sentence(
         text=f"{_waited_on(timer)}, then {again}.", events=(*words.known(timer.started, timer.ended), *next_event)
     )
-    return (said,), Cost(waited=timer.seconds if timer.fired else 0.0)
+    return (sentence,), Cost(waited=timer.seconds if timer.fired else 0.0)
 
 
 def _is_queued(failing: AttemptFailure) -> bool:
@@ -308,20 +308,20 @@ def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[S
     """
     id = record.step_id
     looks = [look for look in story.history.observations(id) if look.scheduled > after]
-    seen = [_look(look) for look in looks]
+    sentences = [_look(look) for look in looks]
     observations = sum(max(1, look.attempt) for look in looks)
     turn = replan_after(story, after)
     if turn is None:
-        return (*seen, _no_plan(story)), Cost(observations=observations)
+        return (*sentences, _no_plan(story)), Cost(observations=observations)
     plan = story.plan_from(turn)
     first = _is_first_refused(story, record)
     by_hand = story.is_by_hand(turn)
-    asked = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
-    asked = "The next plan was written by hand" if by_hand else asked
-    text = f"{asked}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
+    lead = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
+    lead = "The next plan was written by hand" if by_hand else lead
+    text = f"{lead}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
     events = plan.events if plan else turn.call.events
     cost = Cost(observations=observations, planning_calls=int(first and not by_hand))
-    return (*seen, Sentence(text=text, events=events)), cost
+    return (*sentences, Sentence(text=text, events=events)), cost
 
 
 def _is_first_refused(story: Story, record: FaultRecord) -> bool:
@@ -353,11 +353,11 @@ def _put(story: Story, id: str, plan: Plan | None) -> str:
             return "no call came of it." if end else "it has not answered yet."
         return "no plan came of it." if end else "it has not answered with a plan yet."
     before = story.plans[plan.number - 2] if plan.number > 1 else None
-    one = next((one for one in diff(story, before, plan).changed if one.before.id == id), None)
-    if one is None:
+    change = next((change for change in diff(story, before, plan).changed if change.before.id == id), None)
+    if change is None:
         return f"{plan.name} does without it."
-    how = words.differences(one)
-    return f"{plan.name} has {one.after.id} in its place{f' ({how})' if how else ''}."
+    how = words.differences(change)
+    return f"{plan.name} has {change.after.id} in its place{f' ({how})' if how else ''}."
 
 
 def _no_plan(story: Story) -> Sentence:
@@ -408,25 +408,25 @@ def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sente
 
     They tell of its reads and timers in order, and then of its verdict.
     """
-    told = [(read.scheduled, _asked(read)) for read in found.reads]
+    dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
     settled = ", until no attempt could still be running."
-    told += [
+    dated += [
         (timer.started, Sentence(text=_waited_on(timer) + settled, events=words.known(timer.started, timer.ended)))
         for timer in found.timers
     ]
     last = [Sentence(text=f"{verdict}.", events=found.reads[-1].events if found.reads else ())] if found.verdict else []
-    return (*(sentence for _, sentence in sorted(told, key=lambda one: one[0])), *last)
+    return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
 
 
-def _asked(look: Call) -> Sentence:
+def _read_sentence(look: Call) -> Sentence:
     who = "The ledger" if look.kind == retries.FIND_EFFECT.kind else look.kind
-    asked = f"{who} was asked whether it was applied, and"
+    lead = f"{who} was asked whether it was applied, and"
     if look.closed is CallEnd.COMPLETED:
-        text = f"{asked} found it: {words.stop(words.value(look.result))}"
+        text = f"{lead} found it: {words.stop(words.value(look.result))}"
     elif look.failing is None:
-        text = f"{asked} {'was stopped' if look.closed else 'has not answered yet'}."
+        text = f"{lead} {'was stopped' if look.closed else 'has not answered yet'}."
     elif look.failing.code is Code.NOT_FOUND:
-        text = f"{asked} found nothing."
+        text = f"{lead} found nothing."
     else:
-        text = f"{asked} {words.failed_as(look.failing)}"
+        text = f"{lead} {words.failed_as(look.failing)}"
     return Sentence(text=text, events=look.events)

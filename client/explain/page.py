@@ -57,12 +57,12 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
     if task:
         yield "", Sentence(text=f"Asked: {words.sentence(task.text)}", events=(Event(1, 1),))
     yield from _course(explained)
-    yield from (("Now  ", one) for one in explained.now)
+    yield from (("Now  ", sentence) for sentence in explained.now)
     yield from _closing(explained)
     has_faults = any(item.steps and (item.cost.failed_attempts or item.cost.lost) for item in explained.items)
     receipt = waste.sentences(explained.receipt, has_faults=has_faults)
-    yield from (("", one) for one in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
-    yield from (("To do  ", one) for one in explained.todo)
+    yield from (("", sentence) for sentence in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
+    yield from (("To do  ", sentence) for sentence in explained.todo)
     yield from (("Note  ", note) for note in explained.notes)
 
 
@@ -112,7 +112,7 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
 
 def item_rows(number: int, item: Item) -> list[Row]:
     lead = f"{number:>2}.  "
-    return [(lead if index == 0 else " " * len(lead), one) for index, one in enumerate(item.sentences)]
+    return [(lead if index == 0 else " " * len(lead), sentence) for index, sentence in enumerate(item.sentences)]
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
@@ -131,20 +131,20 @@ def plan_rows(story: Story, diff: Diff) -> list[Row]:
 
 
 def _because(diff: Diff) -> list[Row]:
-    said = "It said" if diff.is_turn else "The planner's reason"
-    return [(INDENT, Sentence(text=f"{said}: {words.sentence(diff.because)}"))] if diff.because else []
+    lead = "It said" if diff.is_turn else "The planner's reason"
+    return [(INDENT, Sentence(text=f"{lead}: {words.sentence(diff.because)}"))] if diff.because else []
 
 
 def difference_lines(diff: Diff) -> list[str]:
     """The lines below the heading of a plan: one for the changed steps, one for the added steps, and so on."""
     changed = list[str]()
-    for one in diff.changed:
-        renamed = one.after.id if one.before.id == one.after.id else f"{one.before.id} -> {one.after.id}"
-        changed.append(f"{renamed} ({words.differences(one)})".replace(" ()", ""))
+    for change in diff.changed:
+        renamed = change.after.id if change.before.id == change.after.id else f"{change.before.id} -> {change.after.id}"
+        changed.append(f"{renamed} ({words.differences(change)})".replace(" ()", ""))
     groups = {
         "changed": changed,
-        "planned" if diff.number == 1 or diff.is_turn else "added": [planned(one) for one in diff.added],
-        "dropped": [one.id for one in diff.dropped],
+        "planned" if diff.number == 1 or diff.is_turn else "added": [planned(step) for step in diff.added],
+        "dropped": [step.id for step in diff.dropped],
         "planned as before": diff.unchanged,
         "kept, since finished": diff.kept if diff.replan else (),
     }
@@ -161,11 +161,11 @@ def planned(step: Planned) -> str:
 def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
     """The rows of the finished and undone steps that no item mentions, each with its event."""
     story = explained.story
-    told = {event for item in explained.items for event in item.events}
-    said = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
-    said += [(call, "  -  ", explanation.undone_sentence(call)) for call in story.undone]
-    for call, lead, sentence in said:
-        if call.ended and call.ended not in told:
+    events = {event for item in explained.items for event in item.events}
+    rows = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
+    rows += [(call, "  -  ", explanation.undone_sentence(call)) for call in story.undone]
+    for call, lead, sentence in rows:
+        if call.ended and call.ended not in events:
             yield call.ended, (lead, sentence)
 
 
@@ -197,20 +197,20 @@ def _costs(cost: Cost) -> list[Sentence]:
     return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
 
 
-def step_lines(one: StepExplanation, width: int | None) -> list[str]:
-    return list(lay_out_rows(step_rows(one), one.whole.story, width))
+def step_lines(explained: StepExplanation, width: int | None) -> list[str]:
+    return list(lay_out_rows(step_rows(explained), explained.whole.story, width))
 
 
-def step_rows(one: StepExplanation) -> Iterator[Row]:
-    yield "", one.heading
-    for diff in one.revisions:
-        events = one.whole.story.plans[diff.number - 1].events
+def step_rows(explained: StepExplanation) -> Iterator[Row]:
+    yield "", explained.heading
+    for diff in explained.revisions:
+        events = explained.whole.story.plans[diff.number - 1].events
         for text in difference_lines(diff):
             yield INDENT, Sentence(text=f"{diff.name.capitalize()}: {text}", events=events)
-    for number, item in enumerate(one.items, 1):
+    for number, item in enumerate(explained.items, 1):
         yield from item_rows(number, item)
-    if not one.items:
-        called = one.whole.story.history.of_step(one.id)
+    if not explained.items:
+        called = explained.whole.story.history.of_step(explained.id)
         never = "It was never called: a plan ended, or the task did, before its turn came."
         yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
 
@@ -218,8 +218,10 @@ def step_rows(one: StepExplanation) -> Iterator[Row]:
 def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
     """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` says remedies."""
     many = story.history.runs > 1
-    for lead, one in rows:
-        yield from lay_out_sentence(lead, one_line(render(one.text, door)), citation(one.events, many=many), width)
+    for lead, sentence in rows:
+        yield from lay_out_sentence(
+            lead, one_line(render(sentence.text, door)), citation(sentence.events, many=many), width
+        )
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
@@ -242,7 +244,7 @@ def citation(events: Sequence[Event], *, many: bool = False) -> str:
     if not ids:
         return ""
     # In a row of consecutive ids, the difference between id and place stays the same.
-    spans = [[id for _, id in span] for _, span in groupby(enumerate(ids), key=lambda one: one[1] - one[0])]
+    spans = [[id for _, id in span] for _, span in groupby(enumerate(ids), key=lambda pair: pair[1] - pair[0])]
     shown = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
     text = ", ".join(shown if len(shown) <= MAX_SPANS else [*shown[: MAX_SPANS - 1], "...", shown[-1]])
     run = f"run {events[0].run}, " if many else ""

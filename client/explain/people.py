@@ -16,31 +16,31 @@ from workflows.plans.proposal import Question
 def request_items(story: Story) -> Iterator[Item]:
     """The items of the requests that no other item tells of: those about budgets, and about what cannot be read."""
     faults = (*story.account.faults, *story.account.own_faults)
-    told = {one.request.id for fault in faults for one in story.requests_about(fault)}
+    ids = {exchange.request.id for fault in faults for exchange in story.requests_about(fault)}
     has_question = any(isinstance(turn.proposal, Question) for turn in story.turns)
-    for one in story.requests:
-        request = one.request
-        if request.id in told or (request.kind is RequestKind.QUESTION and has_question):
+    for exchange in story.requests:
+        request = exchange.request
+        if request.id in ids or (request.kind is RequestKind.QUESTION and has_question):
             continue
         about = f"about {request.step}" if request.step else "what to do"
         about = "for more of a budget" if request.kind is RequestKind.BUDGET else about
         what = f"A person was asked {about} ({request.code}). {words.sentence(request.reason)}"
         yield Item(
             steps=(request.step,) if request.step else (),
-            what=Sentence(text=what, events=one.events),
+            what=Sentence(text=what, events=exchange.events),
             decision="ask",
-            then=tuple(answer_sentences(story, one)),
+            then=tuple(answer_sentences(story, exchange)),
         )
 
 
-def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
+def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
     """Sentences about the answer of a request, or about its end without one, and about what followed."""
-    request, answer, timer = asked.request, asked.request.answer, asked.timer
+    request, answer, timer = exchange.request, exchange.request.answer, exchange.timer
     was_asked = f"A person was asked ({request.id})"
     if answer is None:
         events = words.known(timer.started, timer.ended) if timer else ()
         if request.closed == REPEATED:
-            again = _last_during(story, asked)
+            again = _last_during(story, exchange)
             after = f" after {words.seconds((again.at - request.since).total_seconds())}" if again else ""
             text = f"{was_asked}; the task tried again by itself{after}, and went on."
             events = again.events if again else events
@@ -55,19 +55,19 @@ def answer_sentences(story: Story, asked: Asked) -> Iterator[Sentence]:
         return
     after = words.seconds((answer.at - request.since).total_seconds())
     for_all = f" for all tasks that waited for {one_line(request.cause)}," if answer.resolution else ""
-    said = f"{answer.choice.value}{for_all} after {after}, at {words.moment(answer.at)}{_given(answer)}"
-    text = f"{was_asked}, and {one_line(answer.by) or 'somebody'} answered {said}."
-    yield Sentence(text=text, events=(*asked.events, *words.known(asked.answered)))
+    clause = f"{answer.choice.value}{for_all} after {after}, at {words.moment(answer.at)}{_answer_clause(answer)}"
+    text = f"{was_asked}, and {one_line(answer.by) or 'somebody'} answered {clause}."
+    yield Sentence(text=text, events=(*exchange.events, *words.known(exchange.answered)))
     if request.refused:
         what = "arguments were" if answer.choice is Choice.EDIT else "result was"
         yield Sentence(text=f"The {what} not accepted: {words.sentence(request.refused)}")
-    elif follows := _follows(story, asked):
+    elif follows := _follows(story, exchange):
         yield follows
 
 
-def _last_during(story: Story, asked: Asked) -> Call | None:
+def _last_during(story: Story, exchange: Asked) -> Call | None:
     """The last call of a step that the task made while a request was open."""
-    timer, calls = asked.timer, story.history.of_step(asked.request.step or "")
+    timer, calls = exchange.timer, story.history.of_step(exchange.request.step or "")
     during = [
         call
         for call in calls
@@ -76,28 +76,30 @@ def _last_during(story: Story, asked: Asked) -> Call | None:
     return during[-1] if during else None
 
 
-def _given(answer: HumanAnswer) -> str:
+def _answer_clause(answer: HumanAnswer) -> str:
     """What was said with an answer, as a clause: `: "Pay by invoice"`."""
     if answer.extended:
         more = (f"{amount} {name.replace('_', ' ')}" for name, amount in answer.extended.items())
         return f": {words.listed(more)} more"
     if answer.edited:
-        return f": {words.listed(f'{name} = {one_line(canonical(one.now))}' for name, one in answer.edited.items())}"
+        return (
+            f": {words.listed(f'{name} = {one_line(canonical(change.now))}' for name, change in answer.edited.items())}"
+        )
     undo = " with the effects of the task undone" if answer.undo else ""
     return undo + (f': "{words.sentence(answer.text).rstrip(".")}"' if answer.text else "")
 
 
-def _follows(story: Story, asked: Asked) -> Sentence | None:
-    request, choice = asked.request, asked.request.answer.choice if asked.request.answer else None
+def _follows(story: Story, exchange: Asked) -> Sentence | None:
+    request, choice = exchange.request, exchange.request.answer.choice if exchange.request.answer else None
     if choice is Choice.SKIP:
         return Sentence(text="The task went on without the step.")
     if choice is Choice.REJECT:
         return Sentence(text="The call was not made.")
     is_call = choice in (Choice.APPROVE, Choice.EDIT, Choice.RETRY, Choice.PROVIDE)
-    if not is_call or asked.answered is None or request.step is None:
+    if not is_call or exchange.answered is None or request.step is None:
         return None
-    later = (one for one in story.history.of_step(request.step) if one.scheduled > asked.answered)
-    call = next((one for one in later if not story.is_check(one)), None)
+    later = (call for call in story.history.of_step(request.step) if call.scheduled > exchange.answered)
+    call = next((call for call in later if not story.is_check(call)), None)
     if choice is Choice.PROVIDE:
         text = "Instead of another call, the result that the person gave was taken."
         return Sentence(text=text, events=_events(call))
@@ -139,8 +141,13 @@ def extensions(story: Story) -> Iterator[Sentence]:
     answers = [request.request.answer for request in story.requests]
     for extension in story.account.extensions:
         if extension not in answers:
-            given = (told for told in story.history.answers if told.choice is Choice.EXTEND and told.at >= extension.at)
-            events = tuple(told.event for told in given)[:1]
+            extending = (
+                answer
+                for answer in story.history.answers
+                if answer.choice is Choice.EXTEND and answer.at >= extension.at
+            )
+            events = tuple(answer.event for answer in extending)[:1]
             yield Sentence(
-                text=f"{one_line(extension.by) or 'Somebody'} extended the budget{_given(extension)}.", events=events
+                text=f"{one_line(extension.by) or 'Somebody'} extended the budget{_answer_clause(extension)}.",
+                events=events,
             )

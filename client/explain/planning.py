@@ -18,32 +18,30 @@ def failover_items(story: Story) -> Iterator[Item]:
     """One item for each pair of a planner that could not be used and the code with which its requests failed."""
     found = dict[tuple[str, str], list[tuple[Call, PassedOver]]]()
     for call in story.history.planning:
-        for one in call.proposed.passed_over if call.proposed else ():
-            found.setdefault((one.planner, one.code), []).append((call, one))
+        for passed_over in call.proposed.passed_over if call.proposed else ():
+            found.setdefault((passed_over.planner, passed_over.code), []).append((call, passed_over))
     for tries in found.values():
         yield _failover(tries)
 
 
 def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
-    (call, one), *later = tries
+    (call, passed_over), *later = tries
     took_over = call.proposed.planner if call.proposed else ""
     then = [Sentence(text=f"So {took_over} was asked in its place.", events=call.events)]
     if later:
         again = f"It was tried first again at {count(len(later), 'later request')}, and could not be used either."
         then.append(Sentence(text=again, events=tuple(event for call, _ in later for event in call.events[-1:])))
+    what = f"The planner {passed_over.planner} could not be used ({passed_over.code})"
     return Item(
-        what=Sentence(
-            text=f"The planner {one.planner} could not be used ({one.code}): {words.sentence(one.reason)}",
-            events=call.events[-1:],
-        ),
-        why=Sentence(text=f"{_why_passed_over(one)}, and the list of planners names another one."),
+        what=Sentence(text=f"{what}: {words.sentence(passed_over.reason)}", events=call.events[-1:]),
+        why=Sentence(text=f"{_why_passed_over(passed_over)}, and the list of planners names another one."),
         decision="failover",
         then=tuple(then),
     )
 
 
-def _why_passed_over(one: PassedOver) -> str:
-    may_answer_later = one.code in set(Code) and QUADRANT[Code(one.code)].is_transient
+def _why_passed_over(passed_over: PassedOver) -> str:
+    may_answer_later = passed_over.code in set(Code) and QUADRANT[Code(passed_over.code)].is_transient
     return "It could not answer soon enough" if may_answer_later else "A retry cannot help"
 
 
@@ -103,8 +101,9 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
 def _rejected(story: Story, turn: Turn) -> Item:
     by_hand, is_call = story.is_by_hand(turn), _is_call(story)
     written = "The call" if is_call else "The hand-written plan"
-    said = words.sentence(*map(str, turn.reasons))
-    said = said.removeprefix(f"step {turn.reasons[0].step!r}: ") if is_call else said  # its reader has written no step
+    reasons = words.sentence(*map(str, turn.reasons))
+    if is_call:  # its reader has written no step
+        reasons = reasons.removeprefix(f"step {turn.reasons[0].step!r}: ")
     who = written if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
     end, after = story.history.end, _next(story, turn)
@@ -112,7 +111,7 @@ def _rejected(story: Story, turn: Turn) -> Item:
     if after is None and end is not None:
         then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
     return Item(
-        what=Sentence(text=f"{who} was rejected: {said}", events=turn.call.events),
+        what=Sentence(text=f"{who} was rejected: {reasons}", events=turn.call.events),
         why=Sentence(text=f"{why}; it cost no tool call."),
         steps=tuple(_steps_of_rejected(turn)),
         decision="end" if by_hand else "send_back" if after else "escalate" if end else "undecided",
@@ -130,9 +129,13 @@ def _steps_of_rejected(turn: Turn) -> Iterator[str]:
 
 def _next(story: Story, turn: Turn) -> Turn | None:
     """The next request for a proposal, without requests that were made again and requests too long for the model."""
-    later = (one for one in story.turns if one.call.scheduled > turn.call.scheduled)
+    later = (later_turn for later_turn in story.turns if later_turn.call.scheduled > turn.call.scheduled)
     return next(
-        (one for one in later if one.verdict is not ProposalVerdict.TOO_LONG and not story.history.next_call(one.call)),
+        (
+            later_turn
+            for later_turn in later
+            if later_turn.verdict is not ProposalVerdict.TOO_LONG and not story.history.next_call(later_turn.call)
+        ),
         None,
     )
 
@@ -163,21 +166,21 @@ def _given_up(story: Story, by_hand: bool) -> str:
     return "The task ended before another proposal came."
 
 
-def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
+def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     end = story.history.end
     proof = (end.event,) if end else ()
-    if isinstance(said, Question):
-        what, decision = f"The planner asked: {words.sentence(said.text)}{suggested(said.options)}", "escalate"
+    if isinstance(proposal, Question):
+        what, decision = f"The planner asked: {words.sentence(proposal.text)}{suggested(proposal.options)}", "escalate"
         then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
         after = turn.call.ended or turn.call.scheduled
-        asked = next(
+        exchange = next(
             (request for request in story.requests if _is_question(request) and request.events > (after,)), None
         )
-        if asked is not None:
+        if exchange is not None:
             about = Sentence(text=what, events=turn.call.events)
-            return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, asked)))
+            return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, exchange)))
     else:
-        what, decision = f"The planner gave up: {words.sentence(said.reason)}", "end"
+        what, decision = f"The planner gave up: {words.sentence(proposal.reason)}", "end"
         then = "Without a plan there is nothing to run, so the task ended as failed."
     return Item.model_validate(  # not `Item(...)`: for the type checker, `decision` is any string
         {
@@ -188,8 +191,8 @@ def _no_plan(story: Story, turn: Turn, said: Question | GiveUp) -> Item:
     )
 
 
-def _is_question(asked: Asked) -> bool:
-    return asked.request.kind is RequestKind.QUESTION
+def _is_question(exchange: Asked) -> bool:
+    return exchange.request.kind is RequestKind.QUESTION
 
 
 def _is_call(story: Story) -> bool:

@@ -96,7 +96,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
     # What an undo could not take back has its own remedy.
     last = next((fault for fault in reversed(escalated) if not fault.step_id.startswith(ids.UNDO)), None)
     effects, undo = Remedy("effects", outcome.task_id), Remedy("undo", outcome.task_id)
-    if any(not one.done for one in outcome.undo):
+    if any(not record.done for record in outcome.undo):
         yield Sentence(text=Text("Try to undo again what stays (", undo, "), or correct it by hand."))
     if last and last.applied is not Applied.NONE:
         what = (CHECK_EFFECT[0], effects, CHECK_EFFECT[1]) if last.applied is Applied.UNKNOWN else (JUDGE_EFFECT,)

@@ -56,7 +56,7 @@ class Receipt(BaseModel):
 
     def document(self) -> dict[str, Any]:
         tallies = {name: getattr(self, name).document() for name in type(self).model_fields if name != "paid"}
-        return {**tallies, "paid": {purpose: one.document() for purpose, one in self.paid.items()}}
+        return {**tallies, "paid": {purpose: tally.document() for purpose, tally in self.paid.items()}}
 
 
 def receipt_of(story: Story) -> Receipt:
@@ -97,9 +97,9 @@ def receipt_of(story: Story) -> Receipt:
 def _is_repetition(story: Story, call: Call) -> bool:
     """Whether the task itself made the same call before, and waited."""
     before = [
-        one
-        for one in story.history.calls
-        if (one.id, one.kind) == (call.id, call.kind) and one.scheduled < call.scheduled
+        earlier
+        for earlier in story.history.calls
+        if (earlier.id, earlier.kind) == (call.id, call.kind) and earlier.scheduled < call.scheduled
     ]
     fault = story.fault_of(before[-1]) if before else None
     return fault is not None and fault.decision == "wait" and fault.is_counted
@@ -140,14 +140,14 @@ def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
         count(receipt.replayed.number, "recorded result returned", "recorded results returned"): receipt.replayed,
         count(receipt.reconciled.number, "call found applied", "calls found applied"): receipt.reconciled,
     }
-    if any(one.number for one in prevented.values()):
-        text = f"Duplicates prevented: {listed(text for text, one in prevented.items() if one.number)}."
+    if any(tally.number for tally in prevented.values()):
+        text = f"Duplicates prevented: {listed(text for text, tally in prevented.items() if tally.number)}."
         yield _sentence(text, *prevented.values())
     if receipt.not_made.number:
         text = f"Calls not made while a circuit breaker was open: {receipt.not_made.number}."
         yield _sentence(text, receipt.not_made)
     if receipt.paid:
-        paid = (f"{purpose} {paid_words(one.tokens, one.usd)}" for purpose, one in receipt.paid.items())
+        paid = (f"{purpose} {paid_words(tally.tokens, tally.usd)}" for purpose, tally in receipt.paid.items())
         yield _sentence(f"Paid to models: {listed(paid)}.", *receipt.paid.values())
 
 

@@ -69,7 +69,7 @@ class Item(_Part):
 
     @property
     def events(self) -> list[Event]:
-        return sorted({event for one in self.sentences for event in one.events})
+        return sorted({event for part in self.sentences for event in part.events})
 
     @property
     def at(self) -> Event:
@@ -83,7 +83,7 @@ class Item(_Part):
             "what": self.what.text,
             "why": self.why.text if self.why else None,
             "decision": self.decision,
-            "then": [one.text for one in self.then],
+            "then": [part.text for part in self.then],
             "steps": list(self.steps),
             "cost": self.cost.model_dump(),
             "run": run,
@@ -171,8 +171,8 @@ def reason(failing: AttemptFailure) -> str:
 
 def observed(failing: AttemptFailure) -> str:
     """What was observed with the fault, as ` Observed: free: 14:30, 15:00.`; empty if nothing was observed."""
-    seen = failing.fault.observed if failing.fault else None
-    return "" if seen is None else f" Observed: {stop(value(seen))}"
+    observation = failing.fault.observed if failing.fault else None
+    return "" if observation is None else f" Observed: {stop(value(observation))}"
 
 
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
@@ -231,18 +231,18 @@ def sentence(*texts: str) -> str:
     return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
 
 
-def value(seen: JsonValue, width: int = MAX_VALUE) -> str:
+def value(data: JsonValue, width: int = MAX_VALUE) -> str:
     """A result or an observation in a few words: `free: 14:30, 15:00`."""
-    match seen:
+    match data:
         case [_, *_]:
-            text = ", ".join(map(_plain, seen))
-        case dict() if len(seen) == 1 and "$from" not in seen:
-            name, item = next(iter(seen.items()))
+            text = ", ".join(map(_plain, data))
+        case dict() if len(data) == 1 and "$from" not in data:
+            name, item = next(iter(data.items()))
             text = f"{name}: {value(item, width)}"
-        case dict() if seen and "$from" not in seen:
-            text = ", ".join(f"{name}: {_plain(item)}" for name, item in seen.items())
+        case dict() if data and "$from" not in data:
+            text = ", ".join(f"{name}: {_plain(item)}" for name, item in data.items())
         case _:
-            text = _plain(seen)
+            text = _plain(data)
     return shorten(one_line(text), width)
 
 
@@ -256,20 +256,20 @@ def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
     return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
 
 
-def _plain(seen: JsonValue) -> str:
-    match seen:
+def _plain(data: JsonValue) -> str:
+    match data:
         case {"$from": source, "path": str(path)} if path:
             return f"<{source}.{path}>"
         case {"$from": source}:
             return f"<{source}>"
         case dict():
-            return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in seen.items())}}}"
+            return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in data.items())}}}"
         case list():
-            return f"[{', '.join(map(_plain, seen))}]"
+            return f"[{', '.join(map(_plain, data))}]"
         case str():
-            return seen or '""'
+            return data or '""'
         case _:
-            return canonical(seen)
+            return canonical(data)
 
 
 def differences(change: Change) -> str:
@@ -286,7 +286,7 @@ def same(failings: Sequence[AttemptFailure]) -> bool:
 def counted(failings: Sequence[AttemptFailure]) -> str:
     """Several faults in one clause: `server_error twice (503.), timeout once (No answer.)`."""
     number, last = Counter(map(code, failings)), {code(failing): failing for failing in failings}
-    return ", ".join(f"{name} {times(number[name])} ({reason(one)})" for name, one in last.items())
+    return ", ".join(f"{name} {times(number[name])} ({reason(failing)})" for name, failing in last.items())
 
 
 def listed(words: Iterable[str], limit: int = 12) -> str:

@@ -41,47 +41,57 @@ def left(story: Story) -> list[Sentence]:
     by_plan = {f"plan {number}": ids for number, ids in kept(story).items()}
     if story.in_turns and by_plan:
         by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
-    said = list[Sentence]()
+    sentences = list[Sentence]()
     for name, ids in by_plan.items():
         ended = words.known(*(call.ended for call in story.done if call.step in ids))
-        said.append(Sentence(text=f"Kept from {name}: {words.listed(ids)}.", events=ended))
+        sentences.append(Sentence(text=f"Kept from {name}: {words.listed(ids)}.", events=ended))
     never = never_started(story)
-    said += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
+    sentences += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
     changed = changes(story)
-    sure = [one for one in changed if one.sure and not one.undone]
-    perhaps = [one for one in changed if not one.sure]
+    sure = [change for change in changed if change.sure and not change.undone]
+    perhaps = [change for change in changed if not change.sure]
     # Without these words, "nothing" would deny the changes that are named below as possible.
     certain = " for certain" if perhaps and not sure else ""
-    nothing = "nothing that still stands" if any(one.undone for one in changed) else "nothing"
-    said.append(Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure)))
-    said += [*earlier(story), *unknown(story), *_undone(story, changed)]
+    nothing = "nothing that still stands" if any(change.undone for change in changed) else "nothing"
+    sentences.append(
+        Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure))
+    )
+    sentences += [*earlier(story), *unknown(story), *_undone(story, changed)]
     rollback = story.history.rollback
-    return [*said, *([Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else [])]
+    return [*sentences, *([Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else [])]
 
 
 def earlier(story: Story) -> list[Sentence]:
     """Sentences about effects of runs before a reset that were not undone, and about runs whose history was deleted."""
     own, rollbacks = effects.own_effects(story), [Story(rollback) for rollback in story.history.rollbacks]
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
-    left = [one for one in all if one.key not in own and one.undoes is None and one.state is not EffectState.UNDONE]
+    left = [
+        effect
+        for effect in all
+        if effect.key not in own and effect.undoes is None and effect.state is not EffectState.UNDONE
+    ]
     surely = {True: "Changed", False: "Perhaps changed"}
-    said = list[str]()
+    texts = list[str]()
     for sure, what in surely.items():
-        steps = [f"{one.step} ({one.kind})" for one in left if (one.state is EffectState.APPLIED) is sure]
+        steps = [f"{effect.step} ({effect.kind})" for effect in left if (effect.state is EffectState.APPLIED) is sure]
         if steps:
-            said.append(f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
+            texts.append(f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
     for run in story.history.deleted:
-        said.append(f"The history of the run {run} was deleted: what that changed is not known here.")
-    return [Sentence(text=text) for text in said]
+        texts.append(f"The history of the run {run} was deleted: what that changed is not known here.")
+    return [Sentence(text=text) for text in texts]
 
 
 def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
-    back = [one for one in changed if one.undone]
+    back = [change for change in changed if change.undone]
     proof = tuple(event for call in story.undone for event in call.events[-1:])
-    said = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
+    sentences = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
     outcome = story.history.outcome
-    stays = [f"{one.step_id} ({one.reason.rstrip('.')})" for one in outcome.undo if not one.done] if outcome else []
-    return [*said, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
+    stays = (
+        [f"{record.step_id} ({record.reason.rstrip('.')})" for record in outcome.undo if not record.done]
+        if outcome
+        else []
+    )
+    return [*sentences, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
 
 
 def unknown(story: Story) -> list[Sentence]:
@@ -89,11 +99,11 @@ def unknown(story: Story) -> list[Sentence]:
     perhaps = [change for change in changes(story) if not change.sure]
     is_open = story.history.end is None
     open = {call.id for call in story.history.calls if call.closed is None and is_open}
-    paused = {one.activity for one in story.history.paused}
+    paused = {pause.activity for pause in story.history.paused}
     groups = {
-        "Runs, and may change the world": [one for one in perhaps if one.step_id in open - paused],
-        "Is paused, and may change the world": [one for one in perhaps if one.step_id in open & paused],
-        "May have changed the world, nobody knows": [one for one in perhaps if one.step_id not in open],
+        "Runs, and may change the world": [change for change in perhaps if change.step_id in open - paused],
+        "Is paused, and may change the world": [change for change in perhaps if change.step_id in open & paused],
+        "May have changed the world, nobody knows": [change for change in perhaps if change.step_id not in open],
     }
     return [Sentence(text=f"{what}: {_named(of)}.", events=_proof(story, of)) for what, of in groups.items() if of]
 
@@ -106,11 +116,13 @@ def never_started(story: Story) -> list[str]:
 
 
 def _named(changed: Sequence[Changed]) -> str:
-    return words.listed(f"{one.step_id} ({one.kind}{', done before' if one.replayed else ''})" for one in changed)
+    return words.listed(
+        f"{change.step_id} ({change.kind}{', done before' if change.replayed else ''})" for change in changed
+    )
 
 
 def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
-    ids = {id for one in changed for id in one.events}
+    ids = {id for change in changed for id in change.events}
     return tuple(event for call in story.history.calls for event in call.events[-1:] if event.id in ids)
 
 
@@ -119,18 +131,18 @@ def changes(story: Story) -> list[Changed]:
     return [_changed(story, effect) for effect in effects.own_effects(story).values() if effect.undoes is None]
 
 
-def _changed(story: Story, one: TaskEffect) -> Changed:
+def _changed(story: Story, effect: TaskEffect) -> Changed:
     # The fallback of a step has the same id, so calls of another kind are left out.
     calls = [
         call
-        for call in story.history.of_step(one.step)
-        if call.kind == one.kind and effects.effect_of(story, call) is not EffectState.NONE
+        for call in story.history.of_step(effect.step)
+        if call.kind == effect.kind and effects.effect_of(story, call) is not EffectState.NONE
     ]
     return Changed(
-        step_id=one.step,
-        kind=one.kind,
-        sure=one.state is not EffectState.UNKNOWN,
+        step_id=effect.step,
+        kind=effect.kind,
+        sure=effect.state is not EffectState.UNKNOWN,
         replayed=calls[-1].replayed,
-        undone=one.state is EffectState.UNDONE,
+        undone=effect.state is EffectState.UNDONE,
         events=tuple(event.id for call in calls for event in call.events),
     )

@@ -37,14 +37,14 @@ WAITING = (
 
 async def fetch_history(client: Client, handle: Handle) -> History:
     """The whole history of a task, and the server's state of its open calls. No worker is asked."""
-    seen = await handle.describe()
-    reading = await _read_runs(client, handle.id, seen.run_id)
-    for activity in seen.raw_description.pending_activities:
+    description = await handle.describe()
+    reading = await _read_runs(client, handle.id, description.run_id)
+    for activity in description.raw_description.pending_activities:
         failure = activity.last_failure if activity.HasField("last_failure") else None
         number = await number_of_attempt(client.data_converter, activity)
         await reading.pending(activity.activity_id, number, failure, running=activity.state not in WAITING)
-    reading.history.paused = pauses(client, seen)
-    if found := await failing(client, seen):  # `describe` has the attempt, which no event has
+    reading.history.paused = pauses(client, description)
+    if found := await failing(client, description):  # `describe` has the attempt, which no event has
         reading.history.failing = found
     if reading.history.end is not None:
         reading.history.rollback = await rollback(client, handle.id, reading.history.end.at)
@@ -128,7 +128,7 @@ async def _read_earlier(client: Client, newest: History) -> None:
         waiting |= history.related - known
         if history.first_run == newest.first_run:
             newest.earlier.append(history)
-    newest.earlier.sort(key=lambda one: one.last_at)
+    newest.earlier.sort(key=lambda history: history.last_at)
 
 
 async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
@@ -139,10 +139,10 @@ async def rollbacks(client: Client, id: str, first_run: str) -> list[History]:
     found = list[History]()
     for rollback in (reset_rollback_id(id), rollback_id(id)):
         for run in await _runs_of(client, rollback):
-            seen = await client.get_workflow_handle(rollback, run_id=run).describe()
-            if await memo_field(seen, ROLLBACK_OF, str) == first_run:
+            description = await client.get_workflow_handle(rollback, run_id=run).describe()
+            if await memo_field(description, ROLLBACK_OF, str) == first_run:
                 found.append(await fetch_run(client, rollback, run))
-    return sorted(found, key=lambda one: one.last_at)
+    return sorted(found, key=lambda history: history.last_at)
 
 
 async def _runs_of(client: Client, id: str) -> list[str]:
@@ -161,11 +161,13 @@ async def rollback(client: Client, id: str, ended: datetime) -> str | None:
 
     It is Temporal's status in lower case or, for a completed rollback of the last run only, ONE_RUN.
     """
-    seen = await existing(client.get_workflow_handle(rollback_id(id)).describe())
-    if seen is None or not seen.status or seen.start_time < ended:
+    description = await existing(client.get_workflow_handle(rollback_id(id)).describe())
+    if description is None or not description.status or description.start_time < ended:
         return None
-    is_older = seen.status is WorkflowExecutionStatus.COMPLETED and not await memo_field(seen, COVERS_ALL_RUNS, bool)
-    return ONE_RUN if is_older else seen.status.name.lower()
+    is_older = description.status is WorkflowExecutionStatus.COMPLETED and not await memo_field(
+        description, COVERS_ALL_RUNS, bool
+    )
+    return ONE_RUN if is_older else description.status.name.lower()
 
 
 async def _chain(client: Client, id: str, newest: str) -> list[str]:

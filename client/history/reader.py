@@ -226,7 +226,7 @@ class Reading:
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
         """Record what the server says of an open call: the running attempt, and the failure of the attempt before."""
-        call = next((one for one in reversed(self.history.calls) if one.id == id and one.closed is None), None)
+        call = next((call for call in reversed(self.history.calls) if call.id == id and call.closed is None), None)
         if call is not None:
             last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
             self.history.pending[id] = Pending(attempt, last, running)
@@ -255,9 +255,11 @@ class Reading:
             known = await self._payloads.model(event.event_id, "signal", of.input.payloads, EarlierEffects)
             self.history.earlier_effects += known.root if known else []
         elif of.signal_name == RESOLVE:
-            told = await self._payloads.model(event.event_id, "signal", of.input.payloads, Resolution)
-            if told:
-                self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, told))
+            resolution = await self._payloads.model(event.event_id, "signal", of.input.payloads, Resolution)
+            if resolution:
+                self.history.answers.append(
+                    AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, resolution)
+                )
 
     async def _on_workflow_execution_update_admitted(self, event: HistoryEvent) -> None:
         # A reset brings an Update of the earlier run into the new one.
@@ -272,10 +274,10 @@ class Reading:
         sent = (self._admitted.get(of.protocol_instance_id) or of.accepted_request).input
         if sent.name not in set(Choice):
             return
-        choice, given = Choice(sent.name), None
+        choice, fields = Choice(sent.name), None
         if any(payload.data not in (b"", b"null") for payload in sent.args.payloads):
-            given = await self._payloads.model(event.event_id, "answer", sent.args.payloads, CHOICES[choice].given)
-        self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, given))
+            fields = await self._payloads.model(event.event_id, "answer", sent.args.payloads, CHOICES[choice].given)
+        self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, fields))
 
     def _relate(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)
@@ -358,7 +360,7 @@ class Reading:
 
     def _forget_local(self, call: Call) -> None:
         """Forget the failed local activity of a tool that `call` repeats: both are one execution of the step's call."""
-        before = next((one for one in reversed(self.history.calls) if one.id == call.id), None)
+        before = next((other for other in reversed(self.history.calls) if other.id == call.id), None)
         if before and before.is_local and before.task == call.task and not before.is_own:
             self.history.calls.remove(before)
 

@@ -108,7 +108,7 @@ class Call:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        return tuple(dict.fromkeys(one for one in (self.scheduled, self.started, self.ended) if one))
+        return tuple(dict.fromkeys(event for event in (self.scheduled, self.started, self.ended) if event))
 
     @property
     def step(self) -> str:
@@ -312,12 +312,12 @@ class History:
     @property
     def is_paused(self) -> bool:
         """Whether an operator has paused the whole workflow."""
-        return any(one.activity is None for one in self.paused)
+        return any(pause.activity is None for pause in self.paused)
 
     def pause_of(self, call: Call) -> Pause | None:
         """The pause of an open call; None if it is not paused."""
         is_open = call.closed is None
-        return next((one for one in self.paused if is_open and one.activity == call.id), None)
+        return next((pause for pause in self.paused if is_open and pause.activity == call.id), None)
 
     @property
     def compactions(self) -> list[Call]:
@@ -325,7 +325,7 @@ class History:
 
     def next_call(self, call: Call) -> Call | None:
         """The next execution of the same activity, as after a wait; None if there is none."""
-        return next((one for one in self.calls if one.id == call.id and one.scheduled > call.scheduled), None)
+        return next((other for other in self.calls if other.id == call.id and other.scheduled > call.scheduled), None)
 
     def of_step(self, id: str) -> list[Call]:
         """The calls of one step, or of one undo (`undo:STEP`), in order; a step that waited has several."""

@@ -117,7 +117,10 @@ class Story:
             return None
         following = self.history.next_call(call)
         until = following.at if following else LATER
-        return next((one for one in self._decided if one.step_id == call.id and call.ended_at <= one.at < until), None)
+        return next(
+            (record for record in self._decided if record.step_id == call.id and call.ended_at <= record.at < until),
+            None,
+        )
 
     def is_check(self, call: Call) -> bool:
         """Whether a call only checked what a person gave, arguments or a result, so that nothing follows from it."""
@@ -126,7 +129,9 @@ class Story:
     def uncalled(self, step: str) -> list[FaultRecord]:
         """The faults of a step for which no call was made."""
         called = [self.fault_of(call) for call in self.history.of_step(step)]
-        return [one for one in self._decided if one.step_id == step and not one.attempt and one not in called]
+        return [
+            record for record in self._decided if record.step_id == step and not record.attempt and record not in called
+        ]
 
     @cached_property
     def _decided(self) -> list[FaultRecord]:
@@ -134,7 +139,7 @@ class Story:
 
     def requests_about(self, fault: FaultRecord) -> list[Asked]:
         """The requests to people that a fault led to: several if what a person gave was not accepted."""
-        ids = {one.id for one in requests_about(self.account, fault)}
+        ids = {request.id for request in requests_about(self.account, fault)}
         return [request for request in self.requests if request.request.id in ids]
 
     @property
@@ -196,11 +201,15 @@ class Story:
 def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
     """The requests to people that a fault led to: several if what a person gave was not accepted."""
     is_own, step = fault in account.own_faults, fault.step_id
-    same = [one for one in (*account.faults, *account.own_faults) if one.step_id == step and one.decision != "retry"]
-    until = min((one.at for one in same if one.at > fault.at), default=LATER)
+    same = [
+        record
+        for record in (*account.faults, *account.own_faults)
+        if record.step_id == step and record.decision != "retry"
+    ]
+    until = min((record.at for record in same if record.at > fault.at), default=LATER)
     about = [request for request in account.requests if request.step == (None if is_own else step)]
     kinds = RequestKind.FAULT, RequestKind.APPROVAL
-    return [one for one in about if one.kind in kinds and fault.at <= one.since < until]
+    return [request for request in about if request.kind in kinds and fault.at <= request.since < until]
 
 
 def _requests(history: History, account: Outcome) -> list[Asked]:
@@ -223,15 +232,21 @@ def _answer_of(request: HumanRequest, answers: list[AcceptedAnswer]) -> Event | 
     if answer is None:
         return None
     if answer.resolution:
-        told = (one for one in answers if isinstance(one.given, Resolution) and one.given.id == answer.resolution)
-        return next((one.event for one in told if request.since <= one.at), None)
+        accepted_answers = (
+            accepted
+            for accepted in answers
+            if isinstance(accepted.given, Resolution) and accepted.given.id == answer.resolution
+        )
+        return next((accepted.event for accepted in accepted_answers if request.since <= accepted.at), None)
     # The handler of an Update runs before its event is written.
-    fitting = [one for one in answers if one.choice is answer.choice and one.at >= answer.at]
-    named = [one for one in fitting if isinstance(one.given, Given) and one.given.request == request.id]
-    for one in (named or fitting)[:1]:
+    fitting = [accepted for accepted in answers if accepted.choice is answer.choice and accepted.at >= answer.at]
+    named = [
+        accepted for accepted in fitting if isinstance(accepted.given, Given) and accepted.given.request == request.id
+    ]
+    for accepted in (named or fitting)[:1]:
         if answer.choice is not Choice.EXTEND:
-            answers.remove(one)
-        return one.event
+            answers.remove(accepted)
+        return accepted.event
     return None
 
 
@@ -304,17 +319,17 @@ def with_values(outcome: Outcome, story: Story) -> Outcome:
 
 
 def _with_values(
-    one: OutcomeStep, step: Step | None, call: Call | None, results: Mapping[str, JsonValue]
+    outcome_step: OutcomeStep, step: Step | None, call: Call | None, results: Mapping[str, JsonValue]
 ) -> OutcomeStep:
     if step is None or call is None:  # a codec without a key hides the plan
-        kind = one.kind or (call.kind if call else "")
-        return one.model_copy(update={"in_history": False, "kind": kind, "result_omitted": True})
+        kind = outcome_step.kind or (call.kind if call else "")
+        return outcome_step.model_copy(update={"in_history": False, "kind": kind, "result_omitted": True})
     args = call.args
     with suppress(Unresolved):  # the event of a local activity has no arguments
         args = resolve(step.args, results) if args is None else args
     shown = args if isinstance(args, dict) and len(canonical(args).encode()) <= MAX_SHOWN_ARGS else step.args
-    values = {"kind": one.kind or step.kind, "args": shown, "needs": tuple(sorted(step.dependencies))}
-    return one.model_copy(update={"in_history": False, "title": step.label, "result": call.result, **values})
+    values = {"kind": outcome_step.kind or step.kind, "args": shown, "needs": tuple(sorted(step.dependencies))}
+    return outcome_step.model_copy(update={"in_history": False, "title": step.label, "result": call.result, **values})
 
 
 MISSING = "(none)"
@@ -398,7 +413,7 @@ def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
     old = {step.id: step for step in before.steps if step.id not in kept} if before else {}
     pairs = dict(_pairs(list(old.values()), plan.steps))
     changed = [(step, pairs[step.id]) for step in plan.steps if step.id in pairs]
-    taken = {one.id for _, one in changed}
+    taken = {old_step.id for _, old_step in changed}
     return Diff(
         number=plan.number,
         name=plan.name,
@@ -423,28 +438,32 @@ def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
     for alike in (_same_id, _extended_id, _same_kind):
         for step in list(waiting):
             # Of several candidates, the one with the most equal arguments.
-            found = max((one for one in rest if alike(one, step)), key=lambda one: _shared(one, step), default=None)
+            found = max(
+                (old_step for old_step in rest if alike(old_step, step)),
+                key=lambda old_step: _shared(old_step, step),
+                default=None,
+            )
             if found is not None:
                 rest.remove(found)
                 waiting.remove(step)
                 yield step.id, found
 
 
-def _same_id(one: Step, other: Step) -> bool:
-    return one.id == other.id
+def _same_id(old: Step, new: Step) -> bool:
+    return old.id == new.id
 
 
-def _extended_id(one: Step, other: Step) -> bool:
+def _extended_id(old: Step, new: Step) -> bool:
     # `book-2` or `book_again` extends `book`.
-    return other.id.startswith((one.id + "-", one.id + "_"))
+    return new.id.startswith((old.id + "-", old.id + "_"))
 
 
-def _same_kind(one: Step, other: Step) -> bool:
-    return one.kind == other.kind
+def _same_kind(old: Step, new: Step) -> bool:
+    return old.kind == new.kind
 
 
-def _shared(one: Step, other: Step) -> int:
-    return sum(other.args.get(name) == value for name, value in one.args.items())
+def _shared(old: Step, new: Step) -> int:
+    return sum(new.args.get(name) == value for name, value in old.args.items())
 
 
 def _change(was: Step, new: Step) -> Change:

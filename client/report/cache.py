@@ -48,11 +48,11 @@ class Cache:
         """The run ids that are known here, each with its text."""
         left = list(runs)
         while left and self._database is not None:
-            asked, left = left[:CHUNK], left[CHUNK:]
-            marks = ",".join("?" * len(asked))
+            chunk, left = left[:CHUNK], left[CHUNK:]
+            marks = ",".join("?" * len(chunk))
             query = f"SELECT run, text FROM rows WHERE version = ? AND run IN ({marks})"  # noqa: S608  # only marks
             try:
-                yield from self._database.execute(query, (self._version, *asked)).fetchall()
+                yield from self._database.execute(query, (self._version, *chunk)).fetchall()
             except sqlite3.Error:
                 return
 

@@ -300,7 +300,7 @@ class Totals:
         codes = Counter[tuple[str, str]]()
         for (quadrant, code, _), number in self.recoveries.items():
             codes[quadrant, code] += number
-        for (quadrant, code), faults in sorted(codes.items(), key=lambda one: (one[0][0], -one[1], one[0][1])):
+        for (quadrant, code), faults in sorted(codes.items(), key=lambda item: (item[0][0], -item[1], item[0][1])):
             names = dict.fromkeys([*Recovery, *(name for *of, name in self.recoveries if of == [quadrant, code])])
             followed = {name: number for name in names if (number := self.recoveries[quadrant, code, name])}
             yield FaultCount(quadrant=quadrant, code=code, faults=faults, followed=followed)
@@ -316,7 +316,7 @@ class Totals:
     def _replans(self) -> Iterator[ReplanCount]:
         of = self.of(metrics.REPLANS)
         for code, number in _most_first(self.by(metrics.REPLANS, "code")):
-            revisions = {revision: many for (one, revision), many in sorted(of.items()) if one == code}
+            revisions = {revision: many for (replan_code, revision), many in sorted(of.items()) if replan_code == code}
             yield ReplanCount(code=code, replans=number, revisions=revisions)
 
     def _tools(self) -> Iterator[ToolCount]:
@@ -331,17 +331,19 @@ class Totals:
                 most_retries=int(most[tool].most) if tool in most else 0,
                 replayed=results.get((tool, "ledger"), 0),
                 reconciled=results.get((tool, "reconciled"), 0),
-                unknown={verdict: number for (one, verdict), number in sorted(unknown.items()) if one == tool},
+                unknown={
+                    verdict: number for (tool_name, verdict), number in sorted(unknown.items()) if tool_name == tool
+                },
                 not_made=not_made[tool],
                 fallbacks=fallbacks[tool],
             )
 
     def _waits(self) -> Iterator[WaitCount]:
         by_kind = defaultdict[str, list[OpenRequest]](list)
-        for one in self.waiting:
-            by_kind[one.kind].append(one)
-        for kind, requests in sorted(by_kind.items(), key=lambda one: (-len(one[1]), one[0])):
-            oldest = min(requests, key=lambda one: one.since)
+        for request in self.waiting:
+            by_kind[request.kind].append(request)
+        for kind, requests in sorted(by_kind.items(), key=lambda item: (-len(item[1]), item[0])):
+            oldest = min(requests, key=lambda request: request.since)
             yield WaitCount(kind=kind, requests=len(requests), oldest=oldest.since, example=oldest.task_id)
 
     def _paid(self) -> Iterator[PaidCount]:
@@ -356,7 +358,7 @@ class Totals:
 
 
 def _most_first(of: Mapping[K, int]) -> list[tuple[K, int]]:
-    return sorted(of.items(), key=lambda one: (-one[1], str(one[0])))
+    return sorted(of.items(), key=lambda item: (-item[1], str(item[0])))
 
 
 class Period(NamedTuple):
@@ -490,4 +492,4 @@ class _Reading:
 
 def _version() -> str:
     """The version of rows: those of another Replan, or with other fields, are not taken from a cache."""
-    return f"{version()} {digest('row', TaskRow.model_json_schema(), [one.name for one in metrics.COUNTED])}"
+    return f"{version()} {digest('row', TaskRow.model_json_schema(), [metric.name for metric in metrics.COUNTED])}"

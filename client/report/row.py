@@ -91,10 +91,12 @@ def row_of(history: History) -> TaskRow:
             for metric in metrics.COUNTED
             for labels, number in metrics.counted(account.counts or {}, metric).items()
         ),
-        values=tuple((one.metric.name, one.labels, one.value) for one in values_of(account)),
+        values=tuple((sample.metric.name, sample.labels, sample.value) for sample in values_of(account)),
         recoveries=tuple((*of, number) for of, number in recoveries.items()),
-        waiting=tuple(OpenRequest(task_id=history.task_id, kind=one.code, since=one.since) for one in waiting),
-        unreadable=tuple(sorted({one.why for one in history.unreadable})),
+        waiting=tuple(
+            OpenRequest(task_id=history.task_id, kind=request.code, since=request.since) for request in waiting
+        ),
+        unreadable=tuple(sorted({payload.why for payload in history.unreadable})),
     )
 
 
@@ -106,7 +108,9 @@ def values_of(account: Outcome) -> Iterator[Sample]:
     if account.ended_at is None or account.limits is None:
         return
     for plan in account.revisions:
-        left = [one for one in account.faults if one.decision == "replan" and one.revision == plan.number - 1]
+        left = [
+            record for record in account.faults if record.decision == "replan" and record.revision == plan.number - 1
+        ]
         if plan.at:
             yield from metrics.of_new_plan(left, plan.at)
     retries = Counter[str]()
@@ -119,11 +123,11 @@ def values_of(account: Outcome) -> Iterator[Sample]:
 def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:
     """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision."""
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
-    own = [one for one in account.own_faults if one.source in metrics.PLANNERS]
+    own = [record for record in account.own_faults if record.source in metrics.PLANNERS]
     for faults in (account.faults, own):
         for place, fault in enumerate(faults):
             if fault.code is not Code.NEEDS_APPROVAL:
-                later = [one for one in faults[place + 1 :] if one.step_id == fault.step_id]
+                later = [record for record in faults[place + 1 :] if record.step_id == fault.step_id]
                 yield fault, _recovery(account, fault, later, Recovery.NONE if is_over else Recovery.OPEN)
 
 
@@ -131,9 +135,9 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
     """What followed a fault; `later` are the further faults of the same call."""
     if fault.reconciled == "applied":
         return Recovery.RECONCILE
-    if asked := requests_about(account, fault):
-        answer = asked[-1].answer
-        if asked[-1].closed == REPEATED:
+    if requests := requests_about(account, fault):
+        answer = requests[-1].answer
+        if requests[-1].closed == REPEATED:
             return Recovery.RETRY
         return undecided if answer is None else Recovery.NONE if CHOICES[answer.choice].ends_task else Recovery.PERSON
     if fault.decision == "replan":
@@ -143,7 +147,7 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
         return Recovery.REPLAN if went_on else undecided
     if later:
         return _recovery(account, later[0], later[1:], undecided)
-    step = next((one for one in account.steps if one.id == fault.step_id), None)
+    step = next((step for step in account.steps if step.id == fault.step_id), None)
     if step is not None and step.status not in (StepStatus.COMPLETED, StepStatus.UNDONE):
         return undecided
     how = {"retry": Recovery.RETRY, "wait": Recovery.RETRY, "fallback": Recovery.FALLBACK}

@@ -41,11 +41,11 @@ async def answer_command(
     by: By = None,
     yes: Yes = False,
     common: Common,
-    **given: Any,
+    **values: Any,
 ) -> int:
     if choice is None and id in ANSWERS:  # `answer retry`, for the newest task
         id, choice = None, id
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in values.items() if value is not None}
     if choice is None:
         if options:
             raise Problem("usage", f"--{next(iter(options))} goes with an answer", f"write one of {', '.join(ANSWERS)}")
@@ -76,15 +76,15 @@ def _who(request: str | None, by: str | None) -> dict[str, str]:
     return {name: value for name, value in (("request", request), ("by", by)) if value is not None}
 
 
-async def send(handle: Handle, common: Common, choice: Choice, **given: Any) -> int:
+async def send(handle: Handle, common: Common, choice: Choice, **values: Any) -> int:
     """Send an answer to a task, and print what became of it."""
-    said = await people.answer(handle, choice, **given)
+    reply = await people.answer(handle, choice, **values)
     if common.json:
-        by = people.given_with(choice, given).by
-        fields = {"task_id": handle.id, "answer": choice.value, "by": by, "said": said, "checked": said is not None}
+        by = people.given_with(choice, values).by
+        fields = {"task_id": handle.id, "answer": choice.value, "by": by, "said": reply, "checked": reply is not None}
         print(document.of_anything(fields))
         return Exit.COMPLETED
-    what = said or f"{choice.value}, which is still being checked"
+    what = reply or f"{choice.value}, which is still being checked"
     show.say(printable(f"{handle.id} took the answer: {what}. Follow: {starter('show', handle.id, '--follow')}"))
     return Exit.COMPLETED
 
@@ -94,12 +94,12 @@ async def print_requests(client: Client, handle: Handle, common: Common) -> int:
     opened = await people.open_requests(handle)
     if common.json:
         place = ui_url_of(client, handle.id)
-        told = [one.model_dump(mode="json") for one in opened]
-        print(document.of_anything({"task_id": handle.id, "requests": told, "ui_url": place}))
+        documents = [request.model_dump(mode="json") for request in opened]
+        print(document.of_anything({"task_id": handle.id, "requests": documents, "ui_url": place}))
         return Exit.COMPLETED
     if not opened:
         show.say(printable(f"{handle.id} asks nothing now: {starter('show', handle.id)}"))
-    for one in opened:
-        for line in requests.choices(handle.id, one, is_alone=len(opened) == 1):
+    for request in opened:
+        for line in requests.choices(handle.id, request, is_alone=len(opened) == 1):
             print(printable(line))
     return Exit.COMPLETED

@@ -48,12 +48,12 @@ async def call_command(
     if common.json:
         print(document.of_anything(await task_document(client, handle, outcome)))
         return exit_code(outcome)
-    told = sys.stdout if sys.stdout.isatty() else sys.stderr
+    stream = sys.stdout if sys.stdout.isatty() else sys.stderr
     for step in outcome.steps:
         for line in tree.step_lines(outcome, step):
-            print(line, file=told)
+            print(line, file=stream)
         if step.status is StepStatus.COMPLETED:
             print(document.written(step.result))
     if not outcome.steps:
-        print(one_line(outcome.reason), file=told)
+        print(one_line(outcome.reason), file=stream)
     return exit_code(outcome)

@@ -30,15 +30,15 @@ async def cancel_command(
 async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool = False) -> int:
     """Ask a running task to stop; returns 3 if its workflow task fails, so that it cannot stop yet, else 0."""
     found = await undoing.cancel(client, handle, undo=undo, confirm=undo_confirmed(common))
-    paused = [one for one in pauses(client, await handle.describe()) if one.activity is None]
-    said = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
-    asked = f"{said} See what is done: {starter('show', handle.id)}"
+    paused = [pause for pause in pauses(client, await handle.describe()) if pause.activity is None]
+    sentence = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
+    line = f"{sentence} See what is done: {starter('show', handle.id)}"
     fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo, "failing": None}
-    fields["paused"] = [one.model_dump(mode="json") for one in paused]
+    fields["paused"] = [pause.model_dump(mode="json") for pause in paused]
     if found is not None:
         fields["failing"] = found.document(as_command)
-        asked = f"{said} It cannot do that yet. {printable(found.problem().sentence(as_command))}"
+        line = f"{sentence} It cannot do that yet. {printable(found.problem().sentence(as_command))}"
     for pause in paused:
-        asked += f" It is paused, and stops when it is resumed: {pause.resume}"
-    print(document.of_anything(fields) if common.json else asked)
+        line += f" It is paused, and stops when it is resumed: {pause.resume}"
+    print(document.of_anything(fields) if common.json else line)
     return Exit.NEEDS_PERSON if found else Exit.COMPLETED

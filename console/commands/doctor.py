@@ -103,20 +103,20 @@ def skipped(names: Sequence[str], because: str) -> list[Check]:
     return [Check(name, Status.SKIPPED, because) for name in names]
 
 
-def of_attributes(wanted: Mapping[str, str], present: Mapping[str, str]) -> Check:
-    """The check whether the namespace has the search attributes `wanted`; both mappings are name to type."""
+def of_attributes(expected: Mapping[str, str], present: Mapping[str, str]) -> Check:
+    """The check whether the namespace has the search attributes `expected`; both mappings are name to type."""
     other = [
-        f"{name} is {present[name]}, not {type}" for name, type in wanted.items() if present.get(name, type) != type
+        f"{name} is {present[name]}, not {type}" for name, type in expected.items() if present.get(name, type) != type
     ]
-    missing = [name for name in wanted if name not in present]
+    missing = [name for name in expected if name not in present]
     if other:
         remedy = "use a namespace of its own for Replan: a type cannot be changed"
         return Check("search attributes", Status.WARN, f"unusable: {', '.join(other)}", remedy)
     if missing:
-        options = " ".join(f"--name {name} --type {wanted[name]}" for name in missing)
+        options = " ".join(f"--name {name} --type {expected[name]}" for name in missing)
         remedy = f"start a worker that may register them, or `temporal operator search-attribute create {options}`"
         return Check("search attributes", Status.WARN, f"missing: {', '.join(missing)}", remedy)
-    return Check("search attributes", Status.OK, f"all {len(wanted)} are registered")
+    return Check("search attributes", Status.OK, f"all {len(expected)} are registered")
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
@@ -127,28 +127,30 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
-    named = [f"{one.workflow_id} ({one.cause.replace('_', ' ')})" for one in failing[:MAX_NAMED]]
+    named = [f"{task.workflow_id} ({task.cause.replace('_', ' ')})" for task in failing[:MAX_NAMED]]
     more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
     shows = f"`{starter('show', failing[0].task_id)}` has the ways out"
     found = f"{len(failing)} cannot go on, since their workflow task fails: {', '.join(named)}{more} ({of})"
     return Check("workflow tasks", Status.FAIL, found, f"{failing[0].cure}; {shows}")
 
 
-def of_worker(found: WorkerFindings, version: str, *, restart: str, asked: datetime, answered: datetime) -> list[Check]:
+def of_worker(
+    found: WorkerFindings, version: str, *, restart: str, asked_at: datetime, answered_at: datetime
+) -> list[Check]:
     """The checks of a worker that answered; `version` is the version of the console.
 
-    `asked` and `answered` are the times of question and answer on the console's clock.
+    `asked_at` and `answered_at` are the times of question and answer on the console's clock.
     """
     card, old = found.worker, "the worker is too old to say"
     if card is None:
-        seen = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
-        return [seen, _planner(found, answered.date()), *skipped(OF_WORKER[1:-1], old), *of_tools(found)]
+        check = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
+        return [check, _planner(found, answered_at.date()), *skipped(OF_WORKER[1:-1], old), *of_tools(found)]
     return [
         _version(card, version, restart),
-        _planner(found, answered.date()),
+        _planner(found, answered_at.date()),
         _keys(found.planner, card.keys),
         *(_place(place) for place in card.places),
-        _clocks(card, asked, answered),
+        _clocks(card, asked_at, answered_at),
         _capacity(card.capacity),
         _notifications(card.notifies),
         _breakers(card.breakers),
@@ -164,9 +166,9 @@ def of_tools(found: ToolsFindings) -> list[Check]:
     if not specs:
         return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
     returns = "returns" if untrusted == 1 else "return"
-    told = f", {untrusted} {returns} untrusted content" if untrusted else ""
+    note = f", {untrusted} {returns} untrusted content" if untrusted else ""
     return [
-        Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{told}"),
+        Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}"),
         *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own}),
     ]
 
@@ -209,22 +211,22 @@ def _planner(found: WorkerFindings, today: date) -> Check:
         price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
         return _priced(f"{planner}; {price}", found.price_date, today)
     whose = "the price of at least one" if "," in found.planner else "its price"
-    told = f"{planner}; {whose} is not known, so --usd is refused"
+    detail = f"{planner}; {whose} is not known, so --usd is refused"
     if "@" in found.planner:  # a server of the user's own, which often has no price
-        return Check("planner", Status.OK, told)
-    return Check("planner", Status.WARN, told, "[models.prices] of the worker's settings file gives it")
+        return Check("planner", Status.OK, detail)
+    return Check("planner", Status.WARN, detail, "[models.prices] of the worker's settings file gives it")
 
 
-def _priced(told: str, since: date | None, today: date) -> Check:
+def _priced(detail: str, since: date | None, today: date) -> Check:
     if since is None:  # the settings file has the price
-        return Check("planner", Status.OK, told)
+        return Check("planner", Status.OK, detail)
     if today - since <= PRICES_LAST:
-        return Check("planner", Status.OK, f"{told}, as of {since}")
+        return Check("planner", Status.OK, f"{detail}, as of {since}")
     remedy = (
         "`pip install --upgrade genai-prices` where the worker runs and restart it, or set the prices in"
         " [models.prices] of its settings file"
     )
-    return Check("planner", Status.WARN, f"{told}, as of {since}, {(today - since).days} days ago", remedy)
+    return Check("planner", Status.WARN, f"{detail}, as of {since}, {(today - since).days} days ago", remedy)
 
 
 def _needed(planner: str) -> str | None:
@@ -259,14 +261,14 @@ def _place(place: Place) -> Check:
     return Check(place.name, Status.OK, place.where)
 
 
-def _clocks(card: WorkerCard, asked: datetime, answered: datetime) -> Check:
+def _clocks(card: WorkerCard, asked_at: datetime, answered_at: datetime) -> Check:
     worker = (card.clock - card.server_clock).total_seconds()
-    ours = _outside(card.server_clock, asked, answered)
-    wrong = {"the worker's": worker, "this machine's": ours}
-    told = [f"{whose} is {seconds:+.0f} s off" for whose, seconds in wrong.items() if abs(seconds) > CLOCK_SECONDS]
-    if not told:
+    console = _outside(card.server_clock, asked_at, answered_at)
+    wrong = {"the worker's": worker, "this machine's": console}
+    offsets = [f"{whose} is {seconds:+.0f} s off" for whose, seconds in wrong.items() if abs(seconds) > CLOCK_SECONDS]
+    if not offsets:
         return Check("clocks", Status.OK, "worker, server and this machine agree")
-    found = f"measured by the server's, {' and '.join(told)}"
+    found = f"measured by the server's, {' and '.join(offsets)}"
     return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times follow the server's clock")
 
 
@@ -363,8 +365,8 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
     looks["workflow tasks"] = _workflow_tasks(client, common.queue)
     worker = _within(until, "worker", _worker(client, common))
-    seen = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker)
-    server, *others = seen
+    results = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker)
+    server, *others = results
     found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
 
@@ -383,15 +385,15 @@ async def _within(until: float, name: str, look: Coroutine[Any, Any, list[Check]
 
 
 async def _server(client: Client) -> list[Check]:
-    said = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_TIMEOUT)
-    return [Check("server", Status.OK, f"{_host(client)}, Temporal {said.server_version or '(version not said)'}")]
+    info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_TIMEOUT)
+    return [Check("server", Status.OK, f"{_host(client)}, Temporal {info.server_version or '(version not said)'}")]
 
 
 async def _attributes(client: Client) -> list[Check]:
     request = ListSearchAttributesRequest(namespace=client.namespace)
-    said = await client.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)
+    response = await client.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)
     names = {number: name for name, number in VALUE_TYPES.items()}
-    present = {name: names.get(number, "another type") for name, number in said.custom_attributes.items()}
+    present = {name: names.get(number, "another type") for name, number in response.custom_attributes.items()}
     return [of_attributes(TYPES, present)]
 
 
@@ -411,7 +413,7 @@ async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
     ids, look = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
     found = await asyncio.gather(*(_failing(client, id, look) for id in ids))
     running_in_all = (await client.count_workflows(running, rpc_timeout=RPC_TIMEOUT)).count
-    return [of_workflow_tasks([one for one in found if one], len(ids), running_in_all)]
+    return [of_workflow_tasks([task for task in found if task], len(ids), running_in_all)]
 
 
 async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingTask | None:
@@ -445,19 +447,22 @@ async def _answers(url: str) -> bool:
 
 
 async def _worker(client: Client, common: Common) -> list[Check]:
-    asked, start = datetime.now(UTC), worker(common.queue)
+    asked_at, start = datetime.now(UTC), worker(common.queue)
     try:
-        said = await ask(client, common.queue, WorkerInquiry())
+        findings = await ask(client, common.queue, WorkerInquiry())
     except Problem as none:
         failed = Check("worker", Status.FAIL, none.reason, render(none.remedy, as_command))
         return [failed, *skipped(OF_WORKER, "needs a worker")]
-    checks = of_worker(said, version(), restart=start, asked=asked, answered=datetime.now(UTC))
+    checks = of_worker(findings, version(), restart=start, asked_at=asked_at, answered_at=datetime.now(UTC))
     if (count := await serving(client, common.queue)) < 2:
         return checks
     # The server chooses who answers, so more questions are asked than there are workers.
     questions = [ask(client, common.queue, ToolsInquiry()) for _ in range(min(count * ASKED_EACH, MAX_ASKED))]
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    return [*checks, of_workers(count, [said, *(answer for answer in answers if isinstance(answer, ToolsFindings))])]
+    return [
+        *checks,
+        of_workers(count, [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]),
+    ]
 
 
 def _host(client: Client) -> str:

@@ -71,14 +71,14 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
     match draft.proposal:
         case NewSteps(steps=steps, because=because):
             widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
-            told = [line for step in in_order(steps) for line in _step(step, draft.specs[step.kind], *widths)]
+            lines = [line for step in in_order(steps) for line in _step(step, draft.specs[step.kind], *widths)]
             why = [f"    {one_line(because)}"] if because else []
             written = count(len(task.revisions), "revision")
             later = [f"{written} for what comes next"] if task.revisions else []
-            return [one_line(who), *why, *told, *later, _sum(steps, draft.specs)]
+            return [one_line(who), *why, *lines, *later, _sum(steps, draft.specs)]
         case Answer(result=result):
-            said = result if isinstance(result, str) else canonical(result)
-            return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, said.splitlines())]
+            text = result if isinstance(result, str) else canonical(result)
+            return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, text.splitlines())]
         case GiveUp():
             return [one_line(f"The {draft.planner} planner gives up: {ending.reason}"), NOT_RUN.capitalize()]
         case _:
@@ -126,21 +126,21 @@ def _step(step: Step, spec: ToolSpec, of_ids: int, of_kinds: int) -> list[str]:
     arguments = ", ".join(f"{name}={shown_value(value)}" for name, value in step.args.items())
     after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
     head = f"{step.id:<{min(of_ids, 14)}} {step.kind:<{min(of_kinds, 20)}} {one_line(step.title)}"
-    told = [cut(one_line(arguments), MAX_ARGUMENTS), "; ".join(filter(None, [after, *_told(spec)]))]
-    return [f"  {head.rstrip()}", *(f"    {one_line(line)}" for line in told if line)]
+    lines = [cut(one_line(arguments), MAX_ARGUMENTS), "; ".join(filter(None, [after, *_facts(spec)]))]
+    return [f"  {head.rstrip()}", *(f"    {one_line(line)}" for line in lines if line)]
 
 
-def _told(spec: ToolSpec) -> list[str]:
-    told = ["reads only"]
+def _facts(spec: ToolSpec) -> list[str]:
+    facts = ["reads only"]
     if spec.effect is not Effect.READ:
-        told = [
+        facts = [
             f"changes the world ({spec.effect})",
             f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone",
         ]
-    told += [f"{spec.observe.kind} observes after a rejection"] if spec.observe else []
-    told += [f"{spec.fallback} takes over when the attempts are used up"] if spec.fallback else []
+    facts += [f"{spec.observe.kind} observes after a rejection"] if spec.observe else []
+    facts += [f"{spec.fallback} takes over when the attempts are used up"] if spec.fallback else []
     attempts = PROFILES[spec.retry].attempts
-    return [*told, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
+    return [*facts, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
 
 
 def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:

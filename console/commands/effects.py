@@ -24,14 +24,14 @@ async def effects_command(*, id: TaskId = None, common: Common) -> int:
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)
     if common.json:
-        told = [effect.model_dump(mode="json") for effect in found.effects]
-        unread = [one.model_dump(mode="json") for one in found.unread]
-        fields = {"task_id": handle.id, "effects": told, "unread": unread, "deleted_runs": list(found.deleted_runs)}
+        effects = [effect.model_dump(mode="json") for effect in found.effects]
+        unread = [ledger.model_dump(mode="json") for ledger in found.unread]
+        fields = {"task_id": handle.id, "effects": effects, "unread": unread, "deleted_runs": list(found.deleted_runs)}
         print(document.of_anything(fields))
         return Exit.COMPLETED
     lines = list[str]()
-    for one in found.effects:
-        lines += _lines(one, found.effects)
+    for effect in found.effects:
+        lines += _lines(effect, found.effects)
     for ledger in found.unread:
         lines.append(f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed.")
     for run in found.deleted_runs:
@@ -41,18 +41,21 @@ async def effects_command(*, id: TaskId = None, common: Common) -> int:
     return Exit.COMPLETED
 
 
-def _lines(one: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:
-    effect = f" ({one.effect})" if one.effect else ""
-    said = [f"{words.moment(one.at)}  {one.step}  {one.kind}{effect}  {_standing(one, all)}", f"    key {one.key}"]
-    if one.result is not None:
-        said.append(f"    {cut(one_line(canonical(one.result)), MAX_RESULT)}")
-    return said
+def _lines(effect: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:
+    kind_of_effect = f" ({effect.effect})" if effect.effect else ""
+    lines = [
+        f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}",
+        f"    key {effect.key}",
+    ]
+    if effect.result is not None:
+        lines.append(f"    {cut(one_line(canonical(effect.result)), MAX_RESULT)}")
+    return lines
 
 
-def _standing(one: TaskEffect, all: Sequence[TaskEffect]) -> str:
-    if one.state is EffectState.UNKNOWN:
+def _standing(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
+    if effect.state is EffectState.UNKNOWN:
         return "outcome unknown"
-    if one.state is EffectState.APPLIED:
-        return f"applied, and took back {one.undoes}" if one.undoes else "applied"
-    by = next((f"{other.step} ({other.kind})" for other in all if other.key == one.undone_by), one.undone_by)
-    return f"undone at {words.moment(one.undone_at)} by {by}" if one.undone_at else f"undone by {by}"
+    if effect.state is EffectState.APPLIED:
+        return f"applied, and took back {effect.undoes}" if effect.undoes else "applied"
+    by = next((f"{other.step} ({other.kind})" for other in all if other.key == effect.undone_by), effect.undone_by)
+    return f"undone at {words.moment(effect.undone_at)} by {by}" if effect.undone_at else f"undone by {by}"

@@ -62,9 +62,9 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     _print_notes(done)
     if file != STDOUT:
         count = len(done.events)
-        said = {"task_id": handle.id, "run_id": done.run_id, "file": file, "events": count, "redacted": redact}
+        summary = {"task_id": handle.id, "run_id": done.run_id, "file": file, "events": count, "redacted": redact}
         line = f"{printable(handle.id)}: {count} events in {file}{', redacted' if redact else ''}"
-        print(document.of_anything(said) if common.json else line)
+        print(document.of_anything(summary) if common.json else line)
     return Exit.COMPLETED
 
 

@@ -24,8 +24,8 @@ async def extend_command(
 ) -> int:
     if not any(more.values()):
         raise Problem("usage", "extend needs to know what to give", "write e.g. --tool-calls +10 or --usd +1.50")
-    given = {name: value for name, value in {**more, "request": request, "by": by}.items() if value is not None}
-    given_with(Choice.EXTEND, given)  # a mistake is reported without connecting
+    values = {name: value for name, value in {**more, "request": request, "by": by}.items() if value is not None}
+    given_with(Choice.EXTEND, values)  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="extend", yes=yes)
-    return await send(handle, common, Choice.EXTEND, **given)
+    return await send(handle, common, Choice.EXTEND, **values)

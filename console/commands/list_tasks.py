@@ -41,8 +41,8 @@ async def list_command(
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     common: Common,
 ) -> int:
-    wanted = status_named(status)
-    return await tasks(await common.connected(), common, status=wanted, query=query, limit=limit)
+    task_status = status_named(status)
+    return await tasks(await common.connected(), common, status=task_status, query=query, limit=limit)
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
@@ -52,20 +52,20 @@ def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[st
     """
     cells = [
         HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
-        *(_cells(one, None if width is None else now) for one in listed),
+        *(_cells(task, None if width is None else now) for task in listed),
     ]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(HEADING))]
     if width is not None:
         widths = _fitted(widths, width)
     lines = [cut(line, width) if width else line for line in (_line(row, widths) for row in cells)]
-    below = [_below(one, width, now) for one in listed]
+    below = [_below(task, width, now) for task in listed]
     return [lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair if line)]
 
 
-def _cells(one: Listed, now: datetime | None) -> tuple[str, ...]:
-    when = moment(one.started_at) if now is None else age(one.started_at, now)
-    replans = "" if one.replans is None else str(one.replans)
-    return one.status, when, one_line(one.task_id), replans, one_line(one.last_fault or ""), one_line(one.task)
+def _cells(task: Listed, now: datetime | None) -> tuple[str, ...]:
+    when = moment(task.started_at) if now is None else age(task.started_at, now)
+    replans = "" if task.replans is None else str(task.replans)
+    return task.status, when, one_line(task.task_id), replans, one_line(task.last_fault or ""), one_line(task.task)
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:
@@ -82,21 +82,21 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return GAP.join(set_cell_size(cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
 
 
-def _below(one: Listed, width: int | None, now: datetime) -> str:
-    if one.failing:
-        line = f"    ! {one.failing.short}: `{starter('show', one.task_id)}`"
-    elif one.paused and (one.status is TaskStatus.PAUSED or not one.request):
-        what = one_line(", ".join(pause.activity or "the task" for pause in one.paused))
-        line = f"    {SIGNS[StepStatus.PAUSED]} `{starter('show', one.task_id)}`: {what} {pause_words(one.paused[0])}"
-    elif one.request:
+def _below(task: Listed, width: int | None, now: datetime) -> str:
+    if task.failing:
+        line = f"    ! {task.failing.short}: `{starter('show', task.task_id)}`"
+    elif task.paused and (task.status is TaskStatus.PAUSED or not task.request):
+        what = one_line(", ".join(pause.activity or "the task" for pause in task.paused))
+        line = f"    {SIGNS[StepStatus.PAUSED]} `{starter('show', task.task_id)}`: {what} {pause_words(task.paused[0])}"
+    elif task.request:
         # What is to be typed comes first, since a long reason is cut.
-        since = age(one.request.since, now)
-        asked = f"{one_line(one.request.reason)}{suggested(one.request.options)}"
-        incident = f" (incident {one_line(one.request.cause)})" if one.request.cause else ""
-        about = f"{subject_of(one.request)}{incident}: {asked}"
-        line = f"    ? since {since}, `{starter('answer', one.task_id)}`: {about}"
-    elif one.reason:
-        line = f"    ? {one_line(one.reason)}"
+        since = age(task.request.since, now)
+        question = f"{one_line(task.request.reason)}{suggested(task.request.options)}"
+        incident = f" (incident {one_line(task.request.cause)})" if task.request.cause else ""
+        about = f"{subject_of(task.request)}{incident}: {question}"
+        line = f"    ? since {since}, `{starter('answer', task.task_id)}`: {about}"
+    elif task.reason:
+        line = f"    ? {one_line(task.reason)}"
     else:
         return ""
     return line if width is None else cut(line, width)
@@ -107,7 +107,7 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
     if note:  # on stderr, so that stdout stays one document or one table
         print(f"note: {note}", file=sys.stderr)
     if common.json:
-        print(document.of_anything({"tasks": [one.model_dump(mode="json") for one in listed]}))
+        print(document.of_anything({"tasks": [task.model_dump(mode="json") for task in listed]}))
     elif not listed:
         print(_nothing(status, query))
     else:

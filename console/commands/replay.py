@@ -57,19 +57,19 @@ async def _replay(
     histories: AsyncIterator[WorkflowHistory], total: int, files: Iterator[Path] | None, common: Common
 ) -> int:
     """Replay histories, and print a line each; `files` are those from which they come."""
-    done, failed, said = list[dict[str, object]](), list[Replayed](), time.monotonic()
+    done, failed, printed_at = list[dict[str, object]](), list[Replayed](), time.monotonic()
     number = 0
-    async for one in replay.replayed(histories):
+    async for result in replay.replayed(histories):
         number += 1
         file = str(next(files)) if files else None
-        failed += [one] if one.cause else []
+        failed += [result] if result.cause else []
         if not common.json:
-            print(_line(one, file), flush=True)
+            print(_line(result, file), flush=True)
             continue
-        done.append({**one.model_dump(mode="json"), "file": file})
-        if time.monotonic() - said > SAY_EVERY_SECONDS:
+        done.append({**result.model_dump(mode="json"), "file": file})
+        if time.monotonic() - printed_at > SAY_EVERY_SECONDS:
             print(f"{number} of {total} replayed, {len(failed)} of them failed", file=sys.stderr)
-            said = time.monotonic()
+            printed_at = time.monotonic()
     if common.json:
         print(document.of_anything({"replayed": number, "failed": len(failed), "histories": done}))
     else:
@@ -77,12 +77,12 @@ async def _replay(
     return Exit.FAILED if failed else Exit.COMPLETED
 
 
-def _line(one: Replayed, file: str | None) -> str:
-    name = printable(file or one.task_id)
-    if one.cause is None:
-        return f"{name}: ok, {count(one.events, 'event')}"
-    state = "running" if one.is_open else "ended"
-    return f"{name}: does not replay ({state}): {WHY[one.cause]}: {one_line(one.reason)}"
+def _line(result: Replayed, file: str | None) -> str:
+    name = printable(file or result.task_id)
+    if result.cause is None:
+        return f"{name}: ok, {count(result.events, 'event')}"
+    state = "running" if result.is_open else "ended"
+    return f"{name}: does not replay ({state}): {WHY[result.cause]}: {one_line(result.reason)}"
 
 
 def _summary(number: int, failed: list[Replayed]) -> Iterator[str]:
@@ -92,9 +92,9 @@ def _summary(number: int, failed: list[Replayed]) -> Iterator[str]:
         yield replays if number else "There is no history to replay."
         return
     yield f"{len(failed)} of {all} {'does' if len(failed) == 1 else 'do'} not replay with this version."
-    if running := sum(one.is_open for one in failed):
+    if running := sum(result.is_open for result in failed):
         yield f"{running} of them still running: a worker of this version stops at the next step, and nothing is lost."
     if running < len(failed):
         yield f"{len(failed) - running} of them ended: `undo` and `reset` need a version that replays them."
-    for cause in sorted({one.cause for one in failed if one.cause}):
+    for cause in sorted({result.cause for result in failed if result.cause}):
         yield f"{cause}: {REMEDIES[cause]}."

@@ -55,7 +55,7 @@ async def reset(
 
 
 def _print(client: Client, id: str, done: ResetResult, common: Common) -> None:
-    kept, undone, point = [one.step for one in done.kept], [one.step for one in done.undone], done.point
+    kept, undone, point = [effect.step for effect in done.kept], [effect.step for effect in done.undone], done.point
     if common.json:
         place = ui_url_of(client, id)
         fields = {"task_id": id, "run_id": done.run_id, "to": point.id, "event": point.task, "ui_url": place}

@@ -145,10 +145,10 @@ async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended:
         if follower.snapshot and any(request.is_open for request in follower.snapshot.outcome.requests):
             goes_on, ways = "waiting for an answer", {"Answer": starter("answer", handle.id), **ways}
         if sys.stderr.isatty():
-            said = "".join(f"\n{f'{way}:':<8}{command}" for way, command in ways.items())
+            hints = "".join(f"\n{f'{way}:':<8}{command}" for way, command in ways.items())
         else:
-            said = " " + "  ".join(f"{way}: {command}" for way, command in ways.items())
-        print(f"\ndetached; still {goes_on}.{said}", file=sys.stderr)
+            hints = " " + "  ".join(f"{way}: {command}" for way, command in ways.items())
+        print(f"\ndetached; still {goes_on}.{hints}", file=sys.stderr)
         raise
 
 
@@ -158,7 +158,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
-    seen, rolled_back = await asyncio.gather(handle.describe(), _rollback(client, handle, outcome))
+    description, rolled_back = await asyncio.gather(handle.describe(), _rollback(client, handle, outcome))
     live = tree.LiveState.of(snapshot) if snapshot else None
     lines = tree.body(outcome, ui_url_of(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
@@ -168,7 +168,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         queue = (await handle.describe()).task_queue
         lines.append(f"No worker answers, so this is what its history tells: `{worker(queue)}` goes on with it.")
     lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
-    print_lines(lines + await _effects(client, handle, seen, outcome, rolled_back))
+    print_lines(lines + await _effects(client, handle, description, outcome, rolled_back))
     return exit_code(outcome)
 
 
@@ -177,18 +177,18 @@ async def _rollback(client: Client, handle: Handle, outcome: Outcome) -> str | N
 
 
 async def _effects(
-    client: Client, handle: Handle, seen: WorkflowExecutionDescription, outcome: Outcome, rolled_back: str | None
+    client: Client, handle: Handle, description: WorkflowExecutionDescription, outcome: Outcome, rolled_back: str | None
 ) -> list[str]:
     """Lines about effects that the outcome does not show: of cancelled steps, and of runs before a reset."""
     # The whole history is read only in these two cases.
-    has_earlier = seen.raw_description.workflow_execution_info.first_run_id not in ("", seen.run_id)
+    has_earlier = description.raw_description.workflow_execution_info.first_run_id not in ("", description.run_id)
     was_cut = any(step.status is StepStatus.CANCELLED and step.effect is not Effect.READ for step in outcome.steps)
     is_unknown = was_cut and rolled_back is None
     if not has_earlier and not is_unknown:
         return []
     story = Story(await fetch.fetch_history(client, handle))
-    told = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
-    lines = [printable(render(one.text, as_command)) for one in told]
+    sentences = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
+    lines = [printable(render(sentence.text, as_command)) for sentence in sentences]
     return [*lines, f"See what stands: {starter('effects', handle.id)}"] if lines else []
 
 

@@ -115,7 +115,7 @@ async def start_command(
     if id is not None:
         starting.check_id(id)
     until = read_duration("--deadline", deadline)
-    given = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
+    limits = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
     profile = profile_name(common, detach=detach, jsonl=jsonl)
     options = TaskOptions(
         text=task,
@@ -128,26 +128,26 @@ async def start_command(
         approve=approve,
         answer_within=read_duration("--answer-within", answer_within),
         allow=starting.kinds(allow),
-        limits=limits_for(settings, profile, given),
+        limits=limits_for(settings, profile, limits),
     )
-    wanted = starting.build_task(options)
+    new_task = starting.build_task(options)
     if task and plan and not (common.json or jsonl):
         print(TEXT_BESIDE_PLAN, file=sys.stderr)
     client = await common.connected()
     if continues is not None:
-        wanted = await continued(client, wanted, continues)
+        new_task = await continued(client, new_task, continues)
     if dry_run:
-        return await show_plan(client, wanted, common)
-    handle = await starting.start(client, wanted, id=id, queue=common.queue, again=again)
+        return await show_plan(client, new_task, common)
+    handle = await starting.start(client, new_task, id=id, queue=common.queue, again=again)
     if detach:
         return await show.detached(client, handle, common)
     return await show.follow_task(client, handle, common, jsonl=jsonl)
 
 
-def limits_for(path: Path | None, profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task; `given` has the limits of the command line, None for each option that was not given."""
+def limits_for(path: Path | None, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits of a task; `options` has the limits of the command line, None for each option left out."""
     try:
-        return SettingsFile.read(path).limits(profile, given)
+        return SettingsFile.read(path).limits(profile, options)
     except BadSettings as wrong:
         raise Problem("bad_settings", wrong.reason, wrong.remedy) from wrong
 

@@ -80,40 +80,40 @@ def _heading(card: TurnCard, before: TurnCard | None) -> str:
 
 def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterator[str]:
     if not is_conversation([card]):
-        yield _said("·", "no model was asked")
+        yield _signed_heading("·", "no model was asked")
     calls = _answered(card, earlier)
     for result in card.results:
         yield _result(result, calls, full=full)
         yield from _text(result.text, full=full)
     if card.told:
-        yield _said(">", "asked to summarise" if card.upto else "told")
+        yield _signed_heading(">", "asked to summarise" if card.upto else "told")
         yield from _text(card.told, full=full)
     if card.said:
-        yield _said("≡", "in their place") if card.upto else _said("<", "said")
+        yield _signed_heading("≡", "in their place") if card.upto else _signed_heading("<", "said")
         # No limit of rows: a text has at most as many rows as characters.
         yield from _text(card.said, full=full, most=MAX_SAID, rows=len(card.said))
     for call in card.calls:
-        yield _said("→", _name(call, card.calls, full=full))
+        yield _signed_heading("→", _name(call, card.calls, full=full))
         yield from _args(call, full=full)
     if card.stop in STOPPED:
-        yield _said("✗", STOPPED[card.stop])
+        yield _signed_heading("✗", STOPPED[card.stop])
     for reason in card.rejected:
-        yield _said("✗", "could not be used")
+        yield _signed_heading("✗", "could not be used")
         yield from _text(reason, full=full)
 
 
-def _said(sign: str, text: str) -> Line:
+def _signed_heading(sign: str, text: str) -> Line:
     """A heading in the colour of its sign, e.g. `  > told`; `>` stands for Replan, `<` for the model."""
     return Line(f"  {sign} {text}", SIGN_COLOURS[sign], start=2)
 
 
 def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ...]:
     """The calls to which the results in `card` belong: all calls of the newest earlier turn that made one of them."""
-    wanted = {result.call_id for result in card.results}
+    call_ids = {result.call_id for result in card.results}
     # From the newest turn back, since a provider may use a call id again.
-    for one in reversed(earlier):
-        if wanted & {call.id for call in one.calls}:
-            return one.calls
+    for turn in reversed(earlier):
+        if call_ids & {call.id for call in turn.calls}:
+            return turn.calls
     return ()
 
 
@@ -121,8 +121,8 @@ def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str
     call = next((call for call in calls if call.id == result.call_id), None)
     name = _name(call, calls, full=full) if call else cut(one_line(result.call_id), MAX_NAME)
     if not result.is_error:
-        return _said("←", name)
-    return _said("✗", f"{name} {'was rejected' if result.is_rejected else 'failed'}")
+        return _signed_heading("←", name)
+    return _signed_heading("✗", f"{name} {'was rejected' if result.is_rejected else 'failed'}")
 
 
 def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
@@ -187,8 +187,8 @@ async def transcript_command(
     cards = await _cards(client, common, run)
     names = await _names(client, {*(card.task for card in cards)} - {run}) | {run: handle.id}
     if common.json:
-        told = [card.model_dump(mode="json") for card in cards]
-        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": told}))
+        turns = [card.model_dump(mode="json") for card in cards]
+        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": turns}))
     else:
         print_lines(_lines(handle.id, cards, names, full=full))
     return Exit.COMPLETED

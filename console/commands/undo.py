@@ -67,10 +67,10 @@ class RollbackView(StderrView):
         self._print(outcome)
 
     def _print(self, outcome: Outcome) -> None:
-        for one in outcome.undo[self._printed :]:  # the list only grows
+        for record in outcome.undo[self._printed :]:  # the list only grows
             self._printed += 1
             if not self._is_quiet:
-                show.say(_line(outcome, one))
+                show.say(_line(outcome, record))
 
 
 async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm | None = None) -> int:
@@ -79,8 +79,8 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
     is_attended = show.is_attended(common)
     rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
     if common.json:
-        told = [one.model_dump(mode="json") for one in rollback.outcome.undo]
-        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": told}
+        records = [record.model_dump(mode="json") for record in rollback.outcome.undo]
+        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": records}
         fields |= rollback.held_fields
         place = ui_url_of(client, rollback.handle.id)
         print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
@@ -90,32 +90,32 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
     return Exit.COMPLETED if rollback.is_complete else Exit.NEEDS_PERSON
 
 
-def _line(outcome: Outcome, one: UndoRecord) -> str:
-    kind = next((f" ({step.kind})" for step in outcome.steps if step.id == one.step_id), "")
-    sign = SIGNS[StepStatus.UNDONE if one.done else StepStatus.FAILED]
-    what = f"undone with {one.kind}" if one.done else f"stays: {cut(one_line(one.reason), MAX_REASON)}"
-    return printable(f"  {sign} {one.step_id}{kind} {what}")
+def _line(outcome: Outcome, record: UndoRecord) -> str:
+    kind = next((f" ({step.kind})" for step in outcome.steps if step.id == record.step_id), "")
+    sign = SIGNS[StepStatus.UNDONE if record.done else StepStatus.FAILED]
+    what = f"undone with {record.kind}" if record.done else f"stays: {cut(one_line(record.reason), MAX_REASON)}"
+    return printable(f"  {sign} {record.step_id}{kind} {what}")
 
 
 def _closing(id: str, rollback: Rollback) -> list[str]:
     undo: Sequence[UndoRecord] = rollback.outcome.undo
-    done, name = sum(one.done for one in undo), printable(id)
+    done, name = sum(record.done for record in undo), printable(id)
     if not undo:
         return [f"There is nothing to undo: {name} has changed nothing that still stands."]
     if rollback.ended_before:
         effects, when = count(len(undo), "effect"), moment(rollback.ended_before)
         return [f"{name} is already undone: {effects}, at {when}. Nothing was called now."]
-    said = f"{done} of {count(len(undo), 'effect')} of {name} undone."
+    line = f"{done} of {count(len(undo), 'effect')} of {name} undone."
     if rollback.is_complete:
-        return [said]
-    return [said, *_held(id, rollback.planned), f"See what is known: {starter('effects', id)}"]
+        return [line]
+    return [line, *_held(id, rollback.planned), f"See what is known: {starter('effects', id)}"]
 
 
 def _held(id: str, planned: PlannedUndo | None) -> list[str]:
     if planned is None:
         return []
-    asked = f"At a terminal `{starter('undo', id)}` asks; to make exactly these calls:"
-    return ["A person has to approve these calls:", *undo_lines(planned), asked, f"    {_confirming(id, planned)}"]
+    hint = f"At a terminal `{starter('undo', id)}` asks; to make exactly these calls:"
+    return ["A person has to approve these calls:", *undo_lines(planned), hint, f"    {_confirming(id, planned)}"]
 
 
 def _confirming(id: str, planned: PlannedUndo) -> str:

@@ -19,24 +19,24 @@ MAX_CLOSING_REASON = 600
 
 def closing_lines(outcome: Outcome) -> list[str]:
     """The last lines of a task: status, time and counts; the reason; the result; the command that explains faults."""
-    said: list[str] = [headline(outcome)]
+    lines: list[str] = [headline(outcome)]
     if outcome.reason:
-        said.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
-    said += [Line(f"Untrusted content may have ordered: {call}", "yellow") for call in withheld_calls(outcome)]
+        lines.append(cut(one_line(outcome.reason), MAX_CLOSING_REASON))
+    lines += [Line(f"Untrusted content may have ordered: {call}", "yellow") for call in withheld_calls(outcome)]
     if outcome.result is not None:
-        said += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
-        said += _result(outcome)
+        lines += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
+        lines += _result(outcome)
     is_unclear = outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) or outcome.code in (CLOSED, UNTOLD)
     if outcome.faults or rejections(outcome) or is_unclear:
-        said.append(f"Why: {starter('explain', outcome.task_id)}")
-    return said
+        lines.append(f"Why: {starter('explain', outcome.task_id)}")
+    return lines
 
 
 def _result(outcome: Outcome) -> list[str]:
     text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
     kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
-    said = [printable(line) for line in kept]
+    lines = [printable(line) for line in kept]
     if len(text) > MAX_RESULT or len(text.splitlines()) > MAX_ROWS:
         where = starter("show", outcome.task_id, "--json")
-        said.append(printable(f"... cut here; all {len(text):,} characters: {where}"))
-    return said
+        lines.append(printable(f"... cut here; all {len(text):,} characters: {where}"))
+    return lines

@@ -110,10 +110,10 @@ class LiveView(View):
             for_what = "a worker that can go on" if self._failing else "a worker"
             head = printable("  ".join(filter(None, [self._id, f"waiting for {for_what}", self._ui_url])))
             return _wrapped([head, *self._notes()], width)
-        below = [*self._notes(), *self._asked(self._snapshot.outcome, width, height)]
+        below = [*self._notes(), *self._request_lines(self._snapshot.outcome, width, height)]
         return running_frame(self._snapshot, self._ui_url, below, width, height)
 
-    def _asked(self, outcome: Outcome, width: int, height: int) -> list[str]:
+    def _request_lines(self, outcome: Outcome, width: int, height: int) -> list[str]:
         """What the task asks of people; in a second terminal they can answer."""
         return requests.lines(outcome)
 
@@ -147,8 +147,8 @@ class CallView(LiveView):
             return super()._frame(width, height)
         outcome, live = self._snapshot.outcome, LiveState.of(self._snapshot)
         steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
-        asked = self._asked(outcome, width, height)
-        return _wrapped([*steps, _state_line(outcome, live.at), *self._notes(), *asked], width)
+        request_lines = self._request_lines(outcome, width, height)
+        return _wrapped([*steps, _state_line(outcome, live.at), *self._notes(), *request_lines], width)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, below: Sequence[str], width: int, height: int) -> list[str]:
@@ -285,6 +285,9 @@ def _where(hidden: Sequence[int], shown: Sequence[int]) -> str:
 def _gap(hidden: Sequence[LineGroup], where: str) -> str:
     counts = Counter(group.step.status for group in hidden if group.step)
     plans = sum(group.step is None and group.lines[0].startswith("Plan") for group in hidden)
-    said = [count(plans, "plan")] if plans else []
-    said += [f"{number} {'finished' if one is StepStatus.COMPLETED else one.value}" for one, number in counts.items()]
-    return f"  ... {', '.join(said) or 'more'}{where}"
+    parts = [count(plans, "plan")] if plans else []
+    parts += [
+        f"{number} {'finished' if status is StepStatus.COMPLETED else status.value}"
+        for status, number in counts.items()
+    ]
+    return f"  ... {', '.join(parts) or 'more'}{where}"

@@ -49,24 +49,24 @@ def heading(report: Report) -> list[str]:
     conditions += [f"ran since {moment(report.since)}"] if report.since else []
     that = f" that {' and '.join(conditions)}" if conditions else ""
     running = f", {report.running} of them still running" if report.running else ""
-    said = [f"{count(report.tasks, 'task')}{that}{running}."]
+    sentences = [f"{count(report.tasks, 'task')}{that}{running}."]
     if report.more:
-        said.append(f"{report.more} more were left out: the {report.tasks} that ended last are counted (--limit).")
+        sentences.append(f"{report.more} more were left out: the {report.tasks} that ended last are counted (--limit).")
     if report.in_part:
-        named = listed((f"{one.task_id} ({one.why})" for one in report.unread), 3)
+        named = listed((f"{task.task_id} ({task.why})" for task in report.unread), 3)
         more = f" and {report.in_part - 3} more" if report.in_part > 3 and len(report.unread) <= 3 else ""
-        said.append(f"{count(report.in_part, 'task')} could be read only in part: {named}{more}.")
-    said.append(f"Wasted attempts: {report.wasted}.")
-    return said
+        sentences.append(f"{count(report.in_part, 'task')} could be read only in part: {named}{more}.")
+    sentences.append(f"Wasted attempts: {report.wasted}.")
+    return sentences
 
 
 def sections(report: Report) -> Iterator[Section]:
     """The tables that have rows."""
-    return (one for one in _all(report) if one.rows)
+    return (section for section in _all(report) if section.rows)
 
 
 def _all(report: Report) -> Iterator[Section]:
-    exits = [(one.status.replace("_", " "), one.code or NOTHING, f"{one.tasks}") for one in report.exits]
+    exits = [(ending.status.replace("_", " "), ending.code or NOTHING, f"{ending.tasks}") for ending in report.exits]
     yield Section("exits", "How tasks ended", (Column("status", False), Column("code", False), Column("tasks")), exits)
     yield Section("spreads", "Per task", _columns("", "median", "p99", "least", "most"), list(_spreads(report)))
     followed = recoveries(report.faults)
@@ -91,13 +91,13 @@ def _all(report: Report) -> Iterator[Section]:
         for name, number in of.items()
     ]
     yield Section("people", "People", (Column("", False), Column("what", False), Column("times")), people)
-    waits = [(one.kind, f"{one.requests}", _age(report.until - one.oldest), one.example) for one in report.waiting]
+    waits = [(wait.kind, f"{wait.requests}", _age(report.until - wait.oldest), wait.example) for wait in report.waiting]
     columns = (Column("about", False), Column("open"), Column("oldest"), Column("task", False))
     yield Section("waiting", "Open requests", columns, waits)
-    tokens = sum(one.tokens for one in report.paid)
+    tokens = sum(cost.tokens for cost in report.paid)
     paid = [
-        (one.purpose, f"{one.tokens:,}", f"{one.tokens / tokens:.0%}" if tokens else NOTHING, f"{one.usd:.4f}")
-        for one in report.paid
+        (cost.purpose, f"{cost.tokens:,}", f"{cost.tokens / tokens:.0%}" if tokens else NOTHING, f"{cost.usd:.4f}")
+        for cost in report.paid
     ]
     yield Section("paid", "Models", _columns("for", "tokens", "share", "USD"), paid)
 
@@ -126,12 +126,12 @@ def _of(spread: Spread) -> tuple[float, ...]:
 
 def _faults(report: Report, names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """A row for each quadrant, and below it a row for each of its codes."""
-    for quadrant, of in groupby(report.faults, key=lambda one: one.quadrant):
+    for quadrant, of in groupby(report.faults, key=lambda fault: fault.quadrant):
         codes = list(of)
         followed = Counter[str]()
         for code in codes:
             followed.update(code.followed)
-        yield quadrant.replace("_", " "), *_recoveries(sum(one.faults for one in codes), followed, names)
+        yield quadrant.replace("_", " "), *_recoveries(sum(code.faults for code in codes), followed, names)
         for code in codes:
             yield f"  {code.code}", *_recoveries(code.faults, code.followed, names)
 

@@ -64,30 +64,30 @@ def _without_controls(value: object) -> object:
 def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
     """The figures at the top: name, value, and a class for its colour."""
     ended = report.tasks - report.running
-    completed = sum(one.tasks for one in report.exits if one.status == "completed")
+    completed = sum(ending.tasks for ending in report.exits if ending.status == "completed")
     yield "tasks", f"{report.tasks:,}", ""
     yield "completed", f"{completed / ended:.0%}" if ended else "-", ""
     if report.tool_calls:
         yield "tool calls per task, median / p99", f"{report.tool_calls.median:g} / {report.tool_calls.p99:g}", ""
     yield "new plans", f"{sum(replan.replans for replan in report.replans):,}", ""
     yield "wasted attempts", f"{report.wasted:,}", "bad" if report.wasted else "good"
-    waiting = sum(one.requests for one in report.waiting)
+    waiting = sum(wait.requests for wait in report.waiting)
     yield "open requests", f"{waiting:,}", "middling" if waiting else ""
     if report.paid:
-        usd = sum(one.usd for one in report.paid)
-        yield "tokens", f"{sum(one.tokens for one in report.paid):,}", ""
+        usd = sum(cost.usd for cost in report.paid)
+        yield "tokens", f"{sum(cost.tokens for cost in report.paid):,}", ""
         yield "US dollars", f"{usd:,.2f}" if usd >= 0.01 or not usd else f"{usd:.4f}", ""
 
 
 def _charts(report: Report) -> Iterator[Chart]:
     if report.timeline:
-        names = dict.fromkeys(status for one in report.timeline for status in one.tasks)
+        names = dict.fromkeys(status for period in report.timeline for status in period.tasks)
         is_hourly = len(report.timeline) < 2 or report.timeline[1].at - report.timeline[0].at < timedelta(days=1)
-        at = [f"{one.at:%H:%M}" if is_hourly else f"{one.at:%m-%d}" for one in report.timeline]
+        at = [f"{period.at:%H:%M}" if is_hourly else f"{period.at:%m-%d}" for period in report.timeline]
         series = [
             Series(
                 name.replace("_", " "),
-                [one.tasks.get(name, 0) for one in report.timeline],
+                [period.tasks.get(name, 0) for period in report.timeline],
                 STATUS_COLOURS.get(name, CALM),
             )
             for name in [*STATUS_COLOURS, *names]
@@ -98,12 +98,12 @@ def _charts(report: Report) -> Iterator[Chart]:
         buckets = _buckets(report.calls_per_task)
         yield _chart("Tool calls per task", list(buckets), [Series("tasks", list(buckets.values()), "var(--a)")])
     if report.faults:
-        shown = sorted(report.faults, key=lambda one: -one.faults)[:MAX_BARS]
+        shown = sorted(report.faults, key=lambda fault: -fault.faults)[:MAX_BARS]
         followed = [
-            Series(label, [one.followed.get(name, 0) for one in shown], RECOVERY_COLOURS.get(name, "var(--e)"))
+            Series(label, [fault.followed.get(name, 0) for fault in shown], RECOVERY_COLOURS.get(name, "var(--e)"))
             for name, label in recoveries(shown).items()
         ]
-        yield _bars("Faults by code, and what followed", [one.code for one in shown], followed)
+        yield _bars("Faults by code, and what followed", [fault.code for fault in shown], followed)
     if report.replans:
         plans = sorted({revision for replan in report.replans for revision in replan.revisions})
         series = [
@@ -121,8 +121,8 @@ def _charts(report: Report) -> Iterator[Chart]:
         ]
         yield _bars("Retries by tool and fault", [f"{retry.tool}: {retry.code}" for retry in retries], series)
     if report.paid:
-        tokens = Series("tokens", [one.tokens for one in report.paid], "var(--a)")
-        yield _bars("Tokens by purpose", [one.purpose for one in report.paid], [tokens])
+        tokens = Series("tokens", [cost.tokens for cost in report.paid], "var(--a)")
+        yield _bars("Tokens by purpose", [cost.purpose for cost in report.paid], [tokens])
 
 
 def _once(series: Sequence[Series]) -> list[Series]:
@@ -135,14 +135,16 @@ def _buckets(numbers: Mapping[int, int]) -> dict[str, int]:
     found = dict.fromkeys(range(max(numbers) // size + 1), 0)
     for number, tasks in numbers.items():
         found[number // size] += tasks
-    return {f"{at * size}" if size == 1 else f"{at * size}-{at * size + size - 1}": one for at, one in found.items()}
+    return {
+        f"{at * size}" if size == 1 else f"{at * size}-{at * size + size - 1}": total for at, total in found.items()
+    }
 
 
 def _pygal() -> Any:
     import pygal
 
     # It leaves a finder for its maps, in a form that Python warns of at each later import.
-    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "pygal"]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
     return pygal
 
 
@@ -160,7 +162,7 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
     from pygal.etree import etree
     from pygal.style import Style
 
-    colours = tuple(sery.colour for sery in series)
+    colours = tuple(dataset.colour for dataset in series)
     style = Style(
         background="transparent",
         plot_background="transparent",
@@ -196,8 +198,8 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
         **more,
     )
     chart.x_labels = [printable(label) for label in labels]  # XML has no control characters
-    for one in series:
-        chart.add(one.name, list(one.values))
+    for dataset in series:
+        chart.add(dataset.name, list(dataset.values))
     root = chart.render_tree()
     for element in list(root.iter()):
         for script in [child for child in element if str(child.tag).endswith("script")]:

@@ -18,7 +18,7 @@ SIGN = "?"
 def lines(outcome: Outcome) -> list[str]:
     """Two lines for each open request: what is asked, and the command that answers; none if the task asks nothing."""
     opened = [request for request in outcome.requests if request.is_open]
-    return [line for one in opened for line in request_lines(outcome.task_id, one, is_alone=len(opened) == 1)]
+    return [line for request in opened for line in request_lines(outcome.task_id, request, is_alone=len(opened) == 1)]
 
 
 def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
@@ -71,11 +71,11 @@ def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bo
 
 def choices(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
     """A request with every command that answers it, and what follows each answer."""
-    said: list[str] = [asked_line(request), *call_lines(request)]
+    rows: list[str] = [asked_line(request), *call_lines(request)]
     for choice in request.choices:
         typed = command(task_id, request, choice, is_alone=is_alone, is_whole=True)
-        said += [f"    {typed}", f"        {CHOICES[choice].says}"]
-    return said + incident_lines(request)
+        rows += [f"    {typed}", f"        {CHOICES[choice].says}"]
+    return rows + incident_lines(request)
 
 
 def answered(request: HumanRequest) -> list[str]:

@@ -210,7 +210,7 @@ class Keyboard:
     def _edited(self, key: str) -> str:
         """The line after this key, with the keys of `stty` that erase a character, a word or the line."""
         assert self._before is not None  # noqa: S101  # for the type checker: keys are read
-        erase, word, line = (self._before[6][one].decode("latin-1") for one in EDITING)
+        erase, word, line = (self._before[6][index].decode("latin-1") for index in EDITING)
         if key == erase:
             return self.text[:-1]
         if key == word:

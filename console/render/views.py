@@ -60,7 +60,7 @@ class LinesView(StderrView):
         super().__init__(common)
         self._ui_url, self._say, self._width = ui_url, say, width
         self._plans = 0
-        self._told = set[Hashable]()
+        self._printed = set[Hashable]()
         self._stays = 0
         self._began = self._undoing = False
 
@@ -83,9 +83,9 @@ class LinesView(StderrView):
             self._began = True
             self._say(tree.heading(outcome, self._ui_url))
         layout = RowLayout(outcome, self._width)
-        for what, told in tree.failovers(outcome).items():
-            self._print_once(what, told)
-        for revision in [one for one in outcome.revisions if one.number > self._plans]:
+        for what, lines in tree.failovers(outcome).items():
+            self._print_once(what, lines)
+        for revision in [revision for revision in outcome.revisions if revision.number > self._plans]:
             self._print_steps(outcome, layout, before=revision.number)  # steps of earlier plans come first
             for note, line in tree.notes_above(outcome, revision):
                 self._print_once(note, [line])
@@ -96,32 +96,34 @@ class LinesView(StderrView):
         for note, line in tree.notes_above(outcome, None):
             self._print_once(note, [line])
         self._print_once(outcome.waiting, tree.waiting_lines(outcome))
-        opened = [one for one in outcome.requests if one.is_open]
+        opened = [request for request in outcome.requests if request.is_open]
         for request in outcome.requests:
-            asked = requests.request_lines(outcome.task_id, request, is_alone=len(opened) <= 1)
-            self._print_once(("asked", request.id), asked if request.is_open else [requests.asked_line(request)])
+            request_lines = requests.request_lines(outcome.task_id, request, is_alone=len(opened) <= 1)
+            self._print_once(
+                ("asked", request.id), request_lines if request.is_open else [requests.asked_line(request)]
+            )
             if not request.is_open:
                 self._print_once(("answered", request.id), requests.answered(request))
-        for one in tree.not_tried(outcome)[self._stays :]:
-            self._begin_undo(wanted=True)
+        for record in tree.not_tried(outcome)[self._stays :]:
+            self._begin_undo(is_undo=True)
             self._stays += 1
-            self._say(tree.stays_line(one))
+            self._say(tree.stays_line(record))
 
     def _print_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
         for step in outcome.steps:
-            told = (step.id, step.revision)
-            if tree.has_ended(step) and step.revision < before and told not in self._told:
-                self._begin_undo(wanted=tree.is_undo(step))
-                self._print_once(told, tree.step_lines(outcome, step, layout))
+            key = (step.id, step.revision)
+            if tree.has_ended(step) and step.revision < before and key not in self._printed:
+                self._begin_undo(is_undo=tree.is_undo(step))
+                self._print_once(key, tree.step_lines(outcome, step, layout))
 
     def _print_once(self, what: Hashable, lines: Sequence[str]) -> None:
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._printed:
+            self._printed.add(what)
             for line in lines:
                 self._say(line)
 
-    def _begin_undo(self, *, wanted: bool) -> None:
-        if wanted and not self._undoing:
+    def _begin_undo(self, *, is_undo: bool) -> None:
+        if is_undo and not self._undoing:
             self._undoing = True
             self._say(tree.UNDO_HEADING)
 
@@ -149,8 +151,8 @@ class EventsView(Events):
         self._write_line("end", document=whole)
 
     def _write(self, event: TaskEvent) -> None:
-        if told := event_fields(event, self._common.queue, as_command):
-            name, fields = told
+        if event_row := event_fields(event, self._common.queue, as_command):
+            name, fields = event_row
             self._write_line(name, **fields, **(self._place if name == "task" else {}))
 
     def _write_line(self, event: str, **fields: Any) -> None:

@@ -9,25 +9,25 @@ let timer = 0, isRunning = false, isWanted = false, isSending = false;
 
 function same(before, after) {
   const copy = before.cloneNode(true);
-  const parts = new Map([...after.querySelectorAll("details[id]")].map((one) => [one.id, one]));
-  for (const one of copy.querySelectorAll("details[id]")) {
-    if (!parts.get(one.id)?.hasAttribute("open")) one.removeAttribute("open");
+  const parts = new Map([...after.querySelectorAll("details[id]")].map((part) => [part.id, part]));
+  for (const part of copy.querySelectorAll("details[id]")) {
+    if (!parts.get(part.id)?.hasAttribute("open")) part.removeAttribute("open");
   }
   // The age of a request changes; it is no reason to take a form away that somebody is writing in.
-  const bare = (one) => one.outerHTML.replace(/open for \d+[smhd]/g, "");
+  const bare = (element) => element.outerHTML.replace(/open for \d+[smhd]/g, "");
   return bare(copy) === bare(after);
 }
 
 function replace(fresh) {
-  const known = new Map([...live.children].filter((one) => one.id).map((one) => [one.id, one]));
-  const children = [...fresh.children].map((one) => {
-    const before = known.get(one.id);
-    return before && same(before, one) ? before : one;
+  const known = new Map([...live.children].filter((child) => child.id).map((child) => [child.id, child]));
+  const children = [...fresh.children].map((child) => {
+    const before = known.get(child.id);
+    return before && same(before, child) ? before : child;
   });
   // What has gone is removed first: an element that is moved, even past one of these, loses the focus.
-  for (const one of [...live.children]) if (!children.includes(one)) one.remove();
-  children.forEach((one, place) => {
-    if (live.children[place] !== one) live.insertBefore(one, live.children[place] ?? null);
+  for (const child of [...live.children]) if (!children.includes(child)) child.remove();
+  children.forEach((child, place) => {
+    if (live.children[place] !== child) live.insertBefore(child, live.children[place] ?? null);
   });
 }
 

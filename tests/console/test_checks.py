@@ -117,7 +117,7 @@ def worker(**changed: Any) -> WorkerCard:
 def check(name: str, card: WorkerCard, planner: str = "offline") -> Check:
     """One check of a worker that is asked now by a console of version 1."""
     found = findings(card, planner)
-    checks = of_worker(found, "1", restart="python worker.py", asked=NOW, answered=NOW + timedelta(seconds=1))
+    checks = of_worker(found, "1", restart="python worker.py", asked_at=NOW, answered_at=NOW + timedelta(seconds=1))
     return next(one for one in checks if one.name == name)
 
 
@@ -164,7 +164,7 @@ def test_what_a_worker_says_is_judged(
 
 def test_a_worker_that_is_too_old_to_speak_of_itself_is_asked_for_its_tools() -> None:
     """What it does not say is skipped, and the remedy is to restart it."""
-    checks = of_worker(findings(), "1", restart="python worker.py", asked=NOW, answered=NOW)
+    checks = of_worker(findings(), "1", restart="python worker.py", asked_at=NOW, answered_at=NOW)
     by_name = {one.name: one for one in checks}
 
     assert (by_name["worker"].status, by_name["worker"].remedy) == (Status.WARN, "restart it: `python worker.py`")
@@ -199,7 +199,7 @@ def test_what_a_planner_costs_is_told(
 ) -> None:
     """A warning where a provider's price is missing; nobody could know what a server of one's own costs."""
     found = findings(worker(), planner).model_copy(update={"converses": converses, "price": price})
-    checks = of_worker(found, "1", restart="x", asked=NOW, answered=NOW)
+    checks = of_worker(found, "1", restart="x", asked_at=NOW, answered_at=NOW)
     told = next(one for one in checks if one.name == "planner")
 
     assert (told.found, told.status, bool(told.remedy)) == (said, status, status is Status.WARN)
@@ -209,7 +209,7 @@ def test_the_api_of_a_model_is_told() -> None:
     """In the line of the planner, whose name stays what decides about keys."""
     changed = {"converses": True, "price": PRICE, "described": "openai:x (Responses)"}
     found = findings(worker(keys={"OPENAI_API_KEY": True}), "openai:x").model_copy(update=changed)
-    told = {one.name: one for one in of_worker(found, "1", restart="x", asked=NOW, answered=NOW)}
+    told = {one.name: one for one in of_worker(found, "1", restart="x", asked_at=NOW, answered_at=NOW)}
 
     assert told["planner"].found.startswith("openai:x (Responses); 3 USD")
     assert told["keys"].status is Status.OK
@@ -229,7 +229,9 @@ def test_old_prices_are_a_warning(age: int | None, status: Status, said: str) ->
     day = None if age is None else NOW.date() - timedelta(days=age)
     changed = {"converses": True, "price": PRICE, "price_date": day}
     found = findings(worker(), "openai:x").model_copy(update=changed)
-    told = next(one for one in of_worker(found, "1", restart="x", asked=NOW, answered=NOW) if one.name == "planner")
+    told = next(
+        one for one in of_worker(found, "1", restart="x", asked_at=NOW, answered_at=NOW) if one.name == "planner"
+    )
 
     assert (told.found.rpartition("input, ")[2], told.status) == (said, status)
     assert ("genai-prices" in told.remedy and "[models.prices]" in told.remedy) is (status is Status.WARN)
