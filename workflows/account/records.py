@@ -76,6 +76,9 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     silent: int = Field(default=0, exclude_if=not_)
     """How many of the `attempts` before the last one of an activity execution ended without a report: their worker died
     or froze, or they timed out."""
+    is_tainted: bool = Field(default=False, exclude_if=not_)
+    """Whether the result may contain untrusted content: the tool returns such content, or an argument of the call came
+    from such content."""
     unchanged: bool = False
     """Whether the previous turn made the same call and got the same result, and no effect was applied between the two
     calls."""

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from workflows.json_values import canonical
+from workflows.plans.contract import Origin
 from workflows.plans.references import is_reference, references
 from workflows.sparse import Sparse, without_defaults
 
@@ -177,6 +178,9 @@ class Proposed(_Recorded):
     """The faults of earlier attempts of the same activity, as far as they are known."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
+    origins: tuple[Origin, ...] | None = None
+    """The literals of the proposal that have no trusted source; None if nobody looked, because the task has read no
+    untrusted content."""
 
 
 class StepReturn(Sparse, frozen=True):
