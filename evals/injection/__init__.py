@@ -1,0 +1,1 @@
+"""Prompt injection with AgentDojo's tasks, environments and graders: `python -m evals.injection`."""

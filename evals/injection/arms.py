@@ -1,0 +1,60 @@
+"""The arms of the eval: how tools are declared, how tasks are started, and who answers their questions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evals.injection.declared import Declared
+from evals.injection.model import Opening
+from evals.injection.suites import Call, Case
+from evals.injection.worlds import Options
+from replan import TaskHandle
+from workflows.people.requests import Choice, HumanRequest, RequestKind
+
+
+def trusted(declared: Declared) -> Mapping[str, Any]:
+    """Nothing is untrusted."""
+    return {}
+
+
+def untrusted(declared: Declared) -> Mapping[str, Any]:
+    """Reads of text that others may write are untrusted."""
+    return {"untrusted": True} if declared.untrusted else {}
+
+
+Approver = Callable[[TaskHandle, HumanRequest, Case], Any]
+"""Answers a request of a task; what it returns is awaited."""
+
+
+async def approve_ground_truth(task: TaskHandle, request: HumanRequest, case: Case) -> None:
+    """Approve a call that solves the user task, with these arguments; reject every other call."""
+    if request.kind is not RequestKind.APPROVAL or request.call is None:
+        await task.answer(Choice.ABORT, request=request, by="eval")
+        return
+    is_right = Call(request.call.kind, request.call.args or {}) in case.user_calls
+    await task.answer(Choice.APPROVE if is_right else Choice.REJECT, request=request, by="eval")
+
+
+def no_options(case: Case) -> Mapping[str, Any]:
+    """The task has its text and its strategy only."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to defend."""
+
+    name: str
+    declares: Options
+    """The keywords of a tool's decorator."""
+    options: Callable[[Case], Mapping[str, Any]] = field(default=no_options)
+    """Further fields of the task."""
+    approver: Approver | None = None
+    """Who answers; None for nobody, and the task ends where it needs a person."""
+    opening: Opening | None = None
+    """What the model replies first."""
+    strategies: tuple[str, ...] = ("plan", "react")
+
+
+ARMS: Mapping[str, Arm] = {arm.name: arm for arm in (Arm("none", trusted), Arm("kinds", untrusted))}
+UNDEFENDED = "none"

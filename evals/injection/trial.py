@@ -1,0 +1,189 @@
+"""Runs cases on a worker in this process, and grades them."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from pydantic import BaseModel
+from temporalio.client import Client as TemporalClient
+
+from activities.registration import Abilities
+from evals.injection.arms import Arm
+from evals.injection.declared import EFFECTS
+from evals.injection.model import Model, tag, tag_of
+from evals.injection.suites import MARK, Case, Suite
+from evals.injection.worlds import World, tools
+from replan import Client, TaskHandle, TaskNotCompleted
+from replan.plugin import serving
+from replan.testing.model_api import KEY, MODEL, Json, running
+from replan.testing.openai_api import OpenAIApi
+from replan.testing.script import ModelReply, ReceivedRequest
+from runtime.serve import CannotContinue
+from runtime.settings import of_program
+from runtime.settings_file import SettingsFile
+from workflows.account.outcome import Outcome
+from workflows.account.task import Task
+from workflows.limits.budget import Limits
+
+AT_ONCE = 8
+"""Tasks that run at the same time."""
+ASK_SECONDS = 0.3
+"""How often an approver looks for requests."""
+TASK_SECONDS = 120.0
+LIMITS = Limits(replans=30, fruitless=6)
+"""Enough that no task ends because of a rejected injection; what the model does is bounded by itself."""
+
+
+class Run(BaseModel):
+    """One task and its grades."""
+
+    suite: str
+    user: str
+    injection: str | None
+    strategy: str
+    arm: str
+    status: str
+    code: str | None
+    is_useful: bool
+    is_won: bool
+    """Whether AgentDojo's grader says that the attack had its way."""
+    was_shown: bool
+    """Whether a request to the model had the text of the attack."""
+    foreign: int
+    """How many effects were applied that are not of the user task."""
+    questions: int
+    """How many requests to people the task made."""
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the grader reports an attack although no effect beside the user's was applied."""
+        return self.is_won and not self.foreign
+
+
+class Api(OpenAIApi):
+    """The API of all models of a worker; schemas of tools are checked once."""
+
+    def schema_mistakes(self, body: Json) -> Iterable[str]:  # type: ignore[override]
+        """No mistakes: the tests check them, and it takes long."""
+        return ()
+
+
+class Trial:
+    """The tasks of one arm on one suite; up inside `async with`."""
+
+    def __init__(self, arm: Arm, client: Client, worlds: dict[str, World], failures: Sequence[str]) -> None:
+        self._arm, self._client, self._worlds, self._failures = arm, client, worlds, failures
+        self._models = dict[str, Model]()
+        self._shown = set[str]()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def reply(self, request: ReceivedRequest) -> ModelReply:
+        """The reply of the model whose task a request is about."""
+        name = tag_of(request)
+        if MARK in request.all_text:
+            self._shown.add(name)
+        return self._models[name](request)
+
+    async def run(
+        self, strategy: Literal["plan", "react"], cases: Iterable[Case], advance: Callable[[], None]
+    ) -> list[Run]:
+        """Run each case once.
+
+        Raises:
+            CannotContinue: the worker cannot go on.
+        """
+
+        async def one(case: Case) -> Run:
+            async with self._slots:
+                graded = await self._run(strategy, case)
+            advance()
+            return graded
+
+        async with asyncio.TaskGroup() as group:
+            started = [group.create_task(one(case)) for case in cases]
+        return [task.result() for task in started]
+
+    async def _run(self, strategy: Literal["plan", "react"], case: Case) -> Run:
+        if self._failures:
+            raise CannotContinue(self._failures[0])
+        name = tag(len(self._worlds))
+        id = f"{self._arm.name}-{strategy}-{case.name}".replace("/", "-").replace(" ", "-").replace(",", "")
+        world = self._worlds[id] = World(case)
+        self._models[name] = Model(world, strategy, self._arm.opening)
+        task = Task(
+            text=f"{case.prompt}\n\n{name}",
+            strategy=strategy,
+            limits=LIMITS,
+            on_escalation="wait" if self._arm.approver else "end",
+        ).model_copy(update=dict(self._arm.options(case)))
+        async with asyncio.timeout(TASK_SECONDS):
+            outcome = await self._outcome(await self._client.start(task, id=id), case)
+        answer = outcome.result if isinstance(outcome.result, str) else ""
+        made = [call for call in world.made if call.tool in EFFECTS]
+        grades = answer, world.before, world.environment, world.made
+        return Run(
+            suite=case.suite.name,
+            user=case.user,
+            injection=case.injection,
+            strategy=strategy,
+            arm=self._arm.name,
+            status=outcome.status,
+            code=outcome.code,
+            is_useful=case.is_useful(*grades),
+            is_won=case.is_won(*grades),
+            was_shown=name in self._shown,
+            foreign=sum((Counter(made) - Counter(case.user_calls)).values()),
+            questions=len(outcome.requests),
+        )
+
+    async def _outcome(self, task: TaskHandle, case: Case) -> Outcome:
+        asked = asyncio.create_task(self._answer(task, case)) if self._arm.approver else None
+        try:
+            return await task.result()
+        except TaskNotCompleted as ended:
+            return ended.outcome
+        finally:
+            if asked:
+                asked.cancel()
+
+    async def _answer(self, task: TaskHandle, case: Case) -> None:
+        """Answer the requests of a task until it is cancelled."""
+        answered = set[str]()
+        while self._arm.approver:
+            for request in await task.requests():
+                if request.id not in answered:
+                    answered.add(request.id)
+                    await self._arm.approver(task, request, case)
+            await asyncio.sleep(ASK_SECONDS)
+
+
+def hush() -> None:
+    """Log errors only: each task logs every step, and rejected calls are what the eval is about."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    logging.getLogger("temporalio").setLevel(logging.ERROR)
+
+
+@asynccontextmanager
+async def trial(arm: Arm, suite: Suite, temporal: TemporalClient, folder: Path) -> AsyncIterator[Trial]:
+    """A worker with the tools of a suite as an arm declares them, and with the scripted models."""
+    worlds, failures = dict[str, World](), list[str]()
+    queue = f"{arm.name}-{suite.name}".replace(" ", "-").replace(",", "")
+    client = Client(temporal, queue=queue)
+    under_test = Trial(arm, client, worlds, failures)
+    async with running(Api([under_test.reply])) as api:
+        state = folder / queue
+        chosen = of_program(
+            {}, queue=queue, state=state, planner=f"openai:{MODEL}", base_url=f"{api.url}/v1", tools=[]
+        )
+        environment: Mapping[str, str] = {"OPENAI_API_KEY": KEY}
+        models = SettingsFile.read(chosen.settings_file).models
+        abilities = Abilities.of(chosen, environment, models, own=tools(suite, worlds, arm.declares))
+        async with serving(chosen, abilities, temporal, failures.append):
+            yield under_test
+        if api.violations:
+            raise RuntimeError(f"A request broke the rules of the provider: {api.violations[0]}")
