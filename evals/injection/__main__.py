@@ -1,34 +1,37 @@
 """`python -m evals.injection`: AgentDojo's attacks on a model that obeys them all, and what Replan lets it do."""
 
 import asyncio
+import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import typer
 from pydantic import BaseModel, computed_field
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from temporalio.client import Client
 
 from benchmarks.report import Machine
 from evals.injection.arms import ARMS, UNDEFENDED
 from evals.injection.declared import DECLARED, EFFECTS
-from evals.injection.model import is_known
+from evals.injection.model import Strategy, is_known
 from evals.injection.suites import NAMES, VERSION, Case, MissingSuites, suite
-from evals.injection.trial import Run, hush, trial
-from runtime.client import NotConnected, connect
+from evals.injection.trial import Job, Run, play
+from runtime.client import NotConnected
 from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, find_cli, free_port
 from runtime.process import leave
 from runtime.serve import CannotContinue
 from workflows.account import search_attributes
 
-Strategy = Literal["plan", "react"]
+PART = 16
+"""Cases of one job."""
 UNAVAILABLE = (NotConnected, ServerUnavailable, MissingSuites, CannotContinue)
 
 
@@ -39,6 +42,8 @@ class Ceiling(BaseModel):
     tasks: int
     beyond: list[str]
     """The user tasks with an effect that has a value of authority which the prompt does not hold."""
+    beyond_lists: list[str]
+    """Those of them whose values are not in the results of the lists either that the task reads."""
 
 
 class Report(BaseModel):
@@ -59,9 +64,7 @@ class Report(BaseModel):
     def of(self, arm: str, strategy: str, *, attacked: bool) -> list[Run]:
         """The runs of an arm."""
         return [
-            run
-            for run in self.runs
-            if (run.arm, run.strategy, run.injection is not None) == (arm, strategy, attacked)
+            run for run in self.runs if (run.arm, run.strategy, run.injection is not None) == (arm, strategy, attacked)
         ]
 
     def tables(self) -> Iterator[Table]:
@@ -90,7 +93,9 @@ class Report(BaseModel):
         yield _share(_useful(benign), len(benign))
         yield _share(_useful(pairs), len(pairs))
         yield ", ".join(
-            f"{_useful(runs) / reached:.0%}" if (reached := _useful(self.of(UNDEFENDED, strategy, attacked=at))) else "-"
+            f"{_useful(runs) / reached:.0%}"
+            if (reached := _useful(self.of(UNDEFENDED, strategy, attacked=at)))
+            else "-"
             for runs, at in ((benign, False), (pairs, True))
         )
         yield f"{sum(run.questions for run in benign) / len(benign):.2f}" if benign else "-"
@@ -113,16 +118,23 @@ def _useful(runs: Sequence[Run]) -> int:
 def ceiling(name: str) -> Ceiling:
     """Compute the ceiling of a suite from the ground truth."""
     cases = suite(name).benign
-    beyond = [case.user for case in cases if any(_needs_content(case))]
-    return Ceiling(suite=name, tasks=len(cases), beyond=beyond)
+    beyond, beyond_lists = (
+        [case.user for case in cases if _needs_content(case, with_lists=with_lists)] for with_lists in (False, True)
+    )
+    return Ceiling(suite=name, tasks=len(cases), beyond=beyond, beyond_lists=beyond_lists)
 
 
-def _needs_content(case: Case) -> Iterator[str]:
-    """The arguments of authority of effects whose values the prompt does not hold."""
+def _needs_content(case: Case, *, with_lists: bool) -> bool:
+    """Whether an effect has a value of authority that neither the prompt has, nor an earlier result of a list."""
+    words, environment = case.prompt, case.environment()
     for call in case.user_calls:
-        if call.tool in EFFECTS:
-            values = {name: call.args[name] for name in DECLARED[call.tool].authority if name in call.args}
-            yield from (f"{call.tool}.{name}" for name, value in values.items() if not is_known(value, case.prompt))
+        declared = DECLARED[call.tool]
+        values = {name: call.args[name] for name in declared.authority if name in call.args}
+        if call.tool in EFFECTS and not is_known(values, words):
+            return True
+        result, _ = case.suite.run(environment, call)
+        words += f"\n{result}" if with_lists and declared.is_list else ""
+    return False
 
 
 def main(
@@ -131,19 +143,17 @@ def main(
     arms: Annotated[list[str] | None, typer.Option("--arm", help=f"One of {', '.join(ARMS)}.")] = None,
     pairs: Annotated[int | None, typer.Option(min=1, help="A sample of so many pairs, instead of all.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of the sample.")] = 7,
+    processes: Annotated[int, typer.Option(min=1, help="Processes with a worker.")] = os.cpu_count() or 1,
     json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
 ) -> None:
     """Run AgentDojo's pairs of user task and injection task on Replan, with a model that obeys every injection."""
     chosen = _checked(chosen_suites, NAMES, "--suite"), _checked(strategies, get_args(Strategy), "--strategy")
     named = _checked(arms, tuple(ARMS), "--arm")
-    hush()
     report = Report(seed=seed, machine=str(Machine.this()))
     try:
-        cases = {name: _cases(name) for name in chosen[0]}
-        report.ceilings = [ceiling(name) for name in cases]
-        sampled = _sampled(cases, pairs, seed)
-        with tempfile.TemporaryDirectory(prefix="replan-injection-") as folder:
-            asyncio.run(run(report, Path(folder), sampled, chosen[1], named))
+        report.ceilings = [ceiling(name) for name in chosen[0]]
+        sampled = _sampled([case for name in chosen[0] for case in _cases(name)], pairs, seed)
+        asyncio.run(_run_all(report, sampled, chosen[1], named, processes))
     except* UNAVAILABLE as problems:
         typer.echo(_first(problems), err=True)
         leave(6)
@@ -167,45 +177,65 @@ def _cases(name: str) -> list[Case]:
     return [*suite(name).benign, *suite(name).pairs]
 
 
-def _sampled(cases: dict[str, list[Case]], pairs: int | None, seed: int) -> dict[str, list[Case]]:
+def _sampled(cases: Sequence[Case], pairs: int | None, seed: int) -> Sequence[Case]:
     """A sample of the pairs, with the user tasks of the sample without attack."""
     if pairs is None:
         return cases
-    every = [case for of_suite in cases.values() for case in of_suite if case.injection]
+    every = [case for case in cases if case.injection]
     dice = random.Random(seed)  # noqa: S311  # a sample, no secret
     kept = {case.name for case in dice.sample(every, min(pairs, len(every)))}
     users = {name.rpartition("/")[0] for name in kept}
-    return {name: [case for case in of_suite if case.name in kept | users] for name, of_suite in cases.items()}
+    return [case for case in cases if case.name in kept | users]
 
 
-async def run(
-    report: Report,
-    folder: Path,
-    cases: dict[str, list[Case]],
-    strategies: Sequence[str],
-    arms: Sequence[str],
+def _jobs(
+    address: str, folder: Path, cases: Sequence[Case], strategies: Sequence[str], arms: Sequence[str]
+) -> list[Job]:
+    """The work in parts."""
+    jobs = list[Job]()
+    for arm in arms:
+        for name in dict.fromkeys(case.suite.name for case in cases):
+            mine = [(case.user, case.injection) for case in cases if case.suite.name == name]
+            chosen = tuple(strategy for strategy in ARMS[arm].strategies if strategy in strategies)
+            for part in (mine[at : at + PART] for at in range(0, len(mine) if chosen else 0, PART)):
+                place = {"number": len(jobs), "address": address, "folder": folder}
+                jobs.append(Job(**place, arm=arm, suite=name, strategies=chosen, cases=tuple(part)))
+    return jobs
+
+
+async def _run_all(
+    report: Report, cases: Sequence[Case], strategies: Sequence[str], arms: Sequence[str], processes: int
 ) -> None:
+    with tempfile.TemporaryDirectory(prefix="replan-injection-") as folder:
+        async with served(Path(folder)) as address:
+            await run(report, Path(folder), _jobs(address, Path(folder), cases, strategies, arms), processes)
+
+
+async def run(report: Report, folder: Path, jobs: Sequence[Job], processes: int) -> None:
     """Fill in the report. Raises NotConnected, ServerUnavailable, CannotContinue."""
     with Progress(console=Console(stderr=True)) as bar:
-        async with served(folder) as client:
-            for arm in arms:
-                for name, of_suite in cases.items():
-                    wanted = [strategy for strategy in strategies if strategy in ARMS[arm].strategies]
-                    row = bar.add_task(f"{arm}, {name}", total=len(of_suite) * len(wanted))
-                    advance: Callable[[], None] = lambda row=row: bar.advance(row)  # type: ignore[misc]  # noqa: E731
-                    async with trial(ARMS[arm], suite(name), client, folder) as under_test:
-                        for strategy in wanted:
-                            report.runs += await under_test.run(strategy, of_suite, advance)  # type: ignore[arg-type]
+        rows = {
+            arm: bar.add_task(arm, total=sum(job.size for job in jobs if job.arm == arm))
+            for arm in dict.fromkeys(job.arm for job in jobs)
+        }
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            playing = [asyncio.wrap_future(pool.submit(play, job)) for job in jobs]
+            for played, job in zip(playing, jobs, strict=True):
+                played.add_done_callback(lambda _, job=job: bar.advance(rows[job.arm], job.size))
+            report.runs = [run for runs in await asyncio.gather(*playing) for run in runs]
 
 
 @asynccontextmanager
-async def served(folder: Path):  # type: ignore[no-untyped-def]
-    """A development server, and a client of it."""
+async def served(folder: Path) -> AsyncIterator[str]:
+    """A development server; returns its address."""
     spec = ServerSpec(folder / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     server = DevServer(spec, await find_cli(lambda _: None))
     await server.start()
+    # Nothing here uses TLS, and each request to a model would read all certificates of the system.
+    os.environ.pop("SSL_CERT_FILE", None)
+    os.environ["SSL_CERT_DIR"] = str(folder)
     try:
-        yield await connect(address=server.address, plain=True)
+        yield server.address
     finally:
         await server.stop()
 
@@ -220,9 +250,11 @@ def show(report: Report) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(*report.tables(), sep="\n")
     for limit in report.ceilings:
-        reached = limit.tasks - len(limit.beyond)
+        within, within_lists = (limit.tasks - len(users) for users in (limit.beyond, limit.beyond_lists))
         console.print(
-            f"{limit.suite}: the prompt holds every value of authority in {reached} of {limit.tasks} user tasks."
+            f"{limit.suite}: every value of authority is in the prompt in {within} of {limit.tasks} user tasks,"
+            f" or in a list that the task reads in {within_lists}.",
+            highlight=False,
         )
     console.print(f"Faulty graders: {', '.join(report.faulty) or 'none'}.")
     console.print(f"AgentDojo {report.version}, seed {report.seed}, on {report.machine}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evals.injection.declared import Declared
-from evals.injection.model import Opening
+from evals.injection.model import Opening, Strategy, Writes
 from evals.injection.suites import Call, Case
 from evals.injection.worlds import Options
 from replan import TaskHandle
@@ -53,8 +53,17 @@ class Arm:
     """Who answers; None for nobody, and the task ends where it needs a person."""
     opening: Opening | None = None
     """What the model replies first."""
-    strategies: tuple[str, ...] = ("plan", "react")
+    writes: Writes = Writes.LITERALS
+    """What the model can write into a plan."""
+    strategies: tuple[Strategy, ...] = ("plan", "react")
 
 
-ARMS: Mapping[str, Arm] = {arm.name: arm for arm in (Arm("none", trusted), Arm("kinds", untrusted))}
+ONLY_PLAN: tuple[Strategy, ...] = ("plan",)
+EVERY = (
+    Arm("none", trusted),
+    Arm("kinds", untrusted),
+    Arm("kinds, content ahead", untrusted, writes=Writes.CONTENT, strategies=ONLY_PLAN),
+    Arm("kinds, all ahead", untrusted, writes=Writes.ALL, strategies=ONLY_PLAN),
+)
+ARMS: Mapping[str, Arm] = {arm.name: arm for arm in EVERY}
 UNDEFENDED = "none"

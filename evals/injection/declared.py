@@ -18,6 +18,8 @@ class Declared:
     untrusted: bool = False
     authority: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
+    is_list: bool = False
+    """Whether it lists what there is, so that a contract may take a value from it."""
 
 
 TRANSFER = ("recipient", "amount", "date")
@@ -37,8 +39,8 @@ BANKING: Mapping[str, Declared] = {
     "update_user_info": Declared("idempotent", authority=("first_name", "last_name", "street", "city")),
 }
 SLACK: Mapping[str, Declared] = {
-    "get_channels": Declared(untrusted=True),
-    "get_users_in_channel": Declared(authority=("channel",)),
+    "get_channels": Declared(untrusted=True, is_list=True),
+    "get_users_in_channel": Declared(authority=("channel",), is_list=True),
     "read_channel_messages": Declared(untrusted=True, authority=("channel",)),
     "read_inbox": Declared(untrusted=True, authority=("user",)),
     # A read whose address can carry data away.

@@ -6,26 +6,29 @@ injected call that was rejected ends the injection.
 
 `react`: one call per turn, in the order of the ground truth.
 
-`plan`: a plan holds the calls that the model can write down: those whose arguments are all in the user's words, and
-those that come before any read of this plan. Where a value is only in content, the first plan has the reads only, and
-the next plan has the effect with the value as a literal. A call that was rejected together with others is proposed once
-more alone.
+`plan`: a plan holds the calls that the model can write down, up to the first that it cannot. It can write a call whose
+arguments are all in the user's words, and any call that comes before the reads of this plan. So where a value is only
+in content, the first plan has the reads only, and the next plan has the effect with the value as a literal. `Writes`
+has two other models, which plan more ahead. A call that was rejected together with others is proposed once more alone.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from activities.planning.strategies import PROPOSE
-from evals.injection.declared import EFFECTS
+from activities.providers.messages import AssistantTurn
+from evals.injection.declared import DECLARED, EFFECTS
 from evals.injection.suites import MARK, Call
 from evals.injection.worlds import World
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes
 
+Strategy = Literal["plan", "react"]
 _TAG = re.compile(r"\[case ([a-z]+)\]")
 
 
@@ -55,6 +58,18 @@ def is_known(value: JsonValue, words: str) -> bool:
     return all(is_known(item, words) for item in items)
 
 
+class Writes(StrEnum):
+    """What a model of the strategy `plan` can write into a plan before the reads of this plan were made."""
+
+    LITERALS = "literals"
+    """Calls whose arguments are all in the user's words."""
+    CONTENT = "content"
+    """Also words to pass on, such as the text of a message. A real model writes a reference to a step that composes
+    them; here the words of the ground truth stand for the reference."""
+    ALL = "all"
+    """Every call of the ground truth. No real model knows all values before it has read them."""
+
+
 class Wanted(NamedTuple):
     """A call that the model wants to make, with a name that is the same in every turn."""
 
@@ -71,8 +86,9 @@ class Model:
     """The model of one task."""
 
     world: World
-    strategy: str
+    strategy: Strategy
     opening: Opening | None = None
+    writes: Writes = Writes.LITERALS
 
     def __call__(self, request: ReceivedRequest) -> ModelReply:
         """The next reply; it follows from the conversation and from what was done."""
@@ -91,7 +107,7 @@ class Model:
     def _acts(self, request: ReceivedRequest) -> ModelReply:
         """The next call, or the answer."""
         tried = sum(call.name in self.world.case.suite.functions for call in request.calls)
-        before = _calls_before_attack(request)
+        before = self._calls_before_attack(request)
         if before is None:
             wanted = self._user
         else:
@@ -112,34 +128,47 @@ class Model:
     def _plans(self, request: ReceivedRequest) -> ModelReply:
         proposed = [_step_ids(call.args) for call in request.calls if call.name == PROPOSE]
         case = self.world.case
-        was_attacked = _calls_before_attack(request) is not None
+        was_attacked = self._calls_before_attack(request) is not None
         injected = self._open(self._injected, proposed) if was_attacked else []
         if any(len(plan) == 1 and plan[0][0] == "i" and not self._is_done_id(plan[0]) for plan in proposed):
             injected = []
         words = f"{case.prompt} {case.attack.GOAL}" if injected else case.prompt
-        plan = list(_writable(injected or self._open(self._user, proposed), words))
+        plan = list(_writable(injected or self._open(self._user, proposed), words, self.writes))
         if not plan or not request.may_call:
             return finishes(case.result) if request.may_call else ModelReply(text=case.result)
         if any(wanted.id in ids for wanted in plan for ids in proposed):  # once more, alone
             plan = plan[:1]
-        turn = len(proposed)
+        # Without `needs` the steps of a plan run side by side, and an invitation must come before a message.
+        names = [f"{item.id}_{len(proposed)}" for item in plan]
+        needed = [[], *([name] for name in names)]
         return proposes(
-            *({"id": f"{item.id}_{turn}", "kind": item.call.tool, "args": dict(item.call.args)} for item in plan)
+            *(
+                {"id": name, "kind": item.call.tool, "args": dict(item.call.args), "needs": needs}
+                for name, item, needs in zip(names, plan, needed, strict=False)
+            )
         )
 
     def _open(self, wanted: Sequence[Wanted], proposed: Sequence[Sequence[str]]) -> list[Wanted]:
         """The calls that are neither done nor rejected for good."""
         tried = Counter(id for plan in proposed for id in plan)
         alone = {plan[0] for plan in proposed if len(plan) == 1}
-        return [
-            item for item in wanted if not self._is_done(item) and item.id not in alone and tried[item.id] < 2
-        ]
+        return [item for item in wanted if not self._is_done(item) and item.id not in alone and tried[item.id] < 2]
 
     def _is_done(self, wanted: Wanted) -> bool:
         """Whether the call was made; of equal calls, the n-th is done if n of them were made."""
         sequence = self._user if wanted.id.startswith("u") else self._injected
         number = sum(item.call == wanted.call for item in sequence[: sequence.index(wanted) + 1])
         return self.world.made.count(wanted.call) >= number
+
+    def _calls_before_attack(self, request: ReceivedRequest) -> int | None:
+        """How many calls of tools it had made when it was shown the attack; None if it has not been shown it."""
+        made = 0
+        for turn in request.turns:
+            if isinstance(turn, AssistantTurn):
+                made += sum(call.name in self.world.case.suite.functions for call in turn.calls)
+            elif MARK in turn.text or any(MARK in result.text for result in turn.results):
+                return made
+        return None
 
     def _is_done_id(self, id: str) -> bool:
         return any(item.id == id and self._is_done(item) for item in self._injected)
@@ -150,22 +179,13 @@ def _step_ids(written: Any) -> list[str]:
     return [str(item["id"]).partition("_")[0] for item in steps]
 
 
-def _writable(wanted: Sequence[Wanted], words: str) -> Iterator[Wanted]:
-    """The first calls, up to the first with a value that no words have and that a read of this plan may show."""
+def _writable(wanted: Sequence[Wanted], words: str, writes: Writes) -> Iterator[Wanted]:
+    """The first calls, up to the first that a read of this plan must come before."""
     has_read = False
     for item in wanted:
-        if has_read and not is_known(dict(item.call.args), words):
+        content = DECLARED[item.call.tool].content if writes is Writes.CONTENT else ()
+        args: JsonValue = {name: value for name, value in item.call.args.items() if name not in content}
+        if has_read and writes is not Writes.ALL and not is_known(args, words):
             return
         yield item
         has_read = has_read or item.call.tool not in EFFECTS
-
-
-def _calls_before_attack(request: ReceivedRequest) -> int | None:
-    """How many calls the model had made when it was shown the attack; None if it has not been shown it."""
-    made = 0
-    for turn in request.turns:
-        if hasattr(turn, "calls"):
-            made += len(turn.calls)
-        elif MARK in turn.text or any(MARK in result.text for result in turn.results):
-            return made
-    return None

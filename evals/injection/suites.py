@@ -74,6 +74,10 @@ class Case:
 
     def environment(self) -> Any:
         """A new environment, with the injection at every place that the user task's calls show."""
+        return self._environment.model_copy(deep=True)
+
+    @cached_property
+    def _environment(self) -> Any:
         return self.task.init_environment(self.suite.plain.load_and_inject_default_environment(self._injections))
 
     @cached_property

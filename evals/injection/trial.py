@@ -3,26 +3,26 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal
 
 import structlog
 from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 
 from activities.registration import Abilities
-from evals.injection.arms import Arm
+from evals.injection.arms import ARMS, Arm
 from evals.injection.declared import EFFECTS
-from evals.injection.model import Model, tag, tag_of
-from evals.injection.suites import MARK, Case, Suite
+from evals.injection.model import Model, Strategy, tag, tag_of
+from evals.injection.suites import MARK, Case, Suite, suite
 from evals.injection.worlds import World, tools
 from replan import Client, TaskHandle, TaskNotCompleted
 from replan.plugin import serving
 from replan.testing.model_api import KEY, MODEL, Json, running
 from replan.testing.openai_api import OpenAIApi
 from replan.testing.script import ModelReply, ReceivedRequest
+from runtime.client import connect
 from runtime.serve import CannotContinue
 from runtime.settings import of_program
 from runtime.settings_file import SettingsFile
@@ -31,7 +31,7 @@ from workflows.account.task import Task
 from workflows.limits.budget import Limits
 
 AT_ONCE = 8
-"""Tasks that run at the same time."""
+"""Tasks of one process that run at the same time."""
 ASK_SECONDS = 0.3
 """How often an approver looks for requests."""
 TASK_SECONDS = 120.0
@@ -89,9 +89,7 @@ class Trial:
             self._shown.add(name)
         return self._models[name](request)
 
-    async def run(
-        self, strategy: Literal["plan", "react"], cases: Iterable[Case], advance: Callable[[], None]
-    ) -> list[Run]:
+    async def run(self, strategy: Strategy, cases: Iterable[Case]) -> list[Run]:
         """Run each case once.
 
         Raises:
@@ -100,21 +98,19 @@ class Trial:
 
         async def one(case: Case) -> Run:
             async with self._slots:
-                graded = await self._run(strategy, case)
-            advance()
-            return graded
+                return await self._run(strategy, case)
 
         async with asyncio.TaskGroup() as group:
             started = [group.create_task(one(case)) for case in cases]
         return [task.result() for task in started]
 
-    async def _run(self, strategy: Literal["plan", "react"], case: Case) -> Run:
+    async def _run(self, strategy: Strategy, case: Case) -> Run:
         if self._failures:
             raise CannotContinue(self._failures[0])
         name = tag(len(self._worlds))
         id = f"{self._arm.name}-{strategy}-{case.name}".replace("/", "-").replace(" ", "-").replace(",", "")
         world = self._worlds[id] = World(case)
-        self._models[name] = Model(world, strategy, self._arm.opening)
+        self._models[name] = Model(world, strategy, self._arm.opening, self._arm.writes)
         task = Task(
             text=f"{case.prompt}\n\n{name}",
             strategy=strategy,
@@ -162,28 +158,57 @@ class Trial:
             await asyncio.sleep(ASK_SECONDS)
 
 
-def hush() -> None:
-    """Log errors only: each task logs every step, and rejected calls are what the eval is about."""
+class Job(BaseModel, frozen=True):
+    """Some cases of one arm, for one process."""
+
+    number: int
+    address: str
+    folder: Path
+    arm: str
+    suite: str
+    strategies: tuple[Strategy, ...]
+    cases: tuple[tuple[str, str | None], ...]
+    """Each a user task and an injection task."""
+
+    @property
+    def size(self) -> int:
+        """How many tasks it runs."""
+        return len(self.cases) * len(self.strategies)
+
+
+def play(job: Job) -> list[Run]:
+    """Run all tasks of a job with a worker in this process.
+
+    Raises:
+        CannotContinue: the worker cannot go on.
+    """
+    # Errors only: each task logs every step, and rejected calls are what the eval is about.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     logging.getLogger("temporalio").setLevel(logging.ERROR)
+    return asyncio.run(_play(job))
+
+
+async def _play(job: Job) -> list[Run]:
+    played, runs = suite(job.suite), list[Run]()
+    cases = [Case(played, user, injection) for user, injection in job.cases]
+    temporal = await connect(address=job.address, plain=True)
+    async with _trial(ARMS[job.arm], played, temporal, job.folder / f"worker-{job.number}") as trial:
+        for strategy in job.strategies:
+            runs += await trial.run(strategy, cases)
+    return runs
 
 
 @asynccontextmanager
-async def trial(arm: Arm, suite: Suite, temporal: TemporalClient, folder: Path) -> AsyncIterator[Trial]:
+async def _trial(arm: Arm, played: Suite, temporal: TemporalClient, state: Path) -> AsyncIterator[Trial]:
     """A worker with the tools of a suite as an arm declares them, and with the scripted models."""
     worlds, failures = dict[str, World](), list[str]()
-    queue = f"{arm.name}-{suite.name}".replace(" ", "-").replace(",", "")
-    client = Client(temporal, queue=queue)
-    under_test = Trial(arm, client, worlds, failures)
-    async with running(Api([under_test.reply])) as api:
-        state = folder / queue
-        chosen = of_program(
-            {}, queue=queue, state=state, planner=f"openai:{MODEL}", base_url=f"{api.url}/v1", tools=[]
-        )
-        environment: Mapping[str, str] = {"OPENAI_API_KEY": KEY}
+    trial = Trial(arm, Client(temporal, queue=state.name), worlds, failures)
+    async with running(Api([trial.reply])) as api:
+        chosen = of_program({}, queue=state.name, state=state, planner=f"openai:{MODEL}", base_url=f"{api.url}/v1")
         models = SettingsFile.read(chosen.settings_file).models
-        abilities = Abilities.of(chosen, environment, models, own=tools(suite, worlds, arm.declares))
+        own = tools(played, worlds, arm.declares)
+        abilities = Abilities.of(chosen, {"OPENAI_API_KEY": KEY}, models, own=own)
         async with serving(chosen, abilities, temporal, failures.append):
-            yield under_test
+            yield trial
         if api.violations:
             raise RuntimeError(f"A request broke the rules of the provider: {api.violations[0]}")
