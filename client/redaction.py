@@ -59,6 +59,7 @@ from workflows.people.requests import (
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue, Companion, ToolSpec
+from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import LoopGuard, RepeatGuard
 from workflows.plans.proposal import (
     Answer,
@@ -150,7 +151,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     OutcomeStep: frozenset({"id", "kind", "needs"}),
     PassedOver: frozenset({"planner", "code"}),
     ProposedCall: frozenset({"kind", "effect", "undo"}),
-    Progress: frozenset({"planner", "down", "folded", "grants", "origin"}),
+    Progress: frozenset({"planner", "down", "folded", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),
     Rejection: frozenset({"steps"}),
@@ -160,7 +161,11 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "allow", "continues"}),
-    ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
+    AllowedEffect: frozenset({"kind", "used_by"}),
+    Contract: frozenset({"kinds", "tainted"}),
+    Origin: frozenset({"step", "at", "source"}),
+    Term: frozenset({"slot"}),
+    ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),
     Turn: frozenset({"key"}),
     UndoRecord: frozenset({"step_id", "kind"}),
     WithheldCall: frozenset({"step", "kind"}),

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from activities.planning import prompts
 from activities.planning.planner import RecordedTurn
-from activities.planning.strategies import PROPOSE
+from activities.planning.strategies import EFFECTS, PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from activities.providers.untrusted import fenced, remove_hidden
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
@@ -190,7 +190,8 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
     """One result for each call that the model made in the turn `before`, in the order of the calls."""
     proposal = before.proposed.proposal
     ids = [step.id for step in proposal.steps] if isinstance(proposal, NewSteps) else []
-    calls = assistant_turn(before).calls
+    said = assistant_turn(before).calls
+    calls = [call for call in said if call.name != EFFECTS]
     for index, call in enumerate(calls):
         if situation.rejected:
             step_id = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
@@ -207,6 +208,9 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
             yield ToolResult(call.id, "\n".join(map(prompts.said_by_person, words)))
         else:
             yield ToolResult(call.id, prompts.TASK_ENDED)
+    # A call that plans effects is no step.
+    note = prompts.NOT_CARRIED_OUT if situation.rejected else prompts.EFFECTS_NOTED
+    yield from (ToolResult(call.id, note, is_error=bool(situation.rejected)) for call in said if call not in calls)
 
 
 def _replies(before: RecordedTurn | None, situation: Situation) -> list[Word]:

@@ -9,10 +9,13 @@ from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validato
 from workflows.account.records import FaultRecord, StepRecord
 from workflows.faults import retries
 from workflows.limits.budget import Limits
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
 
 MAX_TEXT = 16_000
 """The most characters of a task's text."""
+MAX_ALLOWED = 100
+"""The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
 """By strategy, how many replans a task may make if its limits do not say it."""
 
@@ -81,8 +84,11 @@ class Task(BaseModel, frozen=True):
     )
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     planner: str | None = None
-    allow: tuple[str, ...] = ()
-    """Kinds of tools with an effect that may be planned even after the task has read untrusted content."""
+    contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
+    """Effects that the task may have even after it has read untrusted content, besides those that its first plans
+    contain."""
+    allow: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """Of a task of an older client: kinds of tools with an effect that may be planned after untrusted content."""
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
@@ -103,7 +109,7 @@ class Task(BaseModel, frozen=True):
 
     @property
     def named(self) -> frozenset[str]:
-        """The kinds of tools that the user named: they may be planned even after untrusted content was read."""
+        """The kinds of tools that the user of an older worker named, which it may plan after untrusted content."""
         return frozenset(self.allow) | {step.kind for steps in [self.plan or (), *self.later_plans] for step in steps}
 
     @property
@@ -127,7 +133,7 @@ class Task(BaseModel, frozen=True):
     @property
     def requirements(self) -> dict[str, JsonValue]:
         """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
-        fields = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
+        fields = {"planner", "allow", "contract", "result_schema", "continues", "strategy", "limits"}
         requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
         limits = requirements.pop("limits", {})
         return {"documents": self.documents, **requirements, **({"usd": limits["usd"]} if limits.get("usd") else {})}

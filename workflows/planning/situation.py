@@ -12,6 +12,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord
 from workflows.json_values import canonical
 from workflows.people.requests import Word
+from workflows.planning import trust
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.proposal import Mistake, NewSteps, Step
 
@@ -51,6 +52,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     """Kinds of tools that may not be planned, because the task has read untrusted content."""
+    contract: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The effects that plans may still have after untrusted content was read, one phrase for each."""
     is_tainted: bool = False
     """Whether the task, or the conversation that it continues, has read untrusted content."""
     calls_left: int = 0
@@ -133,7 +136,7 @@ def describe_situation(
     `rejected` are the mistakes in its previous proposal, if that was rejected; else empty. `written` is the plan of the
     user for this turn, which is only checked; None to ask the planner.
     """
-    task = progress.task
+    task, allowed = progress.task, trust.standing(progress, catalogue)
     common = Situation(
         turn=progress.turn,
         plan=written.steps if written else None,
@@ -143,8 +146,9 @@ def describe_situation(
         may_ask=task.on_escalation == "wait" and not progress.is_draft,
         rejected=tuple(rejected),
         down=tuple(progress.down),
-        is_tainted=progress.grants.is_tainted,
-        withheld=tuple(progress.grants.withheld(catalogue.specs.values(), task.named)),
+        is_tainted=progress.contract.is_tainted,
+        contract=tuple(map(str, allowed.free)) if allowed else (),
+        withheld=tuple(allowed.withheld) if allowed and task.on_escalation != "wait" else (),
         calls_left=progress.budget.free,
         strategy=task.strategy,
         planner=task.planner,
