@@ -47,7 +47,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
     at_least: float | None = Field(default=None, allow_inf_nan=False)
     at_most: float | None = Field(default=None, allow_inf_nan=False)
     """Bounds for a number."""
-    slot: str = Field(default="", pattern=r"^([A-Za-z][\w.-]*)?$", max_length=200)
+    slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
     """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
     the result is untrusted content."""
 
