@@ -59,6 +59,7 @@ class TaskOptions:
     approve: Literal["declared", "effects", "all"] = "declared"
     answer_within: float | None = None
     """Seconds; with `wait`, how long a request to a person is open."""
+    untrusted_input: str = ""
     contract: tuple[AllowedEffect, ...] = ()
     """Effects that the task may have even after it has read untrusted content."""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -177,6 +178,7 @@ def build_task(options: TaskOptions) -> Task:
             result_schema=schema if schema is not None else written.options.result_schema,
             on_escalation=options.on_escalation,
             approve=options.approve,
+            untrusted_input=options.untrusted_input,
             contract=options.contract,
             limits=Limits(**options.limits),
             **within,

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,18 @@ def read_effect(text: str) -> AllowedEffect:
         raise Problem(
             "usage", f"--contract {cut(text, MAX_SHOWN)} is no effect of a contract ({error})", EFFECT_FORM
         ) from error
+
+
+def read_input(file: str) -> str:
+    """Read the text of a file, or of standard input for `-`; raise Problem if it is empty or cannot be read."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Problem("usage", f"--untrusted-input {file!r} cannot be read ({reason})", "give a text file") from error
+    if not text.strip():
+        raise Problem("usage", "--untrusted-input is empty", "give a file with a text, or - for standard input")
+    return text
 
 
 def _term_parts(word: str) -> tuple[str, str, str]:

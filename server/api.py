@@ -28,7 +28,7 @@ from server.access import Visitor
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.remedies import as_request
 from server.streams import END, Streams
-from workflows.account.task import MAX_ALLOWED, MAX_TEXT, Task
+from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_TEXT, Task
 from workflows.faults import retries
 from workflows.limits.budget import Limits
 from workflows.people.incidents import Fate, Resolved
@@ -98,6 +98,8 @@ class NewTask(BaseModel):
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
     documents: str | None = None
+    untrusted_input: str = Field(default="", max_length=MAX_INPUT)
+    """A text that the task is about and that the user did not write, such as a mail."""
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED)
     """Effects that the task may have even after it has read untrusted content."""
     limits: NewLimits = NewLimits()

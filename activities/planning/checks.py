@@ -245,7 +245,11 @@ def _bad_schema(schema: JsonValue) -> str | None:
 def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
     if planner.name != OfflinePlanner.name:
         return None
-    options = {"--result-schema": "result_schema", "--continue": "continues"}
+    options = {
+        "--result-schema": "result_schema",
+        "--continue": "continues",
+        "--untrusted-input": "untrusted_input",
+    }
     needs = [option for option, name in options.items() if requirements.get(name)]
     needs += ["--strategy react"] if requirements.get("strategy") == "react" else []
     if not needs:

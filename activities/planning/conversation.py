@@ -85,6 +85,7 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
     records = earlier | {record.step.id: record for own_situation in own for record in own_situation.planned}
     first = {
         "text": situations[0].text,
+        "untrusted_input": situations[0].untrusted_input,
         "result_schema": situations[0].result_schema,
         "documents": situations[0].documents,
     }
@@ -108,13 +109,13 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
         past.append(RecordedTurn("", 0, number, new, Proposed(proposal=plan)))
         ids = {record.step.id for record in records}
         faults = tuple(fault for fault in situation.faults if fault.step_id in ids)
-        new = new.model_copy(update={"text": "", "records": tuple(records), "faults": faults})
+        new = new.model_copy(update={"text": "", "untrusted_input": "", "records": tuple(records), "faults": faults})
     new = new.model_copy(update={"observations": situation.observations, "words": situation.words})
     if not situation.rejected:
         return past, new
     unusable = Proposed(proposal=GiveUp(reason="an answer that could not be used"))
     past.append(RecordedTurn("", 0, len(plans) + 1, new, unusable))
-    return past, new.model_copy(update={**nothing, "text": "", "rejected": situation.rejected})
+    return past, new.model_copy(update={**nothing, "text": "", "untrusted_input": "", "rejected": situation.rejected})
 
 
 def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
@@ -126,6 +127,11 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     facts = [
         *prompts.undone_steps(undone),
         *goal,
+        *(
+            [f"{prompts.INPUT}\n{fenced('input', situation.untrusted_input, NEVER_CUT)}"]
+            if situation.untrusted_input
+            else []
+        ),
         *(prompts.asked_before(word) + prompts.said_by_person(word) for word in _untold(before, situation)),
         *_earlier_effects(situation),
         *_observed(situation.observations, situation.shown),

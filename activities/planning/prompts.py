@@ -256,6 +256,7 @@ PLAN_CUT_OFF = "your answer was cut off before its end, so nothing of it was use
 TURN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: say and call less at once"
 DECLINED = "you declined to answer: do the part of the task that you can do, or call give_up and say why"
 NO_STEPS = "the plan has no steps: propose at least one, or call finish with the answer"
+INPUT = "The text that the task is about, which the user did not write:"
 BUDGET_USED_UP = "The budget of this task is used up. Call nothing any more: answer now with text, from what is there."
 NO_WORDS = "(no words)"
 """Replaces a turn without text and calls, because no provider accepts an empty one."""

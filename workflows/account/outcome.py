@@ -49,6 +49,8 @@ class OutcomeStep(BaseModel, frozen=True):
     is_fallback: bool = False
     silent: int = Field(default=0, exclude_if=not_)
     """How many attempts, except the last of an activity execution, ended without a report."""
+    is_tainted: bool = Field(default=False, exclude_if=not_)
+    """Whether the result may contain untrusted content."""
     replayed: bool = False
     """Whether an earlier attempt has applied the effect; then `result` is the recorded result of that attempt."""
     started: datetime | None = None

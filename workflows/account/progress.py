@@ -328,6 +328,7 @@ class Progress(BaseModel):
             effect=record.effect,
             is_fallback=record.is_fallback,
             silent=record.silent,
+            is_tainted=record.is_tainted,
             replayed=record.replayed,
             started=record.started,
             ended=record.ended,

@@ -14,6 +14,8 @@ from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Ste
 
 MAX_TEXT = 16_000
 """The most characters of a task's text."""
+MAX_INPUT = 64_000
+"""The most characters of an untrusted input."""
 MAX_ALLOWED = 100
 """The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
@@ -87,6 +89,9 @@ class Task(BaseModel, frozen=True):
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
     """Effects that the task may have even after it has read untrusted content, besides those that its first plans
     contain."""
+    untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
+    """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
+    planner is shown from the start."""
     allow: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """Of a task of an older client: kinds of tools with an effect that may be planned after untrusted content."""
     result_schema: dict[str, JsonValue] | None = None
@@ -123,12 +128,12 @@ class Task(BaseModel, frozen=True):
         return self.plan_only and self.plan is not None and len(self.plan) == 1 and not self.limits.replans
 
     def is_tainted(self, is_clean: bool) -> bool:
-        """Whether the task begins with untrusted content, from the conversation that it continues.
+        """Whether the task begins with untrusted content: its input, or of the conversation that it continues.
 
         `is_clean` says that the worker knows the conversation and that it has no untrusted content.
         """
         rest = self.remains is not None and self.remains.is_tainted
-        return self.continues is not None and (rest or not is_clean)
+        return bool(self.untrusted_input) or (self.continues is not None and (rest or not is_clean))
 
     @property
     def requirements(self) -> dict[str, JsonValue]:
@@ -136,6 +141,8 @@ class Task(BaseModel, frozen=True):
         fields = {"planner", "allow", "contract", "result_schema", "continues", "strategy", "limits"}
         requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
         limits = requirements.pop("limits", {})
+        if self.untrusted_input:
+            requirements["untrusted_input"] = True
         return {"documents": self.documents, **requirements, **({"usd": limits["usd"]} if limits.get("usd") else {})}
 
 

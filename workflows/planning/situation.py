@@ -31,6 +31,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
     text: str = ""
     """The text of the task. If the planner keeps its conversation, the text is sent only in the first turn."""
+    untrusted_input: str = Field(default="", exclude_if=not_)
+    """A text that the user did not write and that the task is about; sent with the text of the task."""
     plan: tuple[Step, ...] | None = None
     """A plan that the user wrote, which is taken as the next proposal; None to ask the planner."""
     later_plans: tuple[tuple[Step, ...], ...] = Field(default=(), exclude_if=not_)
@@ -161,6 +163,7 @@ def _everything(progress: Progress) -> dict[str, object]:
     """What a planner is told that does not keep its conversation: the task, its steps, faults and observations."""
     return {
         "text": progress.task.text,
+        "untrusted_input": progress.task.untrusted_input,
         "records": tuple(progress.slim().records),
         "faults": tuple(fault for fault in progress.faults if fault.decision == "replan"),
         "observations": tuple(progress.observations),
@@ -177,7 +180,12 @@ def _news(progress: Progress) -> dict[str, object]:
     records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:
         task = progress.task
-        found |= {"text": task.text, "result_schema": task.result_schema, "continues": task.continues}
+        found |= {
+            "text": task.text,
+            "untrusted_input": task.untrusted_input,
+            "result_schema": task.result_schema,
+            "continues": task.continues,
+        }
         if task.remains is not None:
             found |= {"faults": task.remains.faults}
             records = task.remains.records

@@ -15,6 +15,8 @@ from workflows.sparse import Sparse
 
 MAX_EFFECTS = 200
 """How many effects a contract keeps; the oldest are dropped, so that a call of them is outside the contract."""
+MAX_SHOWN = 10
+"""How many effects a sentence about a contract names."""
 MAX_VALUES, MAX_ARGUMENTS, MAX_COUNT = 100, 50, 1_000
 """The most values of one argument, the most arguments of one effect, and the most calls of it."""
 
@@ -86,6 +88,13 @@ class AllowedEffect(Sparse, extra="forbid"):
         times = "" if self.count == 1 else f" up to {self.count} times"
         args = ", ".join(f"{name}: {term}" for name, term in self.args.items())
         return f"{self.kind}{times}{f' ({args})' if args else ''}"
+
+
+def contract_words(effects: Sequence[AllowedEffect]) -> str:
+    """The contract of a task that has read untrusted content, in one sentence."""
+    allowed = "; ".join(map(str, effects[:MAX_SHOWN])) or "no effect"
+    more = f"; and {len(effects) - MAX_SHOWN} more" if len(effects) > MAX_SHOWN else ""
+    return f"It read untrusted content; its contract allows {allowed}{more}."
 
 
 class Contract(BaseModel):
