@@ -278,7 +278,7 @@ async def test_what_was_read_in_an_earlier_run_is_not_forgotten(early: Client, t
     first = plan(step("p", "page"), step("k", "keep", word="1"))
     last = plan(step("k2", "keep", word="2")), *[plan(step("b", "buy", word="1"))] * 3
     async with staged(early, tmp_path, [echo, page, buy, keep], [first, *chain(7), *last]) as stage:
-        handle = await stage.start(Task(text="keep 2", contract=(AllowedEffect(kind="keep"),)))
+        handle = await stage.start(Task(text="keep 2", contract=(AllowedEffect(kind="keep", count=2),)))
         done = await outcome(handle)
         parts = await runs(early, handle)
 

@@ -87,8 +87,8 @@ class Task(BaseModel, frozen=True):
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     planner: str | None = None
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
-    """Effects that the task may have even after it has read untrusted content, besides those that its first plans
-    contain."""
+    """Effects that the task may have even after it has read untrusted content, and those that its plans contain before.
+    A call that is planned before counts, too, where it fits."""
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
     """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
     planner is shown from the start."""

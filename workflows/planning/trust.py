@@ -22,6 +22,8 @@ from workflows.plans.contract import MAX_EFFECTS, AllowedEffect, Contract, Origi
 from workflows.plans.proposal import NewSteps, Proposed, Step
 from workflows.plans.references import Unresolved, is_reference, pick, references
 
+MAX_NAME = 80
+"""How many characters the name of an argument usually has at most."""
 MAX_VALUE = 120
 """How many characters of a value a person is shown in the reason of a request."""
 
@@ -197,8 +199,8 @@ class Review:
             return ""
         if not self._is_traced and _has_literal(step.args[name]):
             return f"nobody looked where {name} comes from (its worker is of an older version)"
-        found = (origin for origin in self._origins.get(step.id, ()) if origin.at.partition(".")[0] == name)
-        return next((_described(origin, pick(step.args, origin.at, "it")) for origin in found), "")
+        found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name)]
+        return _described(found[0], step) if found else ""
 
     def _fills(self, slot: str, value: JsonValue) -> bool:
         """Whether a value is the part of a result that a slot names, or a reference to it."""
@@ -249,9 +251,18 @@ def _sentence(kind: str, reasons: Sequence[str]) -> str:
     return f"{kind} is outside the contract of this task: {'; '.join(reasons)}" if reasons else ""
 
 
-def _described(origin: Origin, value: JsonValue) -> str:
+def _is_part(path: str, name: str) -> bool:
+    # A path shows an unusual name in another form, so that every path may be a part of it.
+    is_usual = name.isascii() and name.isidentifier() and len(name) <= MAX_NAME
+    return not is_usual or path == name or path.startswith(f"{name}.")
+
+
+def _described(origin: Origin, step: Step) -> str:
     """What a person must know of a value without a trusted source."""
-    shown = f"{origin.at} is {_shown(value)}"
+    try:
+        shown = f"{origin.at} is {_shown(pick(step.args, origin.at, 'it'))}"
+    except Unresolved:
+        shown = origin.at
     unusual = f", which {origin.unusual}" if origin.unusual else ""
     if not origin.source:
         return f"{shown}{unusual}: neither the user nor a trusted result shows it"
