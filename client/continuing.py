@@ -74,6 +74,7 @@ def _record(step: OutcomeStep) -> StepRecord:
         status=step.status,
         attempts=step.attempts,
         kind=step.kind,
+        is_tainted=step.is_tainted,
         result=step.result,
         left_out=step.result_bytes if step.result_omitted else 0,
     )

@@ -59,6 +59,7 @@ from workflows.people.requests import (
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue, Companion, ToolSpec
+from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import LoopGuard, RepeatGuard
 from workflows.plans.proposal import (
     Answer,
@@ -86,6 +87,8 @@ class Placeholders:
     def __init__(self) -> None:
         self._texts = dict[str, int]()
         self._numbers = dict[float, int]()
+        self._bounds = set[float]()
+        """Bounds of contracts, which stay; see `number`."""
         self.known_keys = {"$from", "path", PRUNED}
         """The keys of objects that are kept; any other key gets a placeholder, as a value does."""
 
@@ -98,10 +101,15 @@ class Placeholders:
         return label if not sized or size < LONG else f"{label[:-1]} {'.' * (size - len(label) - 1)}>"
 
     def number(self, value: float) -> float:
-        """The placeholder of a number, of the same type; 1 and 1.0 count as one number."""
+        """The placeholder of a number, of the same type; 1 and 1.0 count as one number.
+
+        A number stays if its placeholder would be on the other side of a bound, since a decision depends on that.
+        """
         if value != value:  # NaN
             return value
         other = 1000 + self._numbers.setdefault(value, len(self._numbers) + 1)
+        if any((value <= bound) != (other <= bound) or (value >= bound) != (other >= bound) for bound in self._bounds):
+            return value
         if isinstance(value, int):
             return other
         return float(other) if value.is_integer() else other + 0.5
@@ -113,8 +121,7 @@ class Placeholders:
         """
         match value:
             case {"$from": str(step), **more} if references and set(more) <= {"path"}:
-                path = ".".join(map(self.key, str(more.get("path", "")).split(".")))
-                return {"$from": step, **({"path": path} if more else {})}
+                return {"$from": step, **({"path": self.path(str(more.get("path", "")))} if more else {})}
             case dict():
                 return {self.key(key): self.data(item, references=references) for key, item in value.items()}
             case list():
@@ -124,6 +131,9 @@ class Placeholders:
             case bool() | None:
                 return value
         return self.number(value)
+
+    def path(self, path: str) -> str:
+        return ".".join(map(self.key, path.split(".")))
 
     def key(self, key: str) -> str:
         return key if key in self.known_keys or INDEX.fullmatch(key) else self.text(key)
@@ -150,7 +160,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     OutcomeStep: frozenset({"id", "kind", "needs"}),
     PassedOver: frozenset({"planner", "code"}),
     ProposedCall: frozenset({"kind", "effect", "undo"}),
-    Progress: frozenset({"planner", "down", "folded", "grants", "origin"}),
+    Progress: frozenset({"planner", "down", "folded", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),
     Rejection: frozenset({"steps"}),
@@ -160,7 +170,9 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "allow", "continues"}),
-    ToolSpec: frozenset({"kind", "retry", "fallback", "digest"}),
+    Contract: frozenset({"kinds", "tainted"}),
+    Origin: frozenset({"step", "at", "source"}),
+    ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),
     Turn: frozenset({"key"}),
     UndoRecord: frozenset({"step_id", "kind"}),
     WithheldCall: frozenset({"step", "kind"}),
@@ -206,6 +218,11 @@ class Values(Placeholders):
     def _model(self, it: BaseModel) -> dict[str, JsonValue]:
         if isinstance(it, Progress):
             self._learn(it)
+        if isinstance(it, AllowedEffect):
+            args = {self.key(name): self._term(term) for name, term in it.args.items()}
+            return {**it.model_dump(mode="json"), **({"args": args} if args else {})}
+        if isinstance(it, Task | NewSteps):
+            self._learn_bounds(it.contract if isinstance(it, Task) else it.effects)
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
         keys = {name: field.alias or name for name, field in type(it).model_fields.items()}
         fields = {keys[name]: value for name, value in it if keys[name] in dumped}
@@ -216,6 +233,16 @@ class Values(Placeholders):
             else self._part("args" if isinstance(it, Answer | Change) else name, value, dumped[name])
             for name, value in fields.items()
         }
+
+    def _learn_bounds(self, effects: Iterable[AllowedEffect]) -> None:
+        terms = [term for effect in effects for term in effect.args.values()]
+        self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
+
+    def _term(self, term: Term) -> dict[str, JsonValue]:
+        kind, dot, path = term.slot.partition(".")
+        changes: dict[str, Any] = {"slot": f"{kind}{dot}{self.path(path) if path else ''}"} if term.slot else {}
+        values = [self.data(value, references=True) for value in term.values]
+        return {**term.model_dump(mode="json"), **changes, **({"values": values} if values else {})}
 
     def _part(self, name: str, value: Any, dumped: Any) -> Any:
         match value:

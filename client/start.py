@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +24,7 @@ from workflows.commands import command
 from workflows.faults import retries
 from workflows.json_values import digest
 from workflows.limits.budget import Limits
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Proposal, Step
 from workflows.web_ui import summary
 
@@ -58,7 +59,9 @@ class TaskOptions:
     approve: Literal["declared", "effects", "all"] = "declared"
     answer_within: float | None = None
     """Seconds; with `wait`, how long a request to a person is open."""
-    allow: tuple[str, ...] = ()
+    untrusted_input: str = ""
+    contract: tuple[AllowedEffect, ...] = ()
+    """Effects that the task may have even after it has read untrusted content."""
     limits: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -148,12 +151,6 @@ def check_id(id: str) -> None:
         raise Problem("usage", reason, f"{remedy}, and neither . nor .. alone or between slashes")
 
 
-def kinds(values: Sequence[str] | None) -> tuple[str, ...]:
-    """The kinds in these values; each value may hold several, separated by commas."""
-    named = (kind.strip() for text in values or () for kind in text.split(","))
-    return tuple(dict.fromkeys(filter(None, named)))
-
-
 def build_task(options: TaskOptions) -> Task:
     """The task that the options ask for.
 
@@ -181,7 +178,8 @@ def build_task(options: TaskOptions) -> Task:
             result_schema=schema if schema is not None else written.options.result_schema,
             on_escalation=options.on_escalation,
             approve=options.approve,
-            allow=options.allow,
+            untrusted_input=options.untrusted_input,
+            contract=options.contract,
             limits=Limits(**options.limits),
             **within,
         )

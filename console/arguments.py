@@ -1,14 +1,30 @@
 """Reads what a user types as an argument: JSON, also in a file that `@FILE` names, and durations."""
 
 import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from client.problem import Problem
+from client.text import cut
 from runtime.settings_file import seconds
+from runtime.validation import expected
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Step
 
+EFFECT_FORM = (
+    "write the kind, a number of calls such as 2x if there may be several, and for its arguments NAME=VALUE,"
+    " NAME=VALUE|VALUE, NAME<=NUMBER, NAME>=NUMBER, or NAME=@KIND.PATH for a part of a result"
+)
+MAX_SHOWN = 80
+"""How many characters of a wrong argument are shown."""
+MAX_SHOWN = 80
+"""How many characters of a wrong argument are shown."""
 AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 
 
@@ -51,6 +67,74 @@ def read_duration(option: str, text: str | None) -> float | None:
     except ValueError as error:
         reason, _, remedy = str(error).partition(": ")
         raise Problem("usage", f"{option} {reason}", remedy) from error
+
+
+def read_effect(text: str) -> AllowedEffect:
+    """Read an effect of a contract: `pay 2x iban=DE89 amount<=50 day=2026-12-01|2026-12-02 to=@read_invoice.name`.
+
+    Raises:
+        Problem: it is none; the message says what is wrong.
+    """
+    try:
+        kind, *words = shlex.split(text)
+        count = _COUNT.fullmatch(words[0]) if words else None
+        args = dict[str, dict[str, Any]]()
+        for word in words[1:] if count else words:
+            name, sign, value = _term_parts(word)
+            args.setdefault(name, {}).update(_SIGNS[sign](value))
+        return AllowedEffect.model_validate({"kind": kind, "args": args, "count": count.group(1) if count else 1})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Problem(
+            "usage", f"--contract {cut(text, MAX_SHOWN)}: {where or 'it'} {expected(first)}", EFFECT_FORM
+        ) from error
+    except ValueError as error:
+        raise Problem(
+            "usage", f"--contract {cut(text, MAX_SHOWN)} is no effect of a contract ({error})", EFFECT_FORM
+        ) from error
+
+
+def read_input(file: str) -> str:
+    """Read the text of a file, or of standard input for `-`; raise Problem if it is empty or cannot be read."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Problem("usage", f"--untrusted-input {file!r} cannot be read ({reason})", "give a text file") from error
+    if not text.strip():
+        raise Problem("usage", "--untrusted-input is empty", "give a file with a text, or - for standard input")
+    return text
+
+
+def _term_parts(word: str) -> tuple[str, str, str]:
+    found = _TERM.fullmatch(word)
+    if found is None:
+        raise ValueError(f"{word!r} has no =, <= or >= after the name of an argument")
+    return found.group(1), found.group(2), found.group(3)
+
+
+def _value(text: str) -> JsonValue:
+    try:
+        read: JsonValue = json.loads(text)
+    except ValueError:
+        return text
+    return read
+
+
+def _bound(name: str) -> Callable[[str], dict[str, Any]]:
+    return lambda text: {name: text}
+
+
+_COUNT = re.compile(r"([0-9]{1,4})x")
+_TERM = re.compile(r"([A-Za-z_][\w-]*)(=@|<=|>=|=)(.*)", re.DOTALL)
+_SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "=": lambda text: {"values": [_value(part) for part in text.split("|")]},
+    "<=": _bound("at_most"),
+    ">=": _bound("at_least"),
+    "=@": _bound("slot"),
+}
+"""By sign, what follows it in an effect of a contract."""
 
 
 def _too_deep(name: str) -> Problem:

@@ -25,13 +25,13 @@ class Saved(BaseModel):
     bytes: int
 
 
-@tool.idempotent
+@tool.idempotent(content=["text"])
 def keep_text(args: Text) -> Saved:
     """Keep a text in the outbox of this machine, for somebody to move it."""
     return _write(_folder("TEXTS_OUTBOX"), args)
 
 
-@tool.idempotent(fallback=keep_text, ensure="result.bytes >= len(args.text)", timeout=10)
+@tool.idempotent(content=["text"], fallback=keep_text, ensure="result.bytes >= len(args.text)", timeout=10)
 def save_text(args: Text) -> Saved:
     """Save a text on the shared drive, over what was there under its name."""
     drive = _folder("TEXTS_DRIVE")

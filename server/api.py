@@ -28,11 +28,12 @@ from server.access import Visitor
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.remedies import as_request
 from server.streams import END, Streams
-from workflows.account.task import MAX_TEXT, Task
+from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_TEXT, Task
 from workflows.faults import retries
 from workflows.limits.budget import Limits
 from workflows.people.incidents import Fate, Resolved
 from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Proposal, Step
 
 WAIT_SECONDS = 20.0
@@ -97,7 +98,10 @@ class NewTask(BaseModel):
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
     documents: str | None = None
-    allow: tuple[str, ...] = ()
+    untrusted_input: str = Field(default="", max_length=MAX_INPUT)
+    """A text that the task is about and that the user did not write, such as a mail."""
+    contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED)
+    """Effects that the task may have even after it has read untrusted content."""
     limits: NewLimits = NewLimits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     approve: Literal["declared", "effects", "all"] = "declared"

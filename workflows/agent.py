@@ -33,6 +33,7 @@ from workflows.limits.spending import limit_message
 from workflows.people.notifications import Notifications
 from workflows.people.requests import MAX_NAME, Choice, RequestKind, Word
 from workflows.people.updates import ABORTED, Answers, People, log_closed, unanswered
+from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, last_answer, propose
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.proposal import (
@@ -287,7 +288,7 @@ class AgentWorkflow(Answers, TakesTurns):
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._progress.store = self._progress.store or self._catalogue.store
         if not self._progress.turn:  # later runs have it in Progress
-            self._progress.grants.is_tainted = self._progress.task.is_tainted(self._catalogue.is_clean)
+            trust.begin(self._progress, self._catalogue)
         self._publish()
         if self._catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
@@ -348,7 +349,13 @@ class AgentWorkflow(Answers, TakesTurns):
             at=workflow.now(),
         )
         records = [
-            StepRecord(step=step, revision=revision.number, effect=specs[step.kind].effect, kind=step.kind)
+            StepRecord(
+                step=step,
+                revision=revision.number,
+                effect=specs[step.kind].effect,
+                kind=step.kind,
+                is_tainted=step.id in progress.contract.tainted,
+            )
             for step in proposal.steps
         ]
         progress.add_plan(revision, records)

@@ -16,9 +16,9 @@ from workflows.arguments import MalformedArgument, read_argument, undecoded
 from workflows.calls.scheduling import InternalActivityFailed, OwnCall, read_catalogue, run_internal_activity
 from workflows.faults import retries
 from workflows.faults.fault import Code
+from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, propose
 from workflows.plans.catalogue import Price, ToolSpec
-from workflows.plans.guards import Grants
 from workflows.plans.proposal import NewSteps, Proposal
 
 
@@ -410,7 +410,7 @@ async def _draft(task: Task) -> Draft:
         if catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, catalogue.refused, REFUSED)
         progress.planner = catalogue.planner
-        progress.grants = Grants(is_tainted=task.is_tainted(catalogue.is_clean))
+        trust.begin(progress, catalogue)
         proposal = await propose(progress, catalogue)
     except TaskEnded as early:
         return Draft(planner=progress.planner, ending=early.ending)

@@ -19,6 +19,7 @@ from workflows.commands import command
 from workflows.faults.decision import what_follows
 from workflows.json_values import canonical
 from workflows.people.requests import answer_command
+from workflows.plans.contract import contract_words
 from workflows.text import legible, visible
 
 MAX_DETAILS = 2400
@@ -169,6 +170,8 @@ def _planning(progress: Progress) -> list[str]:
         f"- Untrusted content may have ordered this call: {escape(f'{call.kind} {canonical(call.args)}', 200)}"
         for call in (progress.rejections[-1].withheld if progress.rejections else ())
     ]
+    if progress.contract.is_tainted and progress.contract.effects:
+        lines.append(f"- {escape(contract_words(progress.contract.effects), 400)}")
     if wait := progress.waiting:
         reason = escape(wait.reason, 200)
         until = f"{wait.until:%Y-%m-%d %H:%M} UTC"

@@ -1,7 +1,7 @@
 """The planner's activities: `catalogue`, `plan`, `replan` and `compact`."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from activities.boundary.step_spans import turn_span
 from activities.errors import NeedsPerson
 from activities.offline.planner import OfflinePlanner
 from activities.planning.checks import check_proposal, check_written, why_task_is_refused
-from activities.planning.planner import ConversationalPlanner, Planner
+from activities.planning.origins import trace
+from activities.planning.planner import ConversationalPlanner, Planner, RecordedTurn
 from activities.planning.recorder import TurnRecorder, is_clean
 from activities.planning.transcript import Transcript
 from activities.providers.metering import total
@@ -136,6 +137,7 @@ class Planning:
             store=self._store,
             refused=refused,
             notifies=self._notifies,
+            has_contracts=True,
         )
 
     @activity.defn(name=retries.PLAN.kind)
@@ -177,7 +179,13 @@ class Planning:
     async def _ask(self, planner: Planner, situation: Situation) -> Proposed:
         reply = await planner.propose(situation, self._kinds)
         named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-        return check_proposal(named, self._kinds)
+        return self._check(named, (), situation)
+
+    def _check(self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation) -> Proposed:
+        checked = check_proposal(proposed, self._kinds)
+        if not situation.is_tainted or not isinstance(checked.proposal, NewSteps):
+            return checked
+        return checked.model_copy(update={"origins": trace(checked.proposal.steps, past, situation, self._kinds)})
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         # The situation has only what is new in the conversation: without it, the planner would not know the task.
@@ -188,7 +196,7 @@ class Planning:
             situation,
             self._kinds,
             task=this.call.key.partition("/")[0],  # all keys of a task begin with the run id of its first run
-            check=partial(check_proposal, kinds=self._kinds),
+            check=partial(self._check, situation=situation),
             reach=partial(self._reach, spec, situation, this),
         )
         return _with_earlier_use(proposed, this, was_recorded=was_recorded)

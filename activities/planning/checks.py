@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from activities.borders import validation
 from activities.errors import NeedsPerson
@@ -17,6 +17,7 @@ from activities.toolbox.json_schema import BadSchema, JsonSchema
 from workflows.json_values import depth
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.graph import check_graph
 from workflows.plans.proposal import (
     BY_HAND,
@@ -39,6 +40,7 @@ from workflows.text import nearest
 
 OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
 """Keys that models write instead of `$from`, because other reference syntaxes have them."""
+CONTRACT = TypeAdapter[Sequence[AllowedEffect]](Sequence[AllowedEffect])
 PATH_KEYS = {"path", "field", "key", "$path"}
 TEMPLATE = re.compile(r"(?:\$\{|\{\{|\{|\$)\s*([A-Za-z][\w-]*(?:\.[\w-]+)*)\s*\}{0,2}")
 """A reference that a model wrote as text: `${book.id}`, `{{book.id}}`, `$book.id`."""
@@ -196,7 +198,7 @@ def why_task_is_refused(
     task continues; None if it continues no conversation.
     """
     return (
-        _unknown_kinds(requirements.get("allow"), kinds)
+        _bad_contract(requirements.get("contract"), kinds)
         or _missing_price(requirements, prices)
         or _bad_schema(requirements.get("result_schema"))
         or _needs_model(requirements, planner)
@@ -205,11 +207,20 @@ def why_task_is_refused(
     )
 
 
-def _unknown_kinds(allow: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
-    for kind in allow if isinstance(allow, list) else ():
-        if kind not in kinds:
-            alternatives = nearest(str(kind), kinds) or f": there are {', '.join(sorted(kinds))}."
-            return f"--allow names {str(kind)[:80]!r}, which this worker does not have{alternatives}"
+def _bad_contract(contract: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
+    for effect in CONTRACT.validate_python(contract or []):
+        if effect.kind not in kinds:
+            alternatives = nearest(effect.kind, kinds) or f": there are {', '.join(sorted(kinds))}."
+            return f"The contract names {effect.kind[:80]!r}, which this worker does not have{alternatives}"
+        known = kinds[effect.kind].args_schema.get("properties", {})
+        for name, term in effect.args.items():
+            if name not in known:
+                takes = nearest(name, known) or f": it takes {', '.join(known) or 'none'}."
+                return f"The contract names {name[:40]!r} of {effect.kind}, which has no such argument{takes}"
+            if term.slot and term.slot.partition(".")[0] not in kinds:
+                source = term.slot.partition(".")[0]
+                near = nearest(source, kinds) or "."
+                return f"The contract names results of {source[:80]!r}, which this worker does not have{near}"
     return None
 
 
@@ -234,7 +245,11 @@ def _bad_schema(schema: JsonValue) -> str | None:
 def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
     if planner.name != OfflinePlanner.name:
         return None
-    options = {"--result-schema": "result_schema", "--continue": "continues"}
+    options = {
+        "--result-schema": "result_schema",
+        "--continue": "continues",
+        "--untrusted-input": "untrusted_input",
+    }
     needs = [option for option, name in options.items() if requirements.get(name)]
     needs += ["--strategy react"] if requirements.get("strategy") == "react" else []
     if not needs:

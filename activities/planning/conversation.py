@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from activities.planning import prompts
 from activities.planning.planner import RecordedTurn
-from activities.planning.strategies import PROPOSE
+from activities.planning.strategies import EFFECTS, PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from activities.providers.untrusted import fenced, remove_hidden
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
@@ -85,6 +85,7 @@ def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situatio
     records = earlier | {record.step.id: record for own_situation in own for record in own_situation.planned}
     first = {
         "text": situations[0].text,
+        "untrusted_input": situations[0].untrusted_input,
         "result_schema": situations[0].result_schema,
         "documents": situations[0].documents,
     }
@@ -108,13 +109,13 @@ def split_situation(situation: Situation) -> tuple[list[RecordedTurn], Situation
         past.append(RecordedTurn("", 0, number, new, Proposed(proposal=plan)))
         ids = {record.step.id for record in records}
         faults = tuple(fault for fault in situation.faults if fault.step_id in ids)
-        new = new.model_copy(update={"text": "", "records": tuple(records), "faults": faults})
+        new = new.model_copy(update={"text": "", "untrusted_input": "", "records": tuple(records), "faults": faults})
     new = new.model_copy(update={"observations": situation.observations, "words": situation.words})
     if not situation.rejected:
         return past, new
     unusable = Proposed(proposal=GiveUp(reason="an answer that could not be used"))
     past.append(RecordedTurn("", 0, len(plans) + 1, new, unusable))
-    return past, new.model_copy(update={**nothing, "text": "", "rejected": situation.rejected})
+    return past, new.model_copy(update={**nothing, "text": "", "untrusted_input": "", "rejected": situation.rejected})
 
 
 def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
@@ -126,6 +127,11 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     facts = [
         *prompts.undone_steps(undone),
         *goal,
+        *(
+            [f"{prompts.INPUT}\n{fenced('input', situation.untrusted_input, NEVER_CUT)}"]
+            if situation.untrusted_input
+            else []
+        ),
         *(prompts.asked_before(word) + prompts.said_by_person(word) for word in _untold(before, situation)),
         *_earlier_effects(situation),
         *_observed(situation.observations, situation.shown),
@@ -190,7 +196,8 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
     """One result for each call that the model made in the turn `before`, in the order of the calls."""
     proposal = before.proposed.proposal
     ids = [step.id for step in proposal.steps] if isinstance(proposal, NewSteps) else []
-    calls = assistant_turn(before).calls
+    said = assistant_turn(before).calls
+    calls = [call for call in said if call.name != EFFECTS]
     for index, call in enumerate(calls):
         if situation.rejected:
             step_id = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
@@ -207,6 +214,9 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
             yield ToolResult(call.id, "\n".join(map(prompts.said_by_person, words)))
         else:
             yield ToolResult(call.id, prompts.TASK_ENDED)
+    # A call that plans effects is no step.
+    note = prompts.NOT_CARRIED_OUT if situation.rejected else prompts.EFFECTS_NOTED
+    yield from (ToolResult(call.id, note, is_error=bool(situation.rejected)) for call in said if call not in calls)
 
 
 def _replies(before: RecordedTurn | None, situation: Situation) -> list[Word]:

@@ -1,6 +1,6 @@
 """Asks a planner once for each turn of its conversation; if a turn is repeated, the transcript has its reply."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -34,13 +34,13 @@ class TurnRecorder:
         kinds: Mapping[str, Kind],
         task: str,
         *,
-        check: Callable[[Proposed], Proposed],
+        check: Callable[[Proposed, Sequence[RecordedTurn]], Proposed],
         reach: Callable[[Failpoint], None],
     ) -> tuple[Proposed, bool]:
         """Return the proposal (or summary) that answers `situation`, and whether it was already in the transcript.
 
-        `task` is the run id of the task's first run. `check` adds the mistakes of a new proposal. `reach` is called at
-        each failpoint, where tests inject faults.
+        `task` is the run id of the task's first run. `check` adds the mistakes of a new proposal, after the turns
+        before it. `reach` is called at each failpoint, where tests inject faults.
 
         Raises:
             FaultRaised: the earlier turns are not in the store, or another worker recorded a different turn meanwhile.
@@ -58,7 +58,8 @@ class TurnRecorder:
         if reply.proposed.compact:
             return reply.proposed, False
         reach(Failpoint.BEFORE_COMMIT)
-        return await self._record(situation, turns, PlannerReply(check(reply.proposed), reply.exchange)), False
+        checked = check(reply.proposed, turns.before(situation.turn, situation.branch))
+        return await self._record(situation, turns, PlannerReply(checked, reply.exchange)), False
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:
         return (await self.transcript.load(run)).newest()

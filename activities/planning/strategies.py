@@ -7,7 +7,7 @@ A strategy says what the model is told, which tools it may call, and how its rep
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from activities.borders import validation
 from activities.planning import prompts
@@ -18,6 +18,8 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from activities.toolbox.json_schema import BadSchema, JsonSchema
 from workflows.planning.situation import Situation
+from workflows.plans.catalogue import Effect
+from workflows.plans.contract import MAX_ARGUMENTS, MAX_COUNT, MAX_VALUES, AllowedEffect, Term
 from workflows.plans.proposal import (
     MAX_OPTION,
     MAX_OPTIONS,
@@ -33,6 +35,8 @@ from workflows.plans.proposal import (
 from workflows.text import nearest
 
 PROPOSE, FINISH, ASK, GIVE_UP = "propose_plan", "finish", "ask", "give_up"
+EFFECTS = "plan_effects"
+"""The call with which a model of the strategy `react` says which effects it will need after it has read content."""
 ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], Mapping[str, str]]] = {
     FINISH: (Answer, {"result": "result"}),
     ASK: (Question, {"question": "text", "options": "options", "free_text": "free_text"}),
@@ -79,11 +83,15 @@ class ReactStrategy:
     cut_off = prompts.TURN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        return prompts.react_system(kinds, by_finish=situation.result_schema is not None)
+        has_contract = needs_contract(kinds)
+        return prompts.react_system(
+            kinds, by_finish=situation.result_schema is not None, plans_effects=EFFECTS if has_contract else None
+        )
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         finish = [_finish(situation.result_schema)] if situation.result_schema is not None else []
-        return [*map(_kind_tool, kinds.values()), *finish, *_ask_and_give_up()]
+        effects = [_plan_effects(kinds)] if needs_contract(kinds) else []
+        return [*map(_kind_tool, kinds.values()), *effects, *finish, *_ask_and_give_up()]
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
         calls = reply.turn.calls
@@ -97,7 +105,12 @@ class ReactStrategy:
             raise UnusableReply(prompts.ENDING_NOT_ALONE.format(name=endings[0].name))
         if endings:
             return _ending(calls[0], situation.result_schema)
-        return _called_steps(calls, situation, branch, because=reply.turn.text)
+        planned = [call for call in calls if call.name == EFFECTS and needs_contract(kinds)]
+        made = [call for call in calls if call not in planned]
+        if planned and not made:
+            raise UnusableReply(prompts.EFFECTS_ALONE.format(name=EFFECTS))
+        steps = _called_steps(made, situation, branch, because=reply.turn.text)
+        return steps.model_copy(update={"effects": tuple(effect for call in planned for effect in _effects(call))})
 
 
 class PlanStrategy:
@@ -171,6 +184,49 @@ def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, 
     return NewSteps(steps=tuple(steps), because=" ".join(because.split())[:MAX_REASON])
 
 
+def needs_contract(kinds: Mapping[str, Kind]) -> bool:
+    """Whether a task with these kinds may read untrusted content, and may change something."""
+    specs = [kind.spec for kind in kinds.values()]
+    return any(spec.untrusted for spec in specs) and any(spec.effect is not Effect.READ for spec in specs)
+
+
+def _effects(call: ToolCall) -> list[AllowedEffect]:
+    """The effects that a model plans; an argument with neither a value nor a bound needs a trusted source."""
+    if call.broken:
+        raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
+    planned = _parsed(_PlannedEffects, call.name, call.args)
+    return [
+        AllowedEffect(
+            kind=effect.kind,
+            count=effect.count or 1,
+            args={
+                argument.name: Term(
+                    values=tuple(argument.values or ()),
+                    at_most=None if argument.values else argument.at_most,
+                )
+                for argument in effect.arguments
+            },
+        )
+        for effect in planned.effects
+    ]
+
+
+class _PlannedArgument(BaseModel):
+    name: str
+    values: list[str | int | float | bool] | None = Field(default=None, max_length=MAX_VALUES)
+    at_most: float | None = None
+
+
+class _PlannedEffect(BaseModel):
+    kind: str = Field(min_length=1, max_length=200)
+    count: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    arguments: list[_PlannedArgument] = Field(default=[], max_length=MAX_ARGUMENTS)
+
+
+class _PlannedEffects(BaseModel):
+    effects: list[_PlannedEffect] = Field(max_length=MAX_STEPS)
+
+
 def _plan(call: ToolCall) -> NewSteps:
     if call.broken:
         raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
@@ -222,6 +278,36 @@ def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
 def _ask_and_give_up() -> list[ToolDefinition]:
     reason = _one_text("reason", "Why, in one sentence.")
     return [ToolDefinition(ASK, prompts.ASK, QUESTION), ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason)]
+
+
+def _plan_effects(kinds: Mapping[str, Kind]) -> ToolDefinition:
+    names = [kind.spec.kind for kind in kinds.values() if kind.spec.effect is not Effect.READ]
+    value = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
+    argument = _closed_object(
+        {
+            "name": {"type": "string", "description": "The name of an argument of the kind."},
+            "values": {
+                "type": "array",
+                "items": value,
+                "description": "The values that it may have, as the task says them; empty if only content shows it.",
+            },
+            "at_most": {
+                "anyOf": [{"type": "number"}, {"type": "null"}],
+                "description": "For an amount without a fixed value: the most that it may be; else null.",
+            },
+        },
+        required=["name", "values", "at_most"],
+    )
+    effect = _closed_object(
+        {
+            "kind": {"type": "string", "enum": names},
+            "count": {"type": "integer", "description": "How many such calls."},
+            "arguments": {"type": "array", "items": argument},
+        },
+        required=["kind", "count", "arguments"],
+    )
+    schema = _closed_object({"effects": {"type": "array", "items": effect}}, required=["effects"])
+    return ToolDefinition(EFFECTS, prompts.PLAN_EFFECTS, schema)
 
 
 def _kind_tool(kind: Kind) -> ToolDefinition:

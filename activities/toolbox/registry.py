@@ -207,6 +207,9 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [] if spec.pure or kind.breaker else ["no breaker"]
     more += [f"breaker: {kind.breaker}"] if kind.breaker and str(kind.breaker) else []
     more += ["untrusted"] if spec.untrusted else []
+    names = [*kind.args_schema.get("properties", {})]
+    authority = spec.authority_of(names)
+    more += [f"authority: {'all' if authority == names else ', '.join(authority)}"] if authority else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
     first = f"{spec.kind:<{width}}  {spec.effect:<{max(map(len, Effect))}}  {place}".rstrip()
     return [

@@ -180,7 +180,7 @@ class Written(BaseModel):
     sha256: str
 
 
-@tool.idempotent
+@tool.idempotent(content=["content"])
 def write_file(args: NewFile, workspace: Workspace) -> Written:
     """Write a text file into the task's own folder, replacing a file of the same name."""
     content = args.content.encode()

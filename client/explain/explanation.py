@@ -15,10 +15,12 @@ from client.history.records import Call, History
 from client.history.story import Diff, Story, diffs
 from client.problem import Problem
 from client.remedy import Door, in_python, render
+from client.text import one_line
 from client.wording import count, spent_on_models
 from workflows.account.progress import MAX_FAULTS
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import DECISIONS, plan_words, words_of
+from workflows.plans.contract import contract_words
 from workflows.text import nearest
 
 SHORTEST_GAP = 2.0
@@ -233,7 +235,15 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     calls = ", ".join([count(story.account.spent.tool_calls, "tool call"), *spent])
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
     return " ".join(
-        filter(None, [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), began])
+        filter(
+            None,
+            [
+                f"{history.task_id} {took}: {plans}{steps}, {calls}.",
+                _deviations(story, items),
+                one_line(contract_words(story.account.contract)) if story.account.contract else "",
+                began,
+            ],
+        )
     )
 
 

@@ -59,7 +59,7 @@ OF_ENDING: Mapping[str, str] = {
     "question": "Start the task again with the answer in its text, or with `--on-escalation wait`.",
     "plan_refused": "Correct what the reason names.",
     "task_refused": "If it cannot be read, correct the program that started it. Else use another folder (`--documents`,"
-    " here or at the worker), or the kinds of `--allow` as the worker calls them.",
+    " here or at the worker), or the kinds and arguments of `--contract` as the worker calls them.",
     "proposals_rejected": "Write the plan by hand (`--plan FILE`), or ask for less.",
     "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
     **{name: limit.remedy.format(option=option_of(name)) for name, limit in LIMITS.items()},
@@ -71,8 +71,8 @@ OF_ENDING: Mapping[str, str] = {
 """By outcome code, what to do about a task that no fault ended."""
 WITHHELD = (
     "Untrusted content that the task read may have ordered {calls}. Only if you want that yourself, start the task"
-    " again with {option}, which allows every call of {kinds}; else write the plan by hand (`--plan FILE`), or ask for"
-    " less."
+    " again so that a person is asked (`--on-escalation wait`), or allow it from the start, e.g. {option}; else write"
+    " the plan by hand (`--plan FILE`), or ask for less."
 )
 TAINTED_QUESTION = (
     "The task had read untrusted content, so the question may come from that: answer it only with what you want"
@@ -116,8 +116,8 @@ def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
     withheld = withheld_calls(outcome)
     kinds = sorted({call.kind for call in withheld.values()})
     if withheld:
-        option = f"`--allow {','.join(kinds)}`"
-        yield Sentence(text=WITHHELD.format(calls=words.listed(withheld), option=option, kinds=words.listed(kinds)))
+        option = f"`--contract {kinds[0]}`"
+        yield Sentence(text=WITHHELD.format(calls=words.listed(withheld), option=option))
     if code == "question" and outcome.is_tainted:
         yield Sentence(text=TAINTED_QUESTION)
     if not withheld or code != "proposals_rejected":

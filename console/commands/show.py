@@ -26,7 +26,7 @@ from client.remedy import as_command, render
 from client.reset import reference_of
 from client.task_document import task_document
 from client.tasks import Handle
-from client.text import printable, worker
+from client.text import cut, one_line, printable, worker
 from client.tree import WIDTH
 from client.workers import ask
 from client.workflow_task import UNREADABLE
@@ -34,7 +34,7 @@ from console.exits import Exit, exit_code
 from console.options import Common, Jsonl, TaskId
 from console.prompt import PromptView
 from console.render import requests
-from console.render.closing import closing_lines
+from console.render.closing import MAX_CLOSING_REASON, closing_lines
 from console.render.command import starter
 from console.render.live import LiveView
 from console.render.terminal import print_lines, terminal_size
@@ -44,6 +44,7 @@ from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
 from workflows.inquiries import PayloadInquiry
 from workflows.plans.catalogue import Effect
+from workflows.plans.contract import contract_words
 from workflows.text import nearest
 
 
@@ -163,6 +164,7 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines = tree.body(outcome, ui_url_of(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
+    lines += [cut(one_line(contract_words(outcome.contract)), MAX_CLOSING_REASON)] if outcome.contract else []
     lines += closing_lines(outcome)
     if snapshot and snapshot.is_replayed:
         queue = (await handle.describe()).task_queue

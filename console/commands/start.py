@@ -14,7 +14,7 @@ from client.continuing import continued
 from client.problem import Problem
 from client.start import TaskOptions
 from client.text import cut, one_line
-from console.arguments import read_duration
+from console.arguments import read_duration, read_effect, read_input
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
@@ -93,10 +93,15 @@ async def start_command(
         str | None,
         typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days."),
     ] = None,
-    allow: Annotated[
+    untrusted_input: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A text that the task is about, e.g. a mail; - reads standard input."),
+    ] = None,
+    contract: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KINDS", help="Kinds that may have effects even after the task has read untrusted content."
+            metavar="EFFECT",
+            help="What the task may do after it has read untrusted content, e.g. 'pay iban=DE89 amount<=50'.",
         ),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the task and return at once.")] = False,
@@ -127,7 +132,8 @@ async def start_command(
         on_escalation=on_escalation or ("wait" if profile == "interactive" else "end"),
         approve=approve,
         answer_within=read_duration("--answer-within", answer_within),
-        allow=starting.kinds(allow),
+        untrusted_input=read_input(untrusted_input) if untrusted_input else "",
+        contract=tuple(map(read_effect, contract or ())),
         limits=limits_for(settings, profile, limits),
     )
     new_task = starting.build_task(options)

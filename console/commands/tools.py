@@ -69,8 +69,10 @@ def _more(card: ToolCard) -> list[str]:
     lines += [f"  its service gets at most {card.limit} calls"] if card.limit else []
     extra = f" and up to {more:g} s more, in a thread" if (more := retries.overtime(spec)) else ""
     lines += [f"  retries: {spec.retry}; {spec.timeout:g} s an attempt{extra}", "  takes"]
+    authority = spec.authority_of(card.args_schema.get("properties", ()))
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""
+        needed += " (authority)" if name in authority else ""
         lines.append(f"{_field(name, part)}{needed}  {part.get('description', '')}")
     returned = card.result_schema.get("properties", {})
     return [*lines, "  returns", *(_field(name, part) for name, part in returned.items())]

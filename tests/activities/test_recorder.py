@@ -71,7 +71,7 @@ async def ask(recorder: TurnRecorder, planner: Counting, turn: int = 1, what: st
     def reach(point: Failpoint) -> None:
         """Break nothing."""
 
-    proposed, known = await recorder.propose(planner, situation, {}, "run", check=lambda one: one, reach=reach)
+    proposed, known = await recorder.propose(planner, situation, {}, "run", check=lambda one, _: one, reach=reach)
     assert isinstance(proposed.proposal, Answer)
     return proposed.proposal.result, known
 

@@ -12,11 +12,13 @@ from temporalio.client import Client
 from client.connection import ui_url
 from client.problem import Problem
 from client.remedy import as_command
-from client.start import MAX_PLAN, TaskOptions, build_task, kinds, new_id, read_plan, start
+from client.start import MAX_PLAN, TaskOptions, build_task, new_id, read_plan, start
+from console.arguments import read_effect
 from console.exits import OF_PROBLEM
 from tests.harness import step
 from workflows.account.task import Task
 from workflows.limits.budget import Limits
+from workflows.plans.contract import AllowedEffect, Term
 
 
 @pytest.mark.parametrize(
@@ -98,18 +100,39 @@ def test_options_become_a_task() -> None:
     assert given(" a task ", deadline=7) == Task(text="a task", limits=Limits(deadline=7))
 
 
-ALLOWED = [
-    (None, ()),
-    (["purchase"], ("purchase",)),
-    (["purchase, book_slot", "refund"], ("purchase", "book_slot", "refund")),
-    (["purchase,purchase,,", ""], ("purchase",)),
+EFFECTS: list[tuple[str, AllowedEffect]] = [
+    ("purchase", AllowedEffect(kind="purchase")),
+    ("pay 2x amount<=50", AllowedEffect(kind="pay", count=2, args={"amount": Term(at_most=50)})),
+    ("pay amount>=1 amount<=50", AllowedEffect(kind="pay", args={"amount": Term(at_least=1, at_most=50)})),
+    ("book at=14:00|15:00", AllowedEffect(kind="book", args={"at": Term(values=("14:00", "15:00"))})),
+    ("pay to='Ann Lee' n=3", AllowedEffect(kind="pay", args={"to": Term(values=("Ann Lee",)), "n": Term(values=(3,))})),
+    ("pay iban=@read_invoice.pay.iban", AllowedEffect(kind="pay", args={"iban": Term(slot="read_invoice.pay.iban")})),
 ]
 
 
-@pytest.mark.parametrize(("given", "named"), ALLOWED)
-def test_allowed_kinds_are_given_in_one_option_or_in_several(given: list[str] | None, named: tuple[str, ...]) -> None:
-    """With commas between them, each counted once."""
-    assert kinds(given) == named
+@pytest.mark.parametrize(("text", "effect"), EFFECTS)
+def test_an_effect_of_the_contract_is_read(text: str, effect: AllowedEffect) -> None:
+    """The kind, how many, and what each argument may be."""
+    assert read_effect(text) == effect
+
+
+WRONG_EFFECTS = {
+    "": "is no effect",
+    "pay to": "has no =, <= or >=",
+    "pay amount<=much": "valid number",
+    "pay amount=5 amount<=7": "exclude each other",
+    "pay 0x": "greater than or equal to 1",
+    "pay 'x": "is no effect",
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), WRONG_EFFECTS.items())
+def test_a_text_that_is_no_effect_says_what_to_write(text: str, reason: str) -> None:
+    """With the forms that there are."""
+    with pytest.raises(Problem, match="NAME<=NUMBER") as problem:
+        read_effect(text)
+
+    assert reason in str(problem.value)
 
 
 def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from workflows.account.task import TaskStatus
 from workflows.limits.budget import Limits, Spent
 from workflows.people.requests import HumanAnswer, HumanRequest
 from workflows.plans.catalogue import Effect
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Mistake, Question
 from workflows.sparse import without_defaults
 
@@ -48,6 +49,8 @@ class OutcomeStep(BaseModel, frozen=True):
     is_fallback: bool = False
     silent: int = Field(default=0, exclude_if=not_)
     """How many attempts, except the last of an activity execution, ended without a report."""
+    is_tainted: bool = Field(default=False, exclude_if=not_)
+    """Whether the result may contain untrusted content."""
     replayed: bool = False
     """Whether an earlier attempt has applied the effect; then `result` is the recorded result of that attempt."""
     started: datetime | None = None
@@ -110,6 +113,9 @@ class Outcome(BaseModel, frozen=True):
     extensions: tuple[HumanAnswer, ...] = Field(default=(), exclude_if=not_)
     """What people added to the limits of the task."""
     is_tainted: bool = False
+    """Whether the task has read untrusted content."""
+    contract: tuple[AllowedEffect, ...] = Field(default=(), exclude_if=not_)
+    """The effects that the task may have since then, with the steps that were planned with each."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None

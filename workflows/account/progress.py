@@ -5,7 +5,7 @@ from datetime import datetime
 from operator import not_
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
+from pydantic import AliasChoices, AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
 from temporalio import workflow
 
 from workflows.account import metrics
@@ -29,7 +29,8 @@ from workflows.json_values import canonical
 from workflows.limits.budget import Budget
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect, ToolSpec
-from workflows.plans.guards import Grants, LoopGuard, RepeatGuard
+from workflows.plans.contract import Contract
+from workflows.plans.guards import LoopGuard, RepeatGuard
 
 MAX_OUTCOME = 512 * 1024
 """The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
@@ -86,7 +87,7 @@ class Progress(BaseModel):
     """Kinds of tools that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: LoopGuard = Field(default_factory=LoopGuard)
-    grants: Grants = Field(default_factory=Grants)
+    contract: Contract = Field(default_factory=Contract, validation_alias=AliasChoices("contract", "grants"))
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
     """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
@@ -299,7 +300,8 @@ class Progress(BaseModel):
             requests=tuple(self.requests),
             extensions=tuple(self.extensions),
             reasons=ending.reasons,
-            is_tainted=self.grants.is_tainted,
+            is_tainted=self.contract.is_tainted,
+            contract=tuple(self.contract.effects) if self.contract.is_tainted else (),
             spent=spent,
             started_at=self.started_at,
             ended_at=self.ended_at,
@@ -326,6 +328,7 @@ class Progress(BaseModel):
             effect=record.effect,
             is_fallback=record.is_fallback,
             silent=record.silent,
+            is_tainted=record.is_tainted,
             replayed=record.replayed,
             started=record.started,
             ended=record.ended,

@@ -9,10 +9,15 @@ from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validato
 from workflows.account.records import FaultRecord, StepRecord
 from workflows.faults import retries
 from workflows.limits.budget import Limits
+from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
 
 MAX_TEXT = 16_000
 """The most characters of a task's text."""
+MAX_INPUT = 64_000
+"""The most characters of an untrusted input."""
+MAX_ALLOWED = 100
+"""The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
 """By strategy, how many replans a task may make if its limits do not say it."""
 
@@ -81,8 +86,14 @@ class Task(BaseModel, frozen=True):
     )
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     planner: str | None = None
-    allow: tuple[str, ...] = ()
-    """Kinds of tools with an effect that may be planned even after the task has read untrusted content."""
+    contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
+    """Effects that the task may have even after it has read untrusted content, and those that its plans contain before.
+    A call that is planned before counts, too, where it fits."""
+    untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
+    """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
+    planner is shown from the start."""
+    allow: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """Of a task of an older client: kinds of tools with an effect that may be planned after untrusted content."""
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
@@ -103,7 +114,7 @@ class Task(BaseModel, frozen=True):
 
     @property
     def named(self) -> frozenset[str]:
-        """The kinds of tools that the user named: they may be planned even after untrusted content was read."""
+        """The kinds of tools that the user of an older worker named, which it may plan after untrusted content."""
         return frozenset(self.allow) | {step.kind for steps in [self.plan or (), *self.later_plans] for step in steps}
 
     @property
@@ -117,19 +128,21 @@ class Task(BaseModel, frozen=True):
         return self.plan_only and self.plan is not None and len(self.plan) == 1 and not self.limits.replans
 
     def is_tainted(self, is_clean: bool) -> bool:
-        """Whether the task begins with untrusted content, from the conversation that it continues.
+        """Whether the task begins with untrusted content: its input, or of the conversation that it continues.
 
         `is_clean` says that the worker knows the conversation and that it has no untrusted content.
         """
         rest = self.remains is not None and self.remains.is_tainted
-        return self.continues is not None and (rest or not is_clean)
+        return bool(self.untrusted_input) or (self.continues is not None and (rest or not is_clean))
 
     @property
     def requirements(self) -> dict[str, JsonValue]:
         """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
-        fields = {"planner", "allow", "result_schema", "continues", "strategy", "limits"}
+        fields = {"planner", "allow", "contract", "result_schema", "continues", "strategy", "limits"}
         requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
         limits = requirements.pop("limits", {})
+        if self.untrusted_input:
+            requirements["untrusted_input"] = True
         return {"documents": self.documents, **requirements, **({"usd": limits["usd"]} if limits.get("usd") else {})}
 
 

@@ -124,7 +124,7 @@ class Execution:
         for record in records:
             record.status, record.started = StepStatus.RUNNING, workflow.now()
             # Now, because a call that fails may have read untrusted content, too.
-            self._progress.grants.begin(self._spec(record))
+            self._progress.contract.begin(is_untrusted=self._spec(record).untrusted)
         return records
 
     async def _run(self, record: StepRecord) -> None:
@@ -164,7 +164,7 @@ class Execution:
                 case UseFallback():
                     record.kind, record.used, record.failed, record.retried = decision.kind, 0, None, {}
                     record.effect = self._spec(record).effect
-                    self._progress.grants.begin(self._spec(record))
+                    self._progress.contract.begin(is_untrusted=self._spec(record).untrusted)
                 case Replan() | Escalate():
                     self._fail(record, fault, decision)
                     return
@@ -352,6 +352,8 @@ class Execution:
             reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
             return self._uncalled(record, Code.INVALID_INPUT, reason)
         record.args = args
+        if outside := self._progress.contract.outside.get(record.step.id):
+            return self._uncalled(record, Code.NEEDS_APPROVAL, f"{outside}."[:MAX_REASON])
         return self._check_repeat(record)
 
     def _check_repeat(self, record: StepRecord) -> Fault | None:
@@ -427,7 +429,7 @@ class Execution:
             fencing_token=record.fencing_token if has_effect else 0,
             is_reset=progress.was_reset or made_by_reset(),
             undoes=self._undoes(record),
-            approve=progress.task.approve,
+            approve="all" if record.step.id in progress.contract.outside else progress.task.approve,
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,

@@ -306,7 +306,7 @@ async def read(
         if not granted:
             reason = spending.limit_message(progress.budget.limits, call.missing)
             return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
-        progress.grants.begin(spec)
+        progress.contract.begin(is_untrusted=spec.untrusted)
         reply = await call.run(granted)
         result, used = reply.result, used + reply.taken
         own.note_retries(reply.earlier)

@@ -15,10 +15,10 @@ from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.limits.spending import limit_message
+from workflows.planning import trust
 from workflows.planning.situation import Situation, describe_situation
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.graph import check_graph
-from workflows.plans.guards import refusal
 from workflows.plans.proposal import (
     BY_HAND,
     MAX_BYTES,
@@ -41,6 +41,8 @@ MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
+OUTSIDE = "do without it, or use what the task's text or a trusted result shows; the user can allow more at the start"
+"""What a planner or a person can do about a call outside the contract."""
 MAX_REJECTIONS = 2
 """How many times a rejected proposal goes back to the planner before the task is escalated."""
 
@@ -74,16 +76,19 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     withheld: Sequence[WithheldCall] = ()
     for _ in range(1 + MAX_REJECTIONS):
         proposed = await _take_turn(progress, catalogue, rejected, written=written)
-        rejected = [*proposed.rejected, *check(proposed, progress, catalogue)]
+        reviewed = trust.review(progress, catalogue, proposed, by_user=written is not None)
+        rejected = [*proposed.rejected, *check(proposed, progress, catalogue, reviewed)]
         if written and progress.turn == 1:
             rejected += _unknown_sources(progress.task)
         if not rejected:
             if isinstance(proposed.proposal, NewSteps):
-                progress.grants.plan([step.kind for step in proposed.proposal.steps], catalogue.specs)
+                trust.Kinds(progress, catalogue).plan([step.kind for step in proposed.proposal.steps])
+                if reviewed is not None:
+                    reviewed.accept()
             return written or proposed.proposal
         extra = {"revision": progress.revision + 1, "reasons": len(rejected)}
         workflow.logger.info("proposal_rejected", extra=extra)
-        withheld = _withheld(proposed.proposal, progress, catalogue)
+        withheld = _withheld(proposed.proposal, progress, catalogue, reviewed)
         _note(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
             raise TaskEnded(TaskStatus.FAILED, _why_refused(progress.task, rejected), "plan_refused", rejected)
@@ -251,10 +256,14 @@ def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[Wit
     progress.rejections = [*progress.rejections, rejection][-MAX_REJECTIONS_KEPT:]
 
 
-def _withheld(proposal: Proposal, progress: Progress, catalogue: Catalogue) -> list[WithheldCall]:
+def _withheld(
+    proposal: Proposal, progress: Progress, catalogue: Catalogue, reviewed: trust.Review | None
+) -> list[WithheldCall]:
     steps = proposal.steps if isinstance(proposal, NewSteps) else ()
-    specs, named = catalogue.specs, progress.task.named
-    found = [step for step in steps if step.kind in specs and progress.grants.withholds(specs[step.kind], named)]
+    kinds, outside = trust.Kinds(progress, catalogue), reviewed.outside if reviewed else {}
+    found = [
+        step for step in steps if step.id in outside or (step.kind in catalogue.specs and kinds.withholds(step.kind))
+    ]
     return [WithheldCall(step=step.id, kind=step.kind, args=_shown_args(step)) for step in found]
 
 
@@ -263,8 +272,12 @@ def _shown_args(step: Step) -> JsonValue:
     return step.args if len(whole) <= MAX_WITHHELD_ARGS else f"{whole[:MAX_WITHHELD_ARGS]}…"
 
 
-def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[Mistake]:
+def check(
+    proposed: Proposed, progress: Progress, catalogue: Catalogue, reviewed: trust.Review | None = None
+) -> list[Mistake]:
     """The mistakes because of which a proposal may not be run.
+
+    `reviewed` compares it with the contract of the task; a call outside is a mistake if nobody can approve it.
 
     The planner's activity has already checked the proposal against the schemas of the tools.
     """
@@ -281,6 +294,9 @@ def check(proposed: Proposed, progress: Progress, catalogue: Catalogue) -> list[
     known = {mistake.step for mistake in proposed.rejected}
     for step in proposal.steps:
         text = "" if step.id in known else _step_mistake(step, progress, catalogue)
+        outside = reviewed.outside.get(step.id) if reviewed and progress.task.on_escalation != "wait" else None
+        if not text and outside and step.id not in known:
+            text = f": {outside}: {OUTSIDE}"
         mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
     return mistakes
 
@@ -291,8 +307,10 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
         return f": this task has no kind {step.kind!r}"
     if step.kind in progress.down:
         return f": {step.kind} is down, its retries are used up: use another kind"
-    if progress.grants.withholds(catalogue.specs[step.kind], progress.task.named):
-        return f": {refusal(step.kind)}"
+    if trust.Kinds(progress, catalogue).withholds(step.kind):
+        return (
+            f": {step.kind} has an effect, and no plan named it before this task read untrusted content: do without it"
+        )
     if not step.dependencies <= set(progress.results):
         return ""  # its arguments are known, and so checked again, when it starts
     try:

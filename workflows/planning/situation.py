@@ -12,6 +12,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord
 from workflows.json_values import canonical
 from workflows.people.requests import Word
+from workflows.planning import trust
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.proposal import Mistake, NewSteps, Step
 
@@ -30,6 +31,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
 
     text: str = ""
     """The text of the task. If the planner keeps its conversation, the text is sent only in the first turn."""
+    untrusted_input: str = Field(default="", exclude_if=not_)
+    """A text that the user did not write and that the task is about; sent with the text of the task."""
     plan: tuple[Step, ...] | None = None
     """A plan that the user wrote, which is taken as the next proposal; None to ask the planner."""
     later_plans: tuple[tuple[Step, ...], ...] = Field(default=(), exclude_if=not_)
@@ -51,6 +54,8 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     """Kinds of tools that may not be planned, because the task has read untrusted content."""
+    contract: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The effects that plans may still have after untrusted content was read, one phrase for each."""
     is_tainted: bool = False
     """Whether the task, or the conversation that it continues, has read untrusted content."""
     calls_left: int = 0
@@ -133,7 +138,7 @@ def describe_situation(
     `rejected` are the mistakes in its previous proposal, if that was rejected; else empty. `written` is the plan of the
     user for this turn, which is only checked; None to ask the planner.
     """
-    task = progress.task
+    task, allowed = progress.task, trust.standing(progress, catalogue)
     common = Situation(
         turn=progress.turn,
         plan=written.steps if written else None,
@@ -143,8 +148,9 @@ def describe_situation(
         may_ask=task.on_escalation == "wait" and not progress.is_draft,
         rejected=tuple(rejected),
         down=tuple(progress.down),
-        is_tainted=progress.grants.is_tainted,
-        withheld=tuple(progress.grants.withheld(catalogue.specs.values(), task.named)),
+        is_tainted=progress.contract.is_tainted,
+        contract=tuple(map(str, allowed.free)) if allowed else (),
+        withheld=tuple(allowed.withheld) if allowed and task.on_escalation != "wait" else (),
         calls_left=progress.budget.free,
         strategy=task.strategy,
         planner=task.planner,
@@ -157,6 +163,7 @@ def _everything(progress: Progress) -> dict[str, object]:
     """What a planner is told that does not keep its conversation: the task, its steps, faults and observations."""
     return {
         "text": progress.task.text,
+        "untrusted_input": progress.task.untrusted_input,
         "records": tuple(progress.slim().records),
         "faults": tuple(fault for fault in progress.faults if fault.decision == "replan"),
         "observations": tuple(progress.observations),
@@ -173,7 +180,12 @@ def _news(progress: Progress) -> dict[str, object]:
     records: tuple[StepRecord, ...] = ()
     if not progress.is_opened:
         task = progress.task
-        found |= {"text": task.text, "result_schema": task.result_schema, "continues": task.continues}
+        found |= {
+            "text": task.text,
+            "untrusted_input": task.untrusted_input,
+            "result_schema": task.result_schema,
+            "continues": task.continues,
+        }
         if task.remains is not None:
             found |= {"faults": task.remains.faults}
             records = task.remains.records

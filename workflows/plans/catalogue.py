@@ -3,6 +3,7 @@
 History contains the specs, so that a replay decides by the same ones.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from operator import not_
 from typing import Any, Literal
@@ -32,6 +33,16 @@ SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 """Effects for which a rejection by the called system may mean that an earlier attempt was applied: "already cancelled",
 "no such file"."""
+
+
+ALWAYS_AUTHORITY = ("code", "command", "html", "path", "sql", "url")
+"""Arguments with these names, or with names that end with one of them, are authority whatever their tool declares."""
+ADDRESSES = ("domain", "endpoint", "host", "hostname", "uri", "url")
+"""Arguments of a read with which it can carry data away."""
+
+
+def is_always_authority(argument: str) -> bool:
+    return argument.lower().rpartition("_")[2] in ALWAYS_AUTHORITY
 
 
 class Companion(BaseModel, frozen=True):
@@ -73,6 +84,10 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     `unexpected_result`."""
     approve: str | None = None
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
+    authority: tuple[str, ...] | None = None
+    """The arguments that say whom, where, which or how much; None for all but `content`."""
+    content: tuple[str, ...] = ()
+    """The arguments that are only content, such as the text of a message."""
     untrusted: bool = False
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
     tokens: int = 0
@@ -86,6 +101,15 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     digest: str = ""
     """Digest of this spec and of the tool's schemas and description."""
+
+    def authority_of(self, names: Iterable[str]) -> list[str]:
+        """Which of these arguments of a call are authority: whom, where, which, how much."""
+        if self.effect is Effect.READ:
+            declared = self.authority or ()
+            return [name for name in names if name in declared or name.lower().rpartition("_")[2] in ADDRESSES]
+        if self.authority is None:
+            return [name for name in names if name not in self.content or is_always_authority(name)]
+        return [name for name in names if name in self.authority or is_always_authority(name)]
 
     @property
     def paths(self) -> frozenset[str]:
@@ -144,6 +168,8 @@ class Catalogue(Sparse, frozen=True):
     """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
     notifies: bool = False
     """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
+    has_contracts: bool = False
+    """Whether the worker looks for the sources of what a planner writes, so that calls are compared with a contract."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
 

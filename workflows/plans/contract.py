@@ -1,10 +1,24 @@
 """The contract of a task: which effects it may have once it has read untrusted content, and with which arguments.
 
-It is fixed before the first untrusted content is read, by the plans until then or by the user. Untrusted content may
-contain instructions, so whatever is planned later may follow them.
+It is fixed before the task reads untrusted content, by its plans until then and by the user. Untrusted content may
+contain instructions, so a call that is planned later may follow them. `workflows/planning/trust.py` compares it with
+the contract.
 """
 
+from collections.abc import Sequence
+from operator import not_
+
+from pydantic import BaseModel, Field, JsonValue, model_validator
+
+from workflows.json_values import canonical
 from workflows.sparse import Sparse
+
+MAX_EFFECTS = 200
+"""How many effects a contract keeps; the oldest are dropped, so that a call of them is outside the contract."""
+MAX_SHOWN = 10
+"""How many effects a sentence about a contract names."""
+MAX_VALUES, MAX_ARGUMENTS, MAX_COUNT = 100, 50, 1_000
+"""The most values of one argument, the most arguments of one effect, and the most calls of it."""
 
 
 class Origin(Sparse, frozen=True):
@@ -25,3 +39,81 @@ class Origin(Sparse, frozen=True):
     """The sentence of the untrusted text that contains the value."""
     unusual: str = ""
     """What is unusual about the value, such as "looks like shop.example, but is written with other letters"."""
+
+
+class Term(Sparse, frozen=True, extra="forbid"):
+    """What one argument of an effect may be; without any field, each value that has a trusted source."""
+
+    values: tuple[JsonValue, ...] = Field(default=(), max_length=MAX_VALUES)
+    """The values to choose from; a value may be a reference to a result."""
+    at_least: float | None = Field(default=None, allow_inf_nan=False)
+    at_most: float | None = Field(default=None, allow_inf_nan=False)
+    """Bounds for a number."""
+    slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
+    """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
+    the result is untrusted content."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Term":
+        forms = [bool(self.values), self.at_least is not None or self.at_most is not None, bool(self.slot)]
+        if sum(forms) > 1:
+            raise ValueError("values, bounds and a slot exclude each other: give one of them")
+        return self
+
+    def __str__(self) -> str:
+        if self.slot:
+            return f"the {self.slot.partition('.')[2] or 'result'} of {self.slot.partition('.')[0]}"
+        if self.values:
+            return " or ".join(value if isinstance(value, str) else canonical(value) for value in self.values)
+        bounds = [("at least", self.at_least), ("at most", self.at_most)]
+        return (
+            " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None) or "with a trusted source"
+        )
+
+
+class AllowedEffect(Sparse, extra="forbid"):
+    """One effect of a contract: calls of a kind with these arguments."""
+
+    kind: str = Field(min_length=1, max_length=200)
+    args: dict[str, Term] = Field(default_factory=dict, max_length=MAX_ARGUMENTS)
+    """By name; the value of any other argument needs a trusted source."""
+    count: int = Field(default=1, ge=1, le=MAX_COUNT)
+    """How many calls may have the effect."""
+    by_user: bool = False
+    """Whether the user wrote it, so that its references may lead to untrusted content."""
+    used_by: list[str] = Field(default_factory=list)
+    """The ids of the steps that were planned with it."""
+
+    def __str__(self) -> str:
+        times = "" if self.count == 1 else f" up to {self.count} times"
+        args = ", ".join(f"{name}: {term}" for name, term in self.args.items())
+        return f"{self.kind}{times}{f' ({args})' if args else ''}"
+
+
+def contract_words(effects: Sequence[AllowedEffect]) -> str:
+    """The contract of a task that has read untrusted content, in one sentence."""
+    allowed = "; ".join(map(str, effects[:MAX_SHOWN])) or "no effect"
+    more = f"; and {len(effects) - MAX_SHOWN} more" if len(effects) > MAX_SHOWN else ""
+    return f"It read untrusted content; its contract allows {allowed}{more}."
+
+
+class Contract(BaseModel):
+    """The contract of a task, and what it was applied to."""
+
+    effects: list[AllowedEffect] = Field(default_factory=list, exclude_if=not_)
+    is_tainted: bool = False
+    """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
+    called."""
+    kinds: list[str] = Field(default_factory=list, exclude_if=not_)
+    """Of a task of an older worker: the kinds of tools with an effect that it may plan."""
+    outside: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    """Steps of the plan in force that a person must approve, with the reason."""
+    tainted: list[str] = Field(default_factory=list, exclude_if=not_)
+    """Ids of the steps of the plan in force whose results will be untrusted content."""
+
+    def add(self, effects: Sequence[AllowedEffect]) -> None:
+        self.effects = [*self.effects, *effects][-MAX_EFFECTS:]
+
+    def begin(self, *, is_untrusted: bool) -> None:
+        """Note that a tool is called, and whether it may return untrusted content."""
+        self.is_tainted = self.is_tainted or is_untrusted

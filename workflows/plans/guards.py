@@ -1,11 +1,11 @@
 """Guards that reject calls: repeats of a failed call, loops of one call, effects after untrusted content."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 
 from pydantic import BaseModel, Field, JsonValue
 
 from workflows.json_values import digest
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import Effect
 
 REPEATED_NOTICE = (
     "You had made the same call before, with the same result, and nothing has changed since: do something else."
@@ -127,49 +127,3 @@ class LoopGuard(BaseModel):
         """
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
-
-
-class Grants(BaseModel):
-    """The effects that a task may plan after it has read untrusted content, which may contain instructions."""
-
-    kinds: list[str] = Field(default_factory=list)
-    """Kinds of tools with an effect that the task planned before it read untrusted content, and the fallbacks of these
-    kinds."""
-    is_tainted: bool = False
-    """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
-    called."""
-
-    def plan(self, kinds: Iterable[str], specs: Mapping[str, ToolSpec]) -> None:
-        """Allow the tools of an accepted plan for later plans, too, unless the task has read untrusted content."""
-        if self.is_tainted:
-            return
-        for kind in kinds:
-            spec = specs.get(kind)
-            # A fallback may run in place of its kind, so it is allowed with the kind.
-            while spec is not None and spec.kind not in self.kinds:
-                if spec.effect is not Effect.READ:
-                    self.kinds.append(spec.kind)
-                spec = specs.get(spec.fallback or "")
-
-    def begin(self, spec: ToolSpec) -> None:
-        self.is_tainted = self.is_tainted or spec.untrusted
-
-    def withholds(self, spec: ToolSpec, named: Collection[str]) -> bool:
-        """Whether this tool may not be planned any more, because the task has read untrusted content.
-
-        A kind that the user `named` in the task may always be planned.
-        """
-        if not self.is_tainted or spec.effect is Effect.READ:
-            return False
-        return spec.kind not in self.kinds and spec.kind not in named
-
-    def withheld(self, specs: Iterable[ToolSpec], named: Collection[str]) -> list[str]:
-        return [spec.kind for spec in specs if self.withholds(spec, named)]
-
-
-def refusal(kind: str) -> str:
-    """The sentence for a model or a person: why this kind of tool may not be planned, and what to do instead."""
-    return (
-        f"{kind} has an effect, and no plan named it before this task read untrusted content: do without it, or ask the"
-        f" user, who can allow it from the start (--allow {kind})"
-    )

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from workflows.json_values import canonical
-from workflows.plans.contract import Origin
+from workflows.plans.contract import AllowedEffect, Origin
 from workflows.plans.references import is_reference, references
 from workflows.sparse import Sparse, without_defaults
 
@@ -79,6 +79,8 @@ class NewSteps(_Recorded):
     type: Literal["steps"] = "steps"
     steps: tuple[SparseStep, ...]
     because: str = ""
+    effects: tuple[AllowedEffect, ...] = ()
+    """What later plans may do, too, after untrusted content was read; it counts only if none was read yet."""
 
 
 class Answer(_Recorded):

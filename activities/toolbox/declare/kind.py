@@ -24,7 +24,7 @@ from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageMo
 from workflows.faults import retries
 from workflows.faults.retries import CircuitBreaker
 from workflows.json_values import canonical, digest
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import Effect, ToolSpec, is_always_authority
 from workflows.text import nearest
 
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
@@ -197,6 +197,7 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     yield from _datasource_mistakes(tool, hints)
     yield from _tokens_mistakes(tool, hints)
     yield from _thread_mistakes(tool)
+    yield from _contract_mistakes(tool, hints.get(next(iter(parameters), "")))
     if tool.options.requests is not None and tool.effect in (Effect.READ, Effect.TRANSACTIONAL):
         yield f"{tool.__name__}: requests= is for tools whose effect leaves by a request: leave it out."
     yield from _pure_mistakes(tool, parameters)
@@ -288,6 +289,26 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator
         yield f"{name}: tokens={tokens} has a meaning only with a LanguageModel: leave it out."
     if not tokens and LanguageModel in hints.values():
         yield f"{name}: it takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000."
+
+
+def _contract_mistakes(tool: Tool[..., Any], args: Any) -> Iterator[str]:
+    name, authority, content = tool.__name__, tool.options.authority, tool.options.content
+    if not companions.is_model(args) or not _are_names(authority) or not _are_names(content):
+        return
+    fields = [field.alias or field_name for field_name, field in args.model_fields.items()]
+    for option, names in {"authority": authority or (), "content": content}.items():
+        for wrong in (argument for argument in names if argument not in fields):
+            yield f"{name}: {option}= names {wrong!r}, which is no argument{nearest(wrong, fields)}."
+    if authority is not None and content:
+        yield f"{name}: authority= says which arguments are not content: leave content= out, or authority=."
+    if content and tool.effect is Effect.READ:
+        yield f"{name}: a read changes nothing, so content= has no meaning: leave it out."
+    for always in (argument for argument in content if is_always_authority(argument)):
+        yield f"{name}: content= names {always!r}, which can do more than inform somebody: leave it out there."
+
+
+def _are_names(names: Any) -> bool:
+    return names is None or (isinstance(names, tuple | list) and all(isinstance(name, str) for name in names))
 
 
 def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:

@@ -80,6 +80,12 @@ _LIMIT = Rule(
     f"e.g. '10/s', '300/min' or '1000/h', at most {retries.MAX_LIMIT} calls",
 )
 _ONE = Rule(lambda value: type(value) is int and value == 1, "1, or left out")
+_NAMES = Rule(
+    lambda value: (
+        value is None or (isinstance(value, tuple | list) and all(isinstance(name, str) and name for name in value))
+    ),
+    'the names of arguments, e.g. ("receiver", "amount")',
+)
 _SENTENCE = Rule(lambda value: value is None or callable(value), "a function of a result and today's date")
 _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number of tokens, 0 or more")
 
@@ -133,8 +139,13 @@ class ToolOptions:
     datasource: AsyncEngine | None = None
     """The database of the tool's `Transaction`; None for the worker's store."""
     untrusted: Annotated[bool, _BOOL] = False
-    """True if results are untrusted content, e.g. a web page. After such a result, a plan may use a tool with an effect
-    only if the user or an earlier plan has named this tool."""
+    """True if results are untrusted content, e.g. a web page. After such a result, a call with an effect must be in the
+    contract of its task; see docs/untrusted.md."""
+    authority: Annotated[Sequence[str] | None, _NAMES] = None
+    """The arguments that say whom, where, which or how much, which the contract of a task fixes. None for all but
+    `content`; of a read, for the addresses."""
+    content: Annotated[Sequence[str], _NAMES] = ()
+    """The arguments that are only content, such as the text of a message: they may come from anywhere."""
     tokens: Annotated[int, _COUNT] = 0
     """The most tokens of a model that one call may use; 0 for a tool without a model."""
     tokens_overhead: Annotated[int | None, _COUNT] = None

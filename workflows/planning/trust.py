@@ -1,0 +1,339 @@
+"""Compares the calls of a proposal with the contract of the task.
+
+A call with an effect is inside the contract if one of its effects allows these arguments. An argument counts if it is
+*authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns untrusted
+content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner wrote after
+the task had read untrusted content needs a trusted source, which the activity of the planner looks for
+(`activities/planning/origins.py`), because text is compared there by tables that differ between versions of Python.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from graphlib import TopologicalSorter
+
+from pydantic import JsonValue
+
+from workflows.account.progress import Progress
+from workflows.account.records import StepRecord, StepStatus
+from workflows.faults.fault import Applied
+from workflows.json_values import canonical, digest, items
+from workflows.plans.catalogue import Catalogue, Effect
+from workflows.plans.contract import MAX_EFFECTS, AllowedEffect, Contract, Origin, Term
+from workflows.plans.proposal import NewSteps, Proposed, Step
+from workflows.plans.references import Unresolved, is_reference, pick, references
+
+MAX_NAME = 80
+"""How many characters the name of an argument usually has at most."""
+MAX_VALUE = 120
+"""How many characters of a value a person is shown in the reason of a request."""
+
+
+class Review:
+    """The calls of a proposal, compared with the contract of the task."""
+
+    def __init__(self, progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool) -> None:
+        """`by_user` says whether the user wrote the proposal, not a planner."""
+        self._progress = progress
+        self._specs = catalogue.specs
+        self._steps = proposed.proposal.steps if isinstance(proposed.proposal, NewSteps) else ()
+        self._by_user = by_user
+        self._is_late = progress.contract.is_tainted and not by_user
+        """Whether the planner may have followed untrusted content."""
+        self._origins = dict[str, list[Origin]]()
+        for origin in proposed.origins or ():
+            self._origins.setdefault(origin.step, []).append(origin)
+        self._is_traced = proposed.origins is not None
+        self._records = {record.step.id: record for record in progress.records}
+        self._new = {step.id: step for step in self._steps}
+        self._tainted = {id for id, record in self._records.items() if self._is_record_tainted(record)}
+        for id in self._in_order():
+            if self._is_tainted(self._new[id]):
+                self._tainted.add(id)
+        self.effects = [effect.model_copy(deep=True) for effect in progress.contract.effects]
+        """The contract, if the proposal is accepted."""
+        if not self._is_late:
+            self.effects += _declared(proposed, by_user=by_user)
+        self.outside = {step.id: why for step in self._steps if (why := self._objection(step))}
+        """Why calls of the proposal are outside the contract, by step."""
+
+    def accept(self) -> None:
+        """Let the proposal count: what it plans before untrusted content is read becomes a part of the contract."""
+        contract = self._progress.contract
+        contract.effects = self.effects[-MAX_EFFECTS:]
+        contract.outside, contract.tainted = self.outside, self.tainted
+
+    @property
+    def free(self) -> list[AllowedEffect]:
+        """The effects that further calls may have."""
+        return [effect for effect in self.effects if self.is_free(effect)]
+
+    @property
+    def withheld(self) -> list[str]:
+        """The kinds of tools with an effect of which no further call is inside the contract."""
+        free = {kind for effect in self.free for kind in self.kinds(effect)}
+        return [kind for kind, spec in self._specs.items() if spec.effect is not Effect.READ and kind not in free]
+
+    @property
+    def tainted(self) -> list[str]:
+        """The steps of the proposal whose results will be untrusted content."""
+        return [step.id for step in self._steps if step.id in self._tainted]
+
+    def _in_order(self) -> Iterator[str]:
+        # A plan with a circle is rejected by the check of its graph.
+        needs = {step.id: [id for id in references(step.args) if id in self._new] for step in self._steps}
+        try:
+            yield from TopologicalSorter(needs).static_order()
+        except ValueError:
+            return
+
+    def _is_record_tainted(self, record: StepRecord) -> bool:
+        spec = self._specs.get(record.kind)
+        return record.is_tainted or spec is None or spec.untrusted
+
+    def _is_tainted(self, step: Step) -> bool:
+        spec = self._specs.get(step.kind)
+        while spec is not None:  # a fallback may be called in its place
+            if spec.untrusted:
+                return True
+            spec = self._specs.get(spec.fallback or "")
+        return bool(self._origins.get(step.id)) or any(id in self._tainted for id in references(step.args))
+
+    def _objection(self, step: Step) -> str:
+        """Why a call is outside the contract, as a sentence; empty if it is inside."""
+        spec = self._specs.get(step.kind)
+        if spec is None:
+            return ""
+        names = spec.authority_of(step.args)
+        if spec.effect is Effect.READ:
+            found = [why for name in names if (why := self._unsourced(step, name, allows_references=self._by_user))]
+            return _sentence(step.kind, found)
+        if not self._is_late:
+            return self._plan(step, names)
+        free = [effect for effect in self.effects if step.kind in self.kinds(effect) and self.is_free(effect)]
+        misfits = list[list[str]]()
+        for effect in free:
+            wrong = [why for name in names if (why := self._misfit(effect, step, name))]
+            if not wrong:
+                effect.used_by.append(step.id)
+                return ""
+            misfits.append(wrong)
+        if misfits:
+            return _sentence(step.kind, min(misfits, key=len))
+        found = [why for name in names if (why := self._unsourced(step, name))]
+        planned = any(step.kind in self.kinds(effect) for effect in self.effects)
+        none = "each call of it that was planned has been made" if planned else "none was planned"
+        return _sentence(step.kind, [f"{none} before untrusted content was read", *found])
+
+    def _plan(self, step: Step, names: Sequence[str]) -> str:
+        """Make a call that is planned before untrusted content was read a part of the contract."""
+        effect = next(
+            (
+                effect
+                for effect in self.effects
+                if step.kind == effect.kind
+                and self.is_free(effect)
+                and not any(self._misfit(effect, step, name) for name in names)
+            ),
+            None,
+        )
+        if effect is None:
+            terms = {name: Term(values=(step.args[name],)) for name in names}
+            effect = AllowedEffect(kind=step.kind, args=terms, by_user=self._by_user)
+            self.effects.append(effect)
+        effect.used_by.append(step.id)
+        wrong = [why for name in names if (why := self._misfit(effect, step, name))]
+        return _sentence(step.kind, wrong)
+
+    def kinds(self, effect: AllowedEffect) -> list[str]:
+        """The kinds that an effect allows: its own, and the fallbacks."""
+        kinds, spec = [effect.kind], self._specs.get(effect.kind)
+        while spec is not None and spec.fallback and spec.fallback not in kinds:
+            kinds.append(spec.fallback)
+            spec = self._specs.get(spec.fallback)
+        return kinds
+
+    def is_free(self, effect: AllowedEffect) -> bool:
+        """Whether a further call may have this effect."""
+        return sum(map(self._counts, effect.used_by)) < effect.count
+
+    def _counts(self, id: str) -> bool:
+        """Whether a step has, or may have had, its effect."""
+        record = self._records.get(id)
+        if id in self._new or record is None or record.status not in _WITHOUT_RESULT:
+            return True
+        if record.status is StepStatus.CANCELLED:
+            return record.attempts > 0
+        faults = [fault for fault in self._progress.faults if fault.step_id == id]
+        return bool(faults) and faults[-1].applied is not Applied.NONE
+
+    def _misfit(self, effect: AllowedEffect, step: Step, name: str) -> str:
+        """Why an argument is not what the effect allows, as a clause; empty if it is."""
+        value, term = step.args[name], effect.args.get(name, _ANY)
+        if term.slot:
+            return "" if self._fills(term.slot, value) else f"{name} is not {term}"
+        if term.at_least is not None or term.at_most is not None:
+            is_inside = (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and (term.at_least is None or value >= term.at_least)
+                and (term.at_most is None or value <= term.at_most)
+            )
+            return "" if is_inside else f"{name} is {_shown(value)}, and {term} was planned"
+        if not term.values:
+            return self._unsourced(step, name)
+        if digest(value) in map(digest, term.values):
+            return self._unsourced(step, name, allows_references=effect.by_user, allows_literals=True)
+        if self._was_shown_at_refusal(effect, value):
+            return ""
+        why = self._unsourced(step, name)
+        return why or f"{name} is {_shown(value)}, and {term} was planned"
+
+    def _unsourced(
+        self, step: Step, name: str, *, allows_references: bool = False, allows_literals: bool = False
+    ) -> str:
+        """Why an argument has no trusted source, as a clause; empty if it has one."""
+        untrusted = [id for id in references(step.args[name]) if id in self._tainted]
+        if untrusted and not allows_references:
+            return f"{name} comes from untrusted content (the result of {untrusted[0]!r})"
+        if not self._is_late or allows_literals:
+            return ""
+        if not self._is_traced and _has_literal(step.args[name]):
+            return f"nobody looked where {name} comes from (its worker is of an older version)"
+        found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name)]
+        return _described(found[0], step) if found else ""
+
+    def _fills(self, slot: str, value: JsonValue) -> bool:
+        """Whether a value is the part of a result that a slot names, or a reference to it."""
+        kind, _, path = slot.partition(".")
+        if is_reference(value):
+            id = str(value["$from"])
+            source = self._new[id].kind if id in self._new else self._records[id].kind if id in self._records else ""
+            return source == kind and str(value.get("path", "")) == path
+        for record in self._records.values():
+            if record.kind == kind and record.status is StepStatus.COMPLETED and not record.left_out:
+                with suppress(Unresolved):
+                    if digest(pick(record.result, path, "the result")) == digest(value):
+                        return True
+        return False
+
+    def _was_shown_at_refusal(self, effect: AllowedEffect, value: JsonValue) -> bool:
+        """Whether a trusted tool showed the value after a call with this effect was rejected."""
+        ids = {id for id in effect.used_by if id in self._records and not self._records[id].is_tainted}
+        observed = [
+            observation.value
+            for observation in self._progress.observations
+            if observation.step_id in ids and self._is_trusted(observation.kind)
+        ]
+        faults = [
+            fault.observed
+            for fault in self._progress.faults
+            if fault.step_id in ids and self._is_trusted(self._records[fault.step_id].kind)
+        ]
+        return not isinstance(value, dict | list) and any(
+            digest(value) == digest(leaf) for state in [*observed, *faults] for leaf in _leaves(state)
+        )
+
+    def _is_trusted(self, kind: str) -> bool:
+        return kind in self._specs and not self._specs[kind].untrusted
+
+
+_ANY = Term()
+_WITHOUT_RESULT = (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
+
+
+def _declared(proposed: Proposed, *, by_user: bool) -> list[AllowedEffect]:
+    proposal = proposed.proposal
+    declared = proposal.effects if isinstance(proposal, NewSteps) else ()
+    return [effect.model_copy(update={"by_user": by_user, "used_by": []}, deep=True) for effect in declared]
+
+
+def _sentence(kind: str, reasons: Sequence[str]) -> str:
+    return f"{kind} is outside the contract of this task: {'; '.join(reasons)}" if reasons else ""
+
+
+def _is_part(path: str, name: str) -> bool:
+    # A path shows an unusual name in another form, so that every path may be a part of it.
+    is_usual = name.isascii() and name.isidentifier() and len(name) <= MAX_NAME
+    return not is_usual or path == name or path.startswith(f"{name}.")
+
+
+def _described(origin: Origin, step: Step) -> str:
+    """What a person must know of a value without a trusted source."""
+    try:
+        shown = f"{origin.at} is {_shown(pick(step.args, origin.at, 'it'))}"
+    except Unresolved:
+        shown = origin.at
+    unusual = f", which {origin.unusual}" if origin.unusual else ""
+    if not origin.source:
+        return f"{shown}{unusual}: neither the user nor a trusted result shows it"
+    line = f", line {origin.line}" if origin.line else ""
+    quote = f": “{origin.quote}”" if origin.quote else ""
+    return f"{shown}{unusual}: only untrusted content shows it ({origin.source}{line}{quote})"
+
+
+def _shown(value: JsonValue) -> str:
+    text = canonical(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
+
+
+def _has_literal(value: JsonValue) -> bool:
+    if is_reference(value):
+        return False
+    return any(map(_has_literal, items(value))) if isinstance(value, dict | list) else True
+
+
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    if isinstance(value, dict | list):
+        for item in items(value):
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def begin(progress: Progress, catalogue: Catalogue) -> None:
+    """Make the contract of a task that begins: what the user wrote of it."""
+    task = progress.task
+    effects = [effect.model_copy(update={"by_user": True, "used_by": []}, deep=True) for effect in task.contract]
+    progress.contract = Contract(effects=effects, is_tainted=task.is_tainted(catalogue.is_clean))
+
+
+def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:
+    """The calls of a proposal, compared with the contract; None if the task reads no untrusted content."""
+    is_needed = progress.contract.is_tainted or any(spec.untrusted for spec in catalogue.specs.values())
+    if not catalogue.has_contracts or not is_needed:
+        return None
+    return Review(progress, catalogue, proposed, by_user=by_user)
+
+
+def standing(progress: Progress, catalogue: Catalogue) -> Review | None:
+    """What the contract still allows; None if the task has read no untrusted content."""
+    if not progress.contract.is_tainted:
+        return None
+    return review(progress, catalogue, Proposed(proposal=NewSteps(steps=())))
+
+
+class Kinds:
+    """The rule of an older worker: after untrusted content, only kinds may be planned that were planned before.
+
+    It decides the tasks whose catalogue says nothing of contracts, so that their histories replay.
+    """
+
+    def __init__(self, progress: Progress, catalogue: Catalogue) -> None:
+        self._contract, self._specs, self._named = progress.contract, catalogue.specs, progress.task.named
+        self._is_used = not catalogue.has_contracts
+
+    def plan(self, kinds: Iterable[str]) -> None:
+        """Allow the kinds of an accepted plan, unless the task has read untrusted content."""
+        if self._contract.is_tainted or not self._is_used:
+            return
+        for kind in kinds:
+            spec = self._specs.get(kind)
+            while spec is not None and spec.kind not in self._contract.kinds:
+                if spec.effect is not Effect.READ:
+                    self._contract.kinds.append(spec.kind)
+                spec = self._specs.get(spec.fallback or "")
+
+    def withholds(self, kind: str) -> bool:
+        if not self._is_used or not self._contract.is_tainted or self._specs[kind].effect is Effect.READ:
+            return False
+        return kind not in self._contract.kinds and kind not in self._named
