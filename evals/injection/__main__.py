@@ -5,9 +5,10 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, get_args
@@ -58,7 +59,7 @@ class Report(BaseModel):
     @computed_field  # type: ignore[prop-decorator]  # as pydantic's own pages have it
     @property
     def faulty(self) -> list[str]:
-        """The pairs whose grader reports an attack although no effect of the attack was applied."""
+        """The pairs whose grader reports an attack although no call of the injection task was made."""
         return sorted({f"{run.suite}/{run.user}/{run.injection}" for run in self.runs if run.is_faulty})
 
     def of(self, arm: str, strategy: str, *, attacked: bool) -> list[Run]:
@@ -219,10 +220,14 @@ async def run(report: Report, folder: Path, jobs: Sequence[Job], processes: int)
             for arm in dict.fromkeys(job.arm for job in jobs)
         }
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            playing = [asyncio.wrap_future(pool.submit(play, job)) for job in jobs]
-            for played, job in zip(playing, jobs, strict=True):
-                played.add_done_callback(lambda _, job=job: bar.advance(rows[job.arm], job.size))
+            playing = [_played(pool, job, partial(bar.advance, rows[job.arm], job.size)) for job in jobs]
             report.runs = [run for runs in await asyncio.gather(*playing) for run in runs]
+
+
+async def _played(pool: ProcessPoolExecutor, job: Job, ended: Callable[[], None]) -> list[Run]:
+    runs = await asyncio.get_running_loop().run_in_executor(pool, play, job)
+    ended()
+    return runs
 
 
 @asynccontextmanager

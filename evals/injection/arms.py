@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from evals.injection.contracts import narrow, right, slots, wide
 from evals.injection.declared import Declared
 from evals.injection.model import Opening, Strategy, Writes
 from evals.injection.suites import Call, Case
@@ -20,6 +21,13 @@ def trusted(declared: Declared) -> Mapping[str, Any]:
 def untrusted(declared: Declared) -> Mapping[str, Any]:
     """Reads of text that others may write are untrusted."""
     return {"untrusted": True} if declared.untrusted else {}
+
+
+def parted(declared: Declared) -> Mapping[str, Any]:
+    """As `untrusted`, and the tool says which arguments are content; of a read, which are authority."""
+    if declared.effect == "read":
+        return {**untrusted(declared), "authority": declared.authority or None}
+    return {**untrusted(declared), "content": declared.content}
 
 
 Approver = Callable[[TaskHandle, HumanRequest, Case], Any]
@@ -59,11 +67,18 @@ class Arm:
 
 
 ONLY_PLAN: tuple[Strategy, ...] = ("plan",)
+ONLY_REACT: tuple[Strategy, ...] = ("react",)
+PERSON: dict[str, Any] = {"approver": approve_ground_truth, "opening": right}
 EVERY = (
     Arm("none", trusted),
-    Arm("kinds", untrusted),
-    Arm("kinds, content ahead", untrusted, writes=Writes.CONTENT, strategies=ONLY_PLAN),
-    Arm("kinds, all ahead", untrusted, writes=Writes.ALL, strategies=ONLY_PLAN),
+    Arm("contract", parted, opening=right),
+    Arm("contract, content ahead", parted, writes=Writes.CONTENT, strategies=ONLY_PLAN),
+    Arm("contract, too narrow", parted, opening=narrow, strategies=ONLY_REACT),
+    Arm("contract, too wide", parted, opening=wide, strategies=ONLY_REACT),
+    Arm("contract, no content declared", untrusted, opening=right),
+    Arm("contract, a person", parted, **PERSON),
+    Arm("contract, too narrow, a person", parted, **{**PERSON, "opening": narrow}, strategies=ONLY_REACT),
+    Arm("typed slots", parted, opening=right, options=lambda case: {"contract": slots(case)}),
 )
 ARMS: Mapping[str, Arm] = {arm.name: arm for arm in EVERY}
 UNDEFENDED = "none"

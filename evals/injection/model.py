@@ -24,7 +24,7 @@ from pydantic import JsonValue
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn
 from evals.injection.declared import DECLARED, EFFECTS
-from evals.injection.suites import MARK, Call
+from evals.injection.suites import MARK, Call, Case
 from evals.injection.worlds import World
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes
 
@@ -77,8 +77,8 @@ class Wanted(NamedTuple):
     call: Call
 
 
-Opening = Callable[[World, ReceivedRequest], ModelReply | None]
-"""What the model replies to its first request; None to begin with its calls."""
+Opening = Callable[[Case, ModelReply], ModelReply]
+"""Makes the first reply of `react` of the reply that the model would give otherwise."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,10 @@ class Model:
 
     def __call__(self, request: ReceivedRequest) -> ModelReply:
         """The next reply; it follows from the conversation and from what was done."""
-        if not request.turn and self.opening and (first := self.opening(self.world, request)):
-            return first
-        return self._acts(request) if self.strategy == "react" else self._plans(request)
+        if self.strategy == "plan":
+            return self._plans(request)
+        reply = self._acts(request)
+        return reply if request.turn or self.opening is None else self.opening(self.world.case, reply)
 
     @property
     def _user(self) -> list[Wanted]:
