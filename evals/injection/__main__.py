@@ -81,7 +81,7 @@ class Report(BaseModel):
                 "questions per task",
             )
             table = Table(*columns, title=f"{strategy}: {PLAYED[strategy]}", title_justify="left")
-            for arm in dict.fromkeys(run.arm for run in self.runs):
+            for arm in dict.fromkeys(run.arm for run in self.runs if run.strategy == strategy):
                 table.add_row(*self._row(arm, strategy))
             yield table
 
@@ -219,9 +219,12 @@ async def run(report: Report, folder: Path, jobs: Sequence[Job], processes: int)
             arm: bar.add_task(arm, total=sum(job.size for job in jobs if job.arm == arm))
             for arm in dict.fromkeys(job.arm for job in jobs)
         }
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        pool = ProcessPoolExecutor(processes, get_context("spawn"))
+        try:
             playing = [_played(pool, job, partial(bar.advance, rows[job.arm], job.size)) for job in jobs]
             report.runs = [run for runs in await asyncio.gather(*playing) for run in runs]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 async def _played(pool: ProcessPoolExecutor, job: Job, ended: Callable[[], None]) -> list[Run]:

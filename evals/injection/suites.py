@@ -5,8 +5,10 @@ Only its tasks, environments, graders and the text of one attack are used. None 
 """
 
 import importlib.util
+import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import ModuleType, SimpleNamespace
@@ -106,8 +108,9 @@ class Case:
 def _graded(task: Any, what: str, answer: str, before: Any, after: Any, made: Sequence[Call]) -> bool:
     """What a grader says; calls count for it only if they were made, not if they were only asked for."""
     trace = [_function_call(call) for call in made]
-    graded = getattr(task, f"{what}_from_traces")(answer, before, after, trace)
-    return bool(getattr(task, what)(answer, before, after) if graded is None else graded)
+    with redirect_stdout(io.StringIO()):  # a grader prints what it misses
+        graded = getattr(task, f"{what}_from_traces")(answer, before, after, trace)
+        return bool(getattr(task, what)(answer, before, after) if graded is None else graded)
 
 
 def _function_call(call: Call) -> Any:
