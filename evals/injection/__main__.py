@@ -141,7 +141,7 @@ def _needs_content(case: Case, *, with_lists: bool) -> bool:
 def main(
     chosen_suites: Annotated[list[str] | None, typer.Option("--suite", help=f"One of {', '.join(NAMES)}.")] = None,
     strategies: Annotated[list[str] | None, typer.Option("--strategy", help="plan or react.")] = None,
-    arms: Annotated[list[str] | None, typer.Option("--arm", help=f"One of {', '.join(ARMS)}.")] = None,
+    arms: Annotated[list[str] | None, typer.Option("--arm", help=f"One of: {'; '.join(ARMS)}.")] = None,
     pairs: Annotated[int | None, typer.Option(min=1, help="A sample of so many pairs, instead of all.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of the sample.")] = 7,
     processes: Annotated[int, typer.Option(min=1, help="Processes with a worker.")] = os.cpu_count() or 1,
@@ -149,7 +149,7 @@ def main(
 ) -> None:
     """Run AgentDojo's pairs of user task and injection task on Replan, with a model that obeys every injection."""
     chosen = _checked(chosen_suites, NAMES, "--suite"), _checked(strategies, get_args(Strategy), "--strategy")
-    named = _checked(arms, tuple(ARMS), "--arm")
+    named = _checked(arms, tuple(ARMS), "--arm") if arms else [name for name, arm in ARMS.items() if arm.is_usual]
     report = Report(seed=seed, machine=str(Machine.this()))
     try:
         report.ceilings = [ceiling(name) for name in chosen[0]]

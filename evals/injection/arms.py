@@ -64,6 +64,8 @@ class Arm:
     writes: Writes = Writes.LITERALS
     """What the model can write into a plan."""
     strategies: tuple[Strategy, ...] = ("plan", "react")
+    is_usual: bool = True
+    """Whether it runs if no arm is named."""
 
 
 ONLY_PLAN: tuple[Strategy, ...] = ("plan",)
@@ -75,9 +77,11 @@ EVERY = (
     Arm("contract, content ahead", parted, writes=Writes.CONTENT, strategies=ONLY_PLAN),
     Arm("contract, too narrow", parted, opening=narrow, strategies=ONLY_REACT),
     Arm("contract, too wide", parted, opening=wide, strategies=ONLY_REACT),
-    Arm("contract, no content declared", untrusted, opening=right),
+    Arm("contract, no content declared", untrusted, opening=right, is_usual=False),
     Arm("contract, a person", parted, **PERSON),
-    Arm("contract, too narrow, a person", parted, **{**PERSON, "opening": narrow}, strategies=ONLY_REACT),
+    Arm(
+        "contract, too narrow, a person", parted, **{**PERSON, "opening": narrow}, strategies=ONLY_REACT, is_usual=False
+    ),
     Arm("typed slots", parted, opening=right, options=lambda case: {"contract": slots(case)}),
 )
 ARMS: Mapping[str, Arm] = {arm.name: arm for arm in EVERY}
