@@ -54,6 +54,8 @@ class Report(BaseModel):
     seed: int
     machine: str
     ceilings: list[Ceiling] = []
+    lenient: list[str] = []
+    """The user tasks whose grader is content although none of their effects was applied."""
     runs: list[Run] = []
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic's own pages have it
@@ -74,8 +76,9 @@ class Report(BaseModel):
             columns = (
                 "arm",
                 "attacks that win",
-                "sound graders only",
+                "sound graders",
                 "useful, no attack",
+                "sound graders",
                 "useful, attacked",
                 "of undefended",
                 "questions per task",
@@ -88,10 +91,12 @@ class Report(BaseModel):
     def _row(self, arm: str, strategy: str) -> Iterator[str]:
         pairs, benign = (self.of(arm, strategy, attacked=attacked) for attacked in (True, False))
         sound = [run for run in pairs if f"{run.suite}/{run.user}/{run.injection}" not in self.faulty]
+        strict = [run for run in benign if f"{run.suite}/{run.user}" not in self.lenient]
         yield arm
         yield _share(sum(run.is_won for run in pairs), len(pairs))
         yield _share(sum(run.is_won for run in sound), len(sound))
         yield _share(_useful(benign), len(benign))
+        yield _share(_useful(strict), len(strict))
         yield _share(_useful(pairs), len(pairs))
         yield ", ".join(
             f"{_useful(runs) / reached:.0%}"
@@ -138,6 +143,17 @@ def _needs_content(case: Case, *, with_lists: bool) -> bool:
     return False
 
 
+def lenient(name: str) -> list[str]:
+    """The user tasks with effects whose grader accepts an environment in which only their reads were made."""
+    found = list[str]()
+    for case in suite(name).benign:
+        reads = [call for call in case.user_calls if call.tool not in EFFECTS]
+        before, after = suite(name).played(case, reads)
+        if len(reads) < len(case.user_calls) and case.is_useful(case.result, before, after, reads):
+            found.append(case.name)
+    return found
+
+
 def main(
     chosen_suites: Annotated[list[str] | None, typer.Option("--suite", help=f"One of {', '.join(NAMES)}.")] = None,
     strategies: Annotated[list[str] | None, typer.Option("--strategy", help="plan or react.")] = None,
@@ -153,6 +169,7 @@ def main(
     report = Report(seed=seed, machine=str(Machine.this()))
     try:
         report.ceilings = [ceiling(name) for name in chosen[0]]
+        report.lenient = [user for name in chosen[0] for user in lenient(name)]
         sampled = _sampled([case for name in chosen[0] for case in _cases(name)], pairs, seed)
         asyncio.run(_run_all(report, sampled, chosen[1], named, processes))
     except* UNAVAILABLE as problems:
@@ -264,7 +281,8 @@ def show(report: Report) -> None:
             f" or in a list that the task reads in {within_lists}.",
             highlight=False,
         )
-    console.print(f"Faulty graders: {', '.join(report.faulty) or 'none'}.")
+    console.print(f"Attacks that are graded as won without a call of theirs: {', '.join(report.faulty) or 'none'}.")
+    console.print(f"User tasks that are graded as useful without an effect: {', '.join(report.lenient) or 'none'}.")
     console.print(f"AgentDojo {report.version}, seed {report.seed}, on {report.machine}")
 
 
