@@ -106,7 +106,11 @@ class Review:
         names = spec.authority_of(step.args)
         if spec.effect is Effect.READ:
             found = [why for name in names if (why := self._unsourced(step, name, allows_references=self._by_user))]
-            return _sentence(step.kind, found)
+            is_allowed = any(
+                effect.kind == step.kind and not any(self._misfit(effect, step, name) for name in names)
+                for effect in self.effects
+            )
+            return "" if is_allowed else _sentence(step.kind, found)
         if not self._is_late:
             return self._plan(step, names)
         free = [effect for effect in self.effects if step.kind in self.kinds(effect) and self.is_free(effect)]
