@@ -61,8 +61,8 @@ def trace(
     `past` are the earlier turns of the conversation. A key of an object is a literal, too, unless the tool's schema
     names it; the path of a key is the path of its value.
     """
-    told = [*(turn.situation for turn in past if not turn.is_summary), situation]
-    search = _Search(_Sources(told, kinds))
+    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
+    search = _Search(_Sources(situations, kinds))
     names = dict[str, frozenset[str]]()
     found = list[Origin]()
     for step in steps:
@@ -161,8 +161,9 @@ class _Sources:
         for fault in situation.faults:
             self._distrust(fault.step_id, fault.reason)
             self._take(fault.step_id, fault.observed, is_trusted=self._is_trusted(fault.step_id, fault.source))
-        for seen in situation.observations:
-            self._take(seen.step_id, seen.value, is_trusted=self._is_trusted(seen.step_id, seen.kind))
+        for observation in situation.observations:
+            is_trusted = self._is_trusted(observation.step_id, observation.kind)
+            self._take(observation.step_id, observation.value, is_trusted=is_trusted)
 
     def _add_user(self, text: str) -> None:
         self.user.append(text)
@@ -535,6 +536,10 @@ def _has_sign(text: str, start: int) -> bool:
 
 
 def _readings(digits: str, has_sign: bool) -> Iterator[str]:
+    if digits.isdecimal():  # most are; a number with leading zeros is an id
+        if digits[0] != "0" or digits == "0":
+            yield _trimmed("-" * has_sign + digits)
+        return
     plain = digits.replace("\u2019", "'")
     for form, grouping in _READINGS:
         if form.fullmatch(plain):

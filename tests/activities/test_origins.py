@@ -1,6 +1,7 @@
 """Which literals of a proposal have a trusted source, and where untrusted content shows the others."""
 
 import time
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -437,18 +438,18 @@ def test_a_random_value_that_no_trusted_text_contains_has_no_source(
     value: str, texts: list[str], task: str, is_page: bool
 ) -> None:
     """Whatever the other texts are; and the origin can be sent as JSON."""
-    told = [*(text.replace(value, "") for text in texts), task.replace(value, "")]
-    if any(_plain(value) in _plain(text) for text in told):
+    *results, task = (text.replace(value, "") for text in (*texts, task))
+    if any(_plain(value) in _plain(text) for text in (*results, task)):
         return
-    records = [done("a", "look_up", list(told[:-1])), *([page([value])] if is_page else [])]
-    found = traced(value, asked(told[-1], records=records))
+    records = [done("a", "look_up", list[JsonValue](results)), *([page([value])] if is_page else [])]
+    found = traced(value, asked(task, records=records))
 
     assert [origin.at for origin in found] == ["value"]
     assert found[0].model_dump_json()
 
 
 def _plain(text: str) -> str:
-    return "".join(text.casefold().split())
+    return "".join(unicodedata.normalize("NFKD", text).casefold().split())
 
 
 @settings(max_examples=200, deadline=None)
@@ -606,6 +607,8 @@ def test_unpaired_surrogates_are_cut_out_of_quotes_and_paths() -> None:
 
 
 MEGABYTE = 1_000_000
+MAX_SECONDS = 20
+"""Of the processor: about 1 s is usual, also for a slow and busy machine this is enough."""
 WORDS = "the quick brown fox pays 17 coins to bob@x.org, A-99; "
 LONG = {
     "words": WORDS,
@@ -645,17 +648,17 @@ def test_a_long_source_takes_little_time(piece: str, is_trusted: bool) -> None:
     text = piece * (MEGABYTE // len(piece))
     source = done("a", "look_up", text) if is_trusted else page(text)
     situation = asked("go").model_copy(update={"records": (source,)})
-    began = time.perf_counter()
+    began = time.process_time()
     traced([*VALUES, *(f"evil-{index}@evil.org" for index in range(100))], situation)
 
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < MAX_SECONDS
 
 
 def test_many_fields_take_as_little_time_as_a_long_one() -> None:
     """They are searched together."""
     situation = asked("go").model_copy(update={"records": (page([{"k": index} for index in range(100_000)]),)})
-    began = time.perf_counter()
+    began = time.process_time()
     found = traced([f"evil-{index}" for index in range(100)], situation)
 
     assert len(found) == 100
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < MAX_SECONDS
