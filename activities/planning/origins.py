@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import isfinite
 from typing import NamedTuple
 
@@ -149,7 +149,11 @@ class _Sources:
 
     def _add(self, situation: Situation) -> None:
         self._add_user(situation.text)
-        self._distrust(INPUT, getattr(situation, "untrusted_input", ""))
+        self._distrust(INPUT, situation.untrusted_input)
+        # The user wrote these plans.
+        for step in chain(situation.plan or (), *situation.later_plans):
+            for _, value in _literals(step.args, frozenset()):
+                self._take(step.id, value, is_trusted=True)
         for word in situation.words:
             if word.is_option:  # the planner may have copied it from untrusted content
                 self._planner.append((CONVERSATION, word.text))
