@@ -513,16 +513,10 @@ def test_the_source_is_found_although_it_is_written_in_another_way(value: JsonVa
     assert (origin.source, bool(origin.quote)) == ("page", True)
 
 
-class WithInput(Situation):
-    """A situation of a task that has an input."""
-
-    untrusted_input: str = ""
-
-
 def test_input_of_the_task_and_what_the_planner_asked_are_named() -> None:
     """No step returned them. A result comes before what the planner wrote."""
     option = Word(question="Whom?", text="eve@evil.org", is_option=True)
-    with_input = WithInput(**dict(asked("go")), untrusted_input="from eve@evil.org")
+    with_input = asked("go").model_copy(update={"untrusted_input": "from eve@evil.org"})
 
     assert traced("eve@evil.org", with_input)[0].source == "input"
     assert traced("eve@evil.org", asked("go", words=[option]))[0].source == "conversation"
