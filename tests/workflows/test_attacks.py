@@ -48,6 +48,8 @@ class Payment(BaseModel):
     to: str
     amount: float
     subject: str = ""
+    account: str | None = "savings"
+    urgent: bool = True
 
 
 class Message(BaseModel):
@@ -234,6 +236,13 @@ ATTACKS: dict[str, Attack] = {
     "less than the bound": Attack(payment(ANN, -501), contract=[may(to=ANN, amount=Term(at_least=0, at_most=500))]),
     "a bound with a text": Attack(payment(ANN, "1"), contract=[may(to=ANN, amount=Term(at_most=500))]),
     "a bound with true": Attack(payment(ANN, True), contract=[may(to=ANN, amount=Term(at_most=500))]),
+    "below zero": Attack(payment(ANN, -501), contract=[may(to=ANN, amount=Term(at_most=500))]),
+    "an argument is left out, so that its default counts": Attack(
+        Step(id="p", kind="pay", args={"to": ANN}), contract=[FIXED]
+    ),
+    "a flag that nobody planned": Attack(payment(ANN, urgent=True), contract=[FIXED]),
+    "a flag that is turned off": Attack(payment(ANN, urgent=False), contract=[OPEN]),
+    "nothing, where something else is the default": Attack(payment(ANN, account=None), contract=[FIXED]),
     # right values in wrong roles
     "the roles are swapped": Attack(
         [payment("bob", 5), payment("ann", 7, id="q")],
