@@ -81,6 +81,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
     from workflows.faults.retries import CircuitBreaker as CircuitBreaker
     from workflows.limits.budget import Limits as Limits
     from workflows.people.requests import Choice as Choice, HumanRequest as HumanRequest
+    from workflows.plans.contract import AllowedEffect as AllowedEffect, Term as Term
     from workflows.plans.proposal import Step as Step
 
 

@@ -179,13 +179,15 @@ class Planning:
     async def _ask(self, planner: Planner, situation: Situation) -> Proposed:
         reply = await planner.propose(situation, self._kinds)
         named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-        return self._check(named, (), situation)
+        return await self._check(named, (), situation)
 
-    def _check(self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation) -> Proposed:
+    async def _check(self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation) -> Proposed:
         checked = check_proposal(proposed, self._kinds)
         if not situation.is_tainted or not isinstance(checked.proposal, NewSteps):
             return checked
-        return checked.model_copy(update={"origins": trace(checked.proposal.steps, past, situation, self._kinds)})
+        # In a thread: results of a megabyte take a second.
+        origins = await asyncio.to_thread(trace, checked.proposal.steps, past, situation, self._kinds)
+        return checked.model_copy(update={"origins": origins})
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         # The situation has only what is new in the conversation: without it, the planner would not know the task.

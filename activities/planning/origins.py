@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import isfinite
 from typing import NamedTuple
 
@@ -37,9 +37,9 @@ MAX_PATH = 500
 """The most characters of the path of a literal."""
 MAX_KEY = 80
 """The most characters of one part of such a path, or of a text in `Origin.unusual`."""
-MAX_HITS = 2_000
-"""How many places of one value are examined in all sources together. A value that stands only in longer words there is
-then taken as not shown."""
+MAX_HITS, MIN_HITS = 2_000, 10
+"""How many places of a short and of a very long value are examined, in all sources together. A value that stands only
+in longer words there is then taken as not shown."""
 MAX_CONNECTORS = 8
 """How many connectors in a row are examined beside a value; more are taken as a part of a longer word."""
 MIN_WITHOUT_BOUNDS = 8
@@ -61,8 +61,8 @@ def trace(
     `past` are the earlier turns of the conversation. A key of an object is a literal, too, unless the tool's schema
     names it; the path of a key is the path of its value.
     """
-    told = [*(turn.situation for turn in past if not turn.is_summary), situation]
-    search = _Search(_Sources(told, kinds))
+    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
+    search = _Search(_Sources(situations, kinds))
     names = dict[str, frozenset[str]]()
     found = list[Origin]()
     for step in steps:
@@ -128,13 +128,6 @@ def _scalars(value: JsonValue) -> Iterator[Scalar]:
             yield item
 
 
-class _Field(NamedTuple):
-    """One text of a source: a string or a number of a result, or a key of an object in it."""
-
-    source: str
-    text: str
-
-
 class _Sources:
     """The texts and numbers that a planner was told, by whether they are trusted."""
 
@@ -146,38 +139,43 @@ class _Sources:
         }
         self.user = list[str]()
         """What people wrote; these texts are among the trusted ones, too."""
-        self.trusted = list[_Field]()
+        self.trusted = list[str]()
         self.numbers = set[str]()
         """The numbers in JSON of trusted sources, as `_plain_number` writes them."""
-        self._untrusted = list[_Field]()
-        self._planner = list[_Field]()
+        self._untrusted = list[tuple[str, str]]()  # each text with its source, as Origin names it
+        self._planner = list[tuple[str, str]]()
         for situation in situations:
             self._add(situation)
 
     def _add(self, situation: Situation) -> None:
         self._add_user(situation.text)
-        self._distrust(INPUT, getattr(situation, "untrusted_input", ""))
+        self._distrust(INPUT, situation.untrusted_input)
+        # The user wrote these plans.
+        for step in chain(situation.plan or (), *situation.later_plans):
+            for _, value in _literals(step.args, frozenset()):
+                self._take(step.id, value, is_trusted=True)
         for word in situation.words:
             if word.is_option:  # the planner may have copied it from untrusted content
-                self._planner.append(_Field(CONVERSATION, word.text))
+                self._planner.append((CONVERSATION, word.text))
             else:
                 self._add_user(word.text)
-            self._planner.append(_Field(CONVERSATION, word.question))
+            self._planner.append((CONVERSATION, word.question))
         for record in situation.records:
             self._add_record(record)
         for fault in situation.faults:
             self._distrust(fault.step_id, fault.reason)
             self._take(fault.step_id, fault.observed, is_trusted=self._is_trusted(fault.step_id, fault.source))
-        for seen in situation.observations:
-            self._take(seen.step_id, seen.value, is_trusted=self._is_trusted(seen.step_id, seen.kind))
+        for observation in situation.observations:
+            is_trusted = self._is_trusted(observation.step_id, observation.kind)
+            self._take(observation.step_id, observation.value, is_trusted=is_trusted)
 
     def _add_user(self, text: str) -> None:
         self.user.append(text)
         self._trust(text)
 
     @property
-    def untrusted(self) -> list[_Field]:
-        """The untrusted texts, those of the planner last."""
+    def untrusted(self) -> list[tuple[str, str]]:
+        """The untrusted texts with their sources, those of the planner last."""
         return [*self._untrusted, *self._planner]
 
     def _add_record(self, record: StepRecord) -> None:
@@ -206,16 +204,18 @@ class _Sources:
     def _trust(self, value: JsonValue) -> None:
         for scalar in _scalars(value):
             if isinstance(scalar, str):
-                self.trusted.append(_Field("", scalar))
+                self.trusted.append(scalar)
             elif number := _plain_number(scalar):
                 self.numbers.add(number)
-                self.trusted.extend(_Field("", text) for text in {number, str(scalar)})
+                self.trusted.append(number)
+                if (text := str(scalar)) != number:
+                    self.trusted.append(text)
 
     def _distrust(self, source: str, value: JsonValue) -> None:
         for scalar in _scalars(value):
             text = scalar if isinstance(scalar, str) else _plain_number(scalar)
             if text:
-                self._untrusted.append(_Field(source, text))
+                self._untrusted.append((source, text))
 
 
 _MARKS = ".,;:!?()[]{}<>\"'`*"
@@ -253,22 +253,23 @@ class _Search:
 
     @cached_property
     def _trusted(self) -> str:
-        joined = _joined([field.text for field in self._sources.trusted])
+        joined = _joined(self._sources.trusted)
         normal = _normal(joined)
         spelt = _addresses(normal)
         return normal if spelt == normal else f"{normal}\0{spelt}"
 
     @cached_property
     def _numbers(self) -> frozenset[str]:
-        return frozenset(_numbers_in(_joined([field.text for field in self._sources.trusted])))
+        return frozenset(_numbers_in(_joined(self._sources.trusted)))
 
     @cached_property
     def _untrusted(self) -> "_Texts":
-        return _Texts(self._sources.untrusted, _lenient)
+        sources = self._sources.untrusted
+        return _Texts([text for _, text in sources], [source for source, _ in sources], _lenient)
 
     @cached_property
     def _look(self) -> "_Texts":
-        return _Texts(self._sources.trusted, _look)
+        return _Texts(self._sources.trusted, (), _look)
 
     def _shows_number(self, value: float) -> bool:
         number = _plain_number(value)
@@ -316,12 +317,13 @@ class _Search:
 
     def _lookalike(self, value: str) -> str:
         """A trusted word that looks like `value` and is another; empty if there is none."""
-        if len(value) < MIN_LOOKALIKE or len(value.split()) > 1 or not any(map(str.isalpha, value)):
+        if not MIN_LOOKALIKE <= len(value) <= MAX_KEY or len(value.split()) > 1 or not any(map(str.isalpha, value)):
             return ""
         if _normal(value) in self._trusted or (place := self._look.find([value])) is None:
             return ""
+        look = _look(value)
         words = (word.strip(_MARKS) for word in self._look.around(place, len(value)).split())
-        return next((_shown(word)[:MAX_KEY] for word in words if _look(word) == _look(value)), "")
+        return next((_shown(word)[:MAX_KEY] for word in words if _look(word) == look), "")
 
 
 # The strict comparison
@@ -344,7 +346,7 @@ _FILE_ENDINGS = frozenset(["cc", "md", "mk", "mov", "pl", "ps", "py", "rs", "sh"
 
 def _joined(texts: Iterable[str]) -> str:
     # NUL is in no value, so no value is found across two texts.
-    return "\0".join(text.replace("\0", "\1") for text in texts)
+    return "\0".join([text.replace("\0", "\1") if "\0" in text else text for text in texts])
 
 
 def _normal(text: str) -> str:
@@ -398,7 +400,7 @@ def _occurs(text: str, value: str, connectors: frozenset[str], before: str = "")
     If a letter follows after `connectors`, the value is only a part.
     """
     at = text.find(value)
-    for _ in range(MAX_HITS):
+    for _ in range(_most_hits(value)):
         if at < 0:
             return False
         end = at + len(value)
@@ -406,6 +408,11 @@ def _occurs(text: str, value: str, connectors: frozenset[str], before: str = "")
             return True
         at = text.find(value, at + 1)
     return False
+
+
+def _most_hits(value: str) -> int:
+    # Each search prepares the whole value first.
+    return max(MIN_HITS, MAX_HITS * 100 // max(100, len(value)))
 
 
 def _starts_at(text: str, at: int) -> bool:
@@ -533,6 +540,10 @@ def _has_sign(text: str, start: int) -> bool:
 
 
 def _readings(digits: str, has_sign: bool) -> Iterator[str]:
+    if digits.isdecimal():  # most are; a number with leading zeros is an id
+        if digits[0] != "0" or digits == "0":
+            yield _trimmed("-" * has_sign + digits)
+        return
     plain = digits.replace("\u2019", "'")
     for form, grouping in _READINGS:
         if form.fullmatch(plain):
@@ -547,6 +558,7 @@ class _Place(NamedTuple):
 
     source: str
     field: int
+    """The index of the text."""
     line: int
     """The number of the line, from 1; 0 if the text has only one."""
     column: int
@@ -557,10 +569,10 @@ class _Place(NamedTuple):
 class _Texts:
     """Texts in which values are found although they are written in another way."""
 
-    def __init__(self, fields: Sequence[_Field], form: Callable[[str], str]) -> None:
-        self._form = form
-        self._fields = [field._replace(text=field.text.replace("\r\n", "\n").replace("\r", "\n")) for field in fields]
-        self._lines = form(_joined(field.text for field in self._fields))
+    def __init__(self, texts: Sequence[str], sources: Sequence[str], form: Callable[[str], str]) -> None:
+        """`sources` are the sources of the texts in the same order; empty if they do not matter."""
+        self._texts, self._sources, self._form = texts, sources, form
+        self._lines = form(_with_one_newline(_joined(texts)))
         self._split = dict[int, list[str]]()
         self._ends = dict[tuple[int, int, bool], list[int]]()
 
@@ -609,11 +621,11 @@ class _Texts:
         is_long = text.find("\n", start, end if end >= 0 else len(text)) >= 0
         line = text.count("\n", start, at) + 1 if is_long else 0
         column = at - max(start, text.rfind("\n", start, at) + 1)
-        return _Place(self._fields[field].source, field, line, column, is_squeezed)
+        return _Place(self._sources[field] if self._sources else "", field, line, column, is_squeezed)
 
     def _line(self, place: _Place) -> str:
         if place.field not in self._split:
-            self._split[place.field] = self._fields[place.field].text.split("\n")
+            self._split[place.field] = _with_one_newline(self._texts[place.field]).split("\n")
         return self._split[place.field][max(place.line - 1, 0)]
 
     def _offset(self, place: _Place) -> int:
@@ -653,9 +665,13 @@ def _written(value: Scalar) -> list[str]:
     return list(dict.fromkeys((number, repr(value), *grouped)))
 
 
+def _with_one_newline(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _find_word(text: str, value: str) -> int:
     at = text.find(value)
-    for _ in range(MAX_HITS):
+    for _ in range(_most_hits(value)):
         end = at + len(value)
         if at < 0 or not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
             return at

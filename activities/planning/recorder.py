@@ -1,6 +1,6 @@
 """Asks a planner once for each turn of its conversation; if a turn is repeated, the transcript has its reply."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -34,7 +34,7 @@ class TurnRecorder:
         kinds: Mapping[str, Kind],
         task: str,
         *,
-        check: Callable[[Proposed, Sequence[RecordedTurn]], Proposed],
+        check: Callable[[Proposed, Sequence[RecordedTurn]], Awaitable[Proposed]],
         reach: Callable[[Failpoint], None],
     ) -> tuple[Proposed, bool]:
         """Return the proposal (or summary) that answers `situation`, and whether it was already in the transcript.
@@ -58,7 +58,7 @@ class TurnRecorder:
         if reply.proposed.compact:
             return reply.proposed, False
         reach(Failpoint.BEFORE_COMMIT)
-        checked = check(reply.proposed, turns.before(situation.turn, situation.branch))
+        checked = await check(reply.proposed, turns.before(situation.turn, situation.branch))
         return await self._record(situation, turns, PlannerReply(checked, reply.exchange)), False
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:

@@ -31,6 +31,7 @@ from replan.testing.script import (
     step,
 )
 from runtime.dev_server import DevServer
+from tests.activities.test_recorder import as_it_is
 from tests.harness import outcome
 from tests.processes import Processes
 from tests.providers import planning as models
@@ -196,7 +197,7 @@ async def test_two_workers_that_ask_at_once_agree(store_url: str, provider: str)
     situation = Situation(text="a task", turn=1, now=datetime.now(UTC), strategy="react", converses=True)
     async with models.planning(provider, lambda _: Delayed(0.5, next(answers))) as (api, planner):
         recording = TurnRecorder(Transcript(engine))
-        ask = partial(recording.propose, check=lambda proposed, _: proposed, reach=lambda _: None)
+        ask = partial(recording.propose, check=as_it_is, reach=lambda _: None)
         first, second = await asyncio.gather(*(ask(planner, situation, Registry(()), "run") for _ in range(2)))
         third, was_recorded = await ask(planner, situation, Registry(()), "run")
     await engine.dispose()

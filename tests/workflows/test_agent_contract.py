@@ -166,6 +166,10 @@ ALLOWED: dict[str, tuple[Task, Proposals]] = {
         Task(text="t"),
         [page_and(step("b", "send", to="b", text=FROM_PAGE)), DONE],
     ),
+    "a read of an address, by the user": (
+        Task(text="t", contract=(AllowedEffect(kind="visit", args={"url": Term(slot="page.said")}),)),
+        [READ, plan(step("v", "visit", url=ORDER)), DONE],
+    ),
     "nothing was read": (Task(text="t"), [plan(step("a", "echo")), BUY, DONE]),
     "after the refusal, what the trusted tool showed": (
         Task(text="t"),

@@ -91,11 +91,8 @@ class Review:
         return record.is_tainted or spec is None or spec.untrusted
 
     def _is_tainted(self, step: Step) -> bool:
-        spec = self._specs.get(step.kind)
-        while spec is not None:  # a fallback may be called in its place
-            if spec.untrusted:
-                return True
-            spec = self._specs.get(spec.fallback or "")
+        if any(self._specs[kind].untrusted for kind in self._with_fallbacks(step.kind)):
+            return True
         return bool(self._origins.get(step.id)) or any(id in self._tainted for id in references(step.args))
 
     def _objection(self, step: Step) -> str:
@@ -106,13 +103,14 @@ class Review:
         names = spec.authority_of(step.args)
         if spec.effect is Effect.READ:
             found = [why for name in names if (why := self._unsourced(step, name, allows_references=self._by_user))]
-            return _sentence(step.kind, found)
+            is_allowed = any(effect.kind == step.kind and not self._misfits(effect, step) for effect in self.effects)
+            return "" if is_allowed else _sentence(step.kind, found)
         if not self._is_late:
             return self._plan(step, names)
         free = [effect for effect in self.effects if step.kind in self.kinds(effect) and self.is_free(effect)]
         misfits = list[list[str]]()
         for effect in free:
-            wrong = [why for name in names if (why := self._misfit(effect, step, name))]
+            wrong = self._misfits(effect, step)
             if not wrong:
                 effect.used_by.append(step.id)
                 return ""
@@ -130,9 +128,7 @@ class Review:
             (
                 effect
                 for effect in self.effects
-                if step.kind == effect.kind
-                and self.is_free(effect)
-                and not any(self._misfit(effect, step, name) for name in names)
+                if step.kind == effect.kind and self.is_free(effect) and not self._misfits(effect, step)
             ),
             None,
         )
@@ -141,15 +137,17 @@ class Review:
             effect = AllowedEffect(kind=step.kind, args=terms, by_user=self._by_user)
             self.effects.append(effect)
         effect.used_by.append(step.id)
-        wrong = [why for name in names if (why := self._misfit(effect, step, name))]
-        return _sentence(step.kind, wrong)
+        return _sentence(step.kind, self._misfits(effect, step))
 
     def kinds(self, effect: AllowedEffect) -> list[str]:
         """The kinds that an effect allows: its own, and the fallbacks."""
-        kinds, spec = [effect.kind], self._specs.get(effect.kind)
-        while spec is not None and spec.fallback and spec.fallback not in kinds:
-            kinds.append(spec.fallback)
-            spec = self._specs.get(spec.fallback)
+        return self._with_fallbacks(effect.kind)
+
+    def _with_fallbacks(self, kind: str) -> list[str]:
+        kinds = list[str]()
+        while kind in self._specs and kind not in kinds:  # a history may hold fallbacks that lead back
+            kinds.append(kind)
+            kind = self._specs[kind].fallback or ""
         return kinds
 
     def is_free(self, effect: AllowedEffect) -> bool:
@@ -166,20 +164,24 @@ class Review:
         faults = [fault for fault in self._progress.faults if fault.step_id == id]
         return bool(faults) and faults[-1].applied is not Applied.NONE
 
+    def _misfits(self, effect: AllowedEffect, step: Step) -> list[str]:
+        """Why a call is not what the effect allows, as clauses; empty if it is."""
+        names = dict.fromkeys([*self._specs[step.kind].authority_of(step.args), *effect.args])
+        return [why for name in names if (why := self._misfit(effect, step, name))]
+
     def _misfit(self, effect: AllowedEffect, step: Step, name: str) -> str:
         """Why an argument is not what the effect allows, as a clause; empty if it is."""
-        value, term = step.args[name], effect.args.get(name, _ANY)
+        term = effect.args.get(name, Term())
+        if name not in step.args:
+            return f"{name} is left out, and {term} was planned" if term != Term() else ""
+        value = step.args[name]
         if term.slot:
             return "" if self._fills(term.slot, value) else f"{name} is not {term}"
         if term.at_least is not None or term.at_most is not None:
-            is_inside = (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and (term.at_least is None or value >= term.at_least)
-                and (term.at_most is None or value <= term.at_most)
-            )
-            return "" if is_inside else f"{name} is {_shown(value)}, and {term} was planned"
+            return "" if term.bounds(value) else f"{name} is {_shown(value)}, and {term} was planned"
         if not term.values:
+            if self._is_late and any(map(_is_flag, _leaves(value))):
+                return f"{name} is {_shown(value)}, and nothing was planned for it"
             return self._unsourced(step, name)
         if digest(value) in map(digest, term.values):
             return self._unsourced(step, name, allows_references=effect.by_user, allows_literals=True)
@@ -229,15 +231,14 @@ class Review:
             for fault in self._progress.faults
             if fault.step_id in ids and self._is_trusted(self._records[fault.step_id].kind)
         ]
-        return not isinstance(value, dict | list) and any(
-            digest(value) == digest(leaf) for state in [*observed, *faults] for leaf in _leaves(state)
-        )
+        if isinstance(value, dict | list) or _is_flag(value):
+            return False
+        return any(digest(value) == digest(leaf) for state in [*observed, *faults] for leaf in _leaves(state))
 
     def _is_trusted(self, kind: str) -> bool:
         return kind in self._specs and not self._specs[kind].untrusted
 
 
-_ANY = Term()
 _WITHOUT_RESULT = (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
 
@@ -280,6 +281,11 @@ def _has_literal(value: JsonValue) -> bool:
     if is_reference(value):
         return False
     return any(map(_has_literal, items(value))) if isinstance(value, dict | list) else True
+
+
+def _is_flag(value: JsonValue) -> bool:
+    """Whether a value is one that no text shows, such as true."""
+    return value is None or isinstance(value, bool) or (isinstance(value, str) and not value.strip())
 
 
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:

@@ -48,7 +48,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
     """The values to choose from; a value may be a reference to a result."""
     at_least: float | None = Field(default=None, allow_inf_nan=False)
     at_most: float | None = Field(default=None, allow_inf_nan=False)
-    """Bounds for a number."""
+    """Bounds for a number; without a lower bound it is not below 0."""
     slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
     """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
     the result is untrusted content."""
@@ -59,6 +59,13 @@ class Term(Sparse, frozen=True, extra="forbid"):
         if sum(forms) > 1:
             raise ValueError("values, bounds and a slot exclude each other: give one of them")
         return self
+
+    def bounds(self, value: JsonValue) -> bool:
+        """Whether a value is a number within the bounds; without a lower one, not below 0 unless the upper one is."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        lowest = min(0.0, self.at_most or 0.0) if self.at_least is None else self.at_least
+        return lowest <= value and (self.at_most is None or value <= self.at_most)
 
     def __str__(self) -> str:
         if self.slot:

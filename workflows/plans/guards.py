@@ -1,4 +1,4 @@
-"""Guards that reject calls: repeats of a failed call, loops of one call, effects after untrusted content."""
+"""Guards that reject calls: repeats of a failed call, and loops of one call."""
 
 from collections.abc import Mapping
 
