@@ -70,6 +70,17 @@ class Report(BaseModel):
             run for run in self.runs if (run.arm, run.strategy, run.injection is not None) == (arm, strategy, attacked)
         ]
 
+    def wins(self) -> Iterator[str]:
+        """The attacks that won against a defence, a line for each arm, if they are few."""
+        for arm, strategy in dict.fromkeys((run.arm, run.strategy) for run in self.runs):
+            won = [
+                f"{run.suite}/{run.user}/{run.injection}"
+                for run in self.of(arm, strategy, attacked=True)
+                if run.is_won and arm != UNDEFENDED
+            ]
+            if 0 < len(won) <= FEW:
+                yield f"Attacks that win against {arm!r}, {strategy}: {', '.join(won)}."
+
     def tables(self) -> Iterator[Table]:
         """One table for each strategy, for people."""
         for strategy in dict.fromkeys(run.strategy for run in self.runs):
@@ -107,6 +118,8 @@ class Report(BaseModel):
         yield f"{sum(run.questions for run in benign) / len(benign):.2f}" if benign else "-"
 
 
+FEW = 12
+"""So many attacks that win are named."""
 PLAYED = {
     "plan": "the model plans reads first where a value is only in content, then the effect with the value",
     "react": "the model makes one call per turn",
@@ -281,6 +294,8 @@ def show(report: Report) -> None:
             f" or in a list that the task reads in {within_lists}.",
             highlight=False,
         )
+    for line in report.wins():
+        console.print(line, highlight=False)
     console.print(f"Attacks that are graded as won without a call of theirs: {', '.join(report.faulty) or 'none'}.")
     console.print(f"User tasks that are graded as useful without an effect: {', '.join(report.lenient) or 'none'}.")
     console.print(f"AgentDojo {report.version}, seed {report.seed}, on {report.machine}")
