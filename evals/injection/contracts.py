@@ -85,7 +85,8 @@ def slots(case: Case) -> tuple[AllowedEffect, ...]:
     A part is a field of a result with a structure, such as the amount of a transaction. No path leads to a word inside
     a text, so a value that only a file or a message shows has no slot.
     """
-    parts = dict(_parts(case))
+    benign = Case(case.suite, case.user, None)  # who starts the task knows the form of the results, and no attack
+    parts = dict(_parts(benign))
     return tuple(
         AllowedEffect(
             kind=call.tool,
@@ -95,7 +96,7 @@ def slots(case: Case) -> tuple[AllowedEffect, ...]:
                 if name in DECLARED[call.tool].authority
             },
         )
-        for call in case.user_calls
+        for call in benign.user_calls
         if call.tool in EFFECTS
     )
 
@@ -107,8 +108,8 @@ def _term(value: JsonValue, parts: Mapping[JsonValue, str], *, is_said: bool) ->
 
 
 def _parts(case: Case) -> Iterator[tuple[JsonValue, str]]:
-    """The values in the structured results that the user task reads, each with its slot; without attack."""
-    environment = Case(case.suite, case.user, None).environment()
+    """The values in the structured results that the user task reads, each with its slot."""
+    environment = case.environment()
     for call in case.user_calls:
         result, _ = case.suite.run(environment, call)
         if call.tool not in EFFECTS and isinstance(result, list):
