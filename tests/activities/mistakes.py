@@ -79,7 +79,8 @@ PLANTED = {
     "decorate it, e.g. with @tool.read.",
     tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
     "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, requests, retry, "
-    "timeout, datasource, untrusted, tokens, tokens_overhead, enforces_timeout, breaker, service, credential, "
+    "timeout, datasource, untrusted, authority, content, tokens, tokens_overhead, enforces_timeout, "
+    "breaker, service, credential, "
     "limit, forms, sentence.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",

@@ -505,7 +505,7 @@ def test_the_catalogue_shows_no_password(loaded: Loaded) -> None:
     decorator = "@tool.transactional(datasource=BANK, reconcile=look, settle=0)"
     line = loaded(source + book(decorator, "args: Slot, tx: Transaction")).catalogue().splitlines()[-2]
 
-    assert "reconcile=look, settle=0 s, datasource=sqlite+aiosqlite:///bank.db;" in line
+    assert "reconcile=look, settle=0 s, datasource=sqlite+aiosqlite:///bank.db," in line
 
 
 def test_a_path_may_lead_into_an_argument(loaded: Loaded) -> None:
@@ -573,7 +573,7 @@ def test_the_catalogue_is_readable(loaded: Loaded) -> None:
     assert (name, effect, place.startswith("/"), "mine.py:" in place) == ("book", "idempotent", True, True)
     assert lines[-3:] == [
         "    Book one.",
-        "    day: string, at: integer, observe=look; standard, 30 s",
+        "    day: string, at: integer, observe=look, authority: all; standard, 30 s",
         f"{len(lines) // 3} tools of yours: no mistakes.",
     ]
 

@@ -55,6 +55,7 @@ from workflows.people.requests import (
 )
 from workflows.planning.proposing import MAX_REJECTIONS
 from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.contract import AllowedEffect
 
 ROOMS = ("workflows", "client", "console")
 ENDS, PROBLEM = ("TaskEnded", "Ending"), "Problem"
@@ -412,7 +413,12 @@ def parts() -> dict[str, dict[str, Any]]:
     parts_of["requests"] = (asked,)
     pause = Pause(activity="a", kind="x", since=refused.at, by="ann", resume="temporal", deadline=refused.at)
     parts_of["paused"] = (pause,)
-    also: dict[str, Any] = {"waiting": wait, "extensions": (given,), "question_options": ("a",)}
+    also: dict[str, Any] = {
+        "waiting": wait,
+        "contract": (AllowedEffect(kind="pay"),),
+        "extensions": (given,),
+        "question_options": ("a",),
+    }
     also |= {"own_faults": (refused,), "counts": {"retries": {"book_slot/busy": 1}}, "limits": Limits()}
     whole = outcome(steps=(step(fault=refused, silent=1),), faults=(refused,), **also, **parts_of)
     told = json.loads(document.of_anything(task_fields(whole, RECEIPT, None, None)))

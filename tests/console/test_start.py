@@ -119,9 +119,9 @@ def test_an_effect_of_the_contract_is_read(text: str, effect: AllowedEffect) -> 
 WRONG_EFFECTS = {
     "": "is no effect",
     "pay to": "has no =, <= or >=",
-    "pay amount<=much": "valid number",
+    "pay amount<=much": "must be a number",
     "pay amount=5 amount<=7": "exclude each other",
-    "pay 0x": "greater than or equal to 1",
+    "pay 0x": "count must be at least 1",
     "pay 'x": "is no effect",
 }
 
