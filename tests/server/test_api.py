@@ -37,7 +37,7 @@ async def test_a_task_is_started_with_what_comes_after_its_plan(program: httpx2.
 
 
 def test_a_program_can_say_over_http_what_it_can_say_in_python() -> None:
-    """The fields of a task, and how `Client.start` takes it; `key` is a header, and what only a client sets is left out."""
+    """The fields of a task, and how `Client.start` takes it; `key` is a header, and a client sets the others itself."""
     options = set(inspect.signature(Client.start).parameters) - {"self", "task", "key", "options"}
 
     assert set(NewTask.model_fields) == (set(Task.model_fields) | options) - {"remains", "allow"}
