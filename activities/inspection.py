@@ -264,7 +264,7 @@ class Inspector:
                 spec=tool_kind.spec,
                 description=tool_kind.description,
                 args_schema=tool_kind.args_schema,
-                result_schema=tool_kind.result.json_schema(),
+                result_schema=tool_kind.result_schema,
                 is_own=name in self.own,
                 breaker=tool_kind.breaker,
                 service=tool_kind.service,

@@ -119,7 +119,7 @@ class PlanStrategy:
     cut_off = prompts.PLAN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        return prompts.plan_system(kinds, searchable=FIND_TOOLS in kinds)
+        return prompts.plan_system(kinds, searchable=FIND_TOOLS in kinds, plans_effects=needs_contract(kinds))
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         search = [_kind_tool(kinds[FIND_TOOLS])] if FIND_TOOLS in kinds else []
@@ -191,10 +191,14 @@ def needs_contract(kinds: Mapping[str, Kind]) -> bool:
 
 
 def _effects(call: ToolCall) -> list[AllowedEffect]:
-    """The effects that a model plans; an argument with neither a value nor a bound needs a trusted source."""
     if call.broken:
         raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
-    planned = _parsed(_PlannedEffects, call.name, call.args)
+    return _planned_effects(call.name, call.args)
+
+
+def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEffect]:
+    """The effects that a model plans; an argument with neither a value nor a bound needs a trusted source."""
+    planned = _parsed(_PlannedEffects, name, args)
     return [
         AllowedEffect(
             kind=effect.kind,
@@ -230,10 +234,11 @@ class _PlannedEffects(BaseModel):
 def _plan(call: ToolCall) -> NewSteps:
     if call.broken:
         raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
-    plan = _parsed(NewSteps, PROPOSE, call.args)
+    effects = _planned_effects(PROPOSE, {"effects": call.args.get("effects") or []})
+    plan = _parsed(NewSteps, PROPOSE, {name: value for name, value in call.args.items() if name != "effects"})
     if not plan.steps:
         raise UnusableReply(prompts.NO_STEPS)
-    return plan
+    return plan.model_copy(update={"effects": tuple(effects)})
 
 
 def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> Answer | Question | GiveUp:
@@ -281,6 +286,11 @@ def _ask_and_give_up() -> list[ToolDefinition]:
 
 
 def _plan_effects(kinds: Mapping[str, Kind]) -> ToolDefinition:
+    schema = _closed_object({"effects": _effects_schema(kinds)}, required=["effects"])
+    return ToolDefinition(EFFECTS, f"{prompts.PLAN_EFFECTS} {prompts.EFFECTS_ONCE}", schema)
+
+
+def _effects_schema(kinds: Mapping[str, Kind]) -> Schema:
     names = [kind.spec.kind for kind in kinds.values() if kind.spec.effect is not Effect.READ]
     value = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
     argument = _closed_object(
@@ -306,8 +316,7 @@ def _plan_effects(kinds: Mapping[str, Kind]) -> ToolDefinition:
         },
         required=["kind", "count", "arguments"],
     )
-    schema = _closed_object({"effects": {"type": "array", "items": effect}}, required=["effects"])
-    return ToolDefinition(EFFECTS, prompts.PLAN_EFFECTS, schema)
+    return {"type": "array", "items": effect}
 
 
 def _kind_tool(kind: Kind) -> ToolDefinition:
@@ -372,7 +381,10 @@ def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
     any_step = {"anyOf": [_step_schema(name) for name in kinds]}
     steps = {"type": "array", "minItems": 1, "maxItems": MAX_STEPS, "items": any_step}
     because = {"type": "string", "description": "Why these steps, in one sentence, for the people who watch."}
-    schema = _closed_object({"because": because, "steps": steps}, required=["steps"])
+    ahead = (
+        {"effects": {**_effects_schema(kinds), "description": prompts.PLAN_EFFECTS}} if needs_contract(kinds) else {}
+    )
+    schema = _closed_object({"because": because, "steps": steps, **ahead}, required=["steps"])
     return ToolDefinition(PROPOSE, prompts.PROPOSE, {**schema, "$defs": definitions})
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
 
-from activities.planning.strategies import EFFECTS as PLAN_EFFECTS
+from activities.planning.strategies import EFFECTS as PLAN_EFFECTS, PROPOSE
 from evals.injection.declared import DECLARED, EFFECTS
 from evals.injection.model import is_known
 from evals.injection.suites import Call, Case
@@ -65,7 +65,7 @@ def _with_effects(reply: ModelReply, groups: Sequence[Group]) -> ModelReply:
     """The reply, with the call that plans effects before its other calls; the reply alone if it plans none."""
     if not groups or not reply.calls:
         return reply
-    effects = [
+    effects: list[JsonValue] = [
         {
             "kind": group.kind,
             "count": group.times,
@@ -76,6 +76,9 @@ def _with_effects(reply: ModelReply, groups: Sequence[Group]) -> ModelReply:
         }
         for group in groups
     ]
+    [first, *more] = reply.calls
+    if first.name == PROPOSE and not isinstance(first.args, str):
+        return ModelReply((ModelCall(PROPOSE, {**first.args, "effects": effects}), *more), text=reply.text)
     return ModelReply((ModelCall(PLAN_EFFECTS, {"effects": effects}), *reply.calls), text=reply.text)
 
 

@@ -29,7 +29,7 @@ BANKING: Mapping[str, Declared] = {
     "get_user_info": Declared(),
     "get_most_recent_transactions": Declared(untrusted=True),
     "get_scheduled_transactions": Declared(untrusted=True),
-    "read_file": Declared(untrusted=True, authority=("file_path",)),
+    "read_file": Declared(untrusted=True),
     "send_money": Declared("keyed", authority=TRANSFER, content=("subject",)),
     "schedule_transaction": Declared("keyed", authority=(*TRANSFER, "recurring"), content=("subject",)),
     "update_scheduled_transaction": Declared(
@@ -40,9 +40,9 @@ BANKING: Mapping[str, Declared] = {
 }
 SLACK: Mapping[str, Declared] = {
     "get_channels": Declared(untrusted=True, is_list=True),
-    "get_users_in_channel": Declared(authority=("channel",), is_list=True),
-    "read_channel_messages": Declared(untrusted=True, authority=("channel",)),
-    "read_inbox": Declared(untrusted=True, authority=("user",)),
+    "get_users_in_channel": Declared(is_list=True),
+    "read_channel_messages": Declared(untrusted=True),
+    "read_inbox": Declared(untrusted=True),
     # A read whose address can carry data away.
     "get_webpage": Declared(untrusted=True, authority=("url",)),
     "post_webpage": Declared("idempotent", authority=("url",), content=("content",)),

@@ -7,9 +7,9 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
-from activities.planning.strategies import EFFECTS
+from activities.planning.strategies import EFFECTS, PROPOSE
 from replan import Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
+from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from tests.gate import sampled
 from tests.harness import staged
 from tests.providers.planning import planning
@@ -105,6 +105,21 @@ async def test_without_a_plan_the_model_is_told_how_to_plan(client: Client, tmp_
     assert (ended.status, paid, api.violations) == (TaskStatus.COMPLETED, [], [])
     assert f"call {EFFECTS} in your first turn" in heard[0].system
     assert "none was planned before untrusted content was read" in heard[2].all_text
+
+
+@pytest.mark.parametrize(("to", "is_paid"), [("ann", True), ("eve", False)])
+async def test_a_plan_names_what_later_plans_will_need(
+    client: Client, tmp_path: Path, provider: str, to: str, is_paid: bool
+) -> None:
+    """With `plan`, beside the steps that read."""
+    paid, tools = bank("20 are due.")
+    assert not isinstance(FIXED.args, str)
+    first = {"steps": [{"id": "r", "kind": "read_bill", "args": {}}], **FIXED.args}
+    script = [calls(ModelCall(PROPOSE, first)), proposes(step("p", "pay", to=to, amount=20)), finishes("Done.")]
+    async with planning(provider, *script) as (api, planner), staged(client, tmp_path, tools, planner) as stage:
+        ended = await stage.run(TASK.model_copy(update={"strategy": "plan"}))
+
+    assert (ended.status, len(paid), api.violations) == (TaskStatus.COMPLETED, int(is_paid), [])
 
 
 @pytest.mark.full

@@ -80,6 +80,10 @@ class Kind:
         return self.args.model_json_schema()
 
     @cached_property
+    def result_schema(self) -> dict[str, Any]:
+        return self.result.json_schema()
+
+    @cached_property
     def libraries(self) -> frozenset[str] | None:
         """The top-level packages that the function can use, as far as its code says; None if that is not known."""
         return libraries_of(self.function)
