@@ -50,7 +50,7 @@ class Text(str):
     parts: tuple[Part, ...]
 
     def __new__(cls, *parts: Part) -> Self:
-        """A part may be a Text, too."""
+        """Join the parts; the parts of a Text among them are taken in its place."""
         flat = [piece for part in parts for piece in (part.parts if isinstance(part, Text) else (part,))]
         text = super().__new__(cls, _joined(flat, in_python))
         text.parts = tuple(flat)

@@ -394,7 +394,7 @@ def _connecting(error: Any) -> str:
 
 
 def _package(error: object) -> str:
-    """The driver's package that defines the class, or a parent of it; empty for other packages."""
+    """The driver's package that defines the class or one of its base classes; empty for other packages."""
     packages = (str(raised.__module__).partition(".")[0] for raised in parents(type(error)))
     return next((package for package in packages if package in (*_MYSQL, *_LIBPQ_PACKAGES, "asyncpg")), "")
 

@@ -61,7 +61,10 @@ class Explanation(BaseModel):
         return self.status == "completed" and not deviations and not self.cost.held
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
-        """It as the JSON that `explain --json` prints, with remedies in the words of a door."""
+        """The explanation as the JSON that `explain --json` prints.
+
+        `door` is where it is read (console, HTTP, Python), and so how a remedy is written.
+        """
         story = self.story
         outcome, end = story.history.outcome, story.history.end
         notes = (*self.resets, *self.compactions, *self.extensions, *self.notes)

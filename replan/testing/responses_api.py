@@ -210,7 +210,7 @@ class ResponsesApi(OpenAIApi):
 
 
 def _item_events(item: Json) -> Iterator[Json]:
-    """The events of an item's stream. Reasoning is silent, but for a summary."""
+    """The events of an item's stream; an item with reasoning sends only its summary, if it has one."""
     of = {"item_id": item["id"]}
     begun = {**item, **({"status": "in_progress"} if "status" in item else {})}
     empty: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}

@@ -28,7 +28,7 @@ class Turns:
     _come: set[str] = field(default_factory=set)
 
     def come(self, key: str) -> None:
-        """Note that the turn of a call has come."""
+        """Note that a call that waited for its service may be made now."""
         self._come.add(key)
 
     async def wait(self, key: str, seconds: float, timer: str) -> float:

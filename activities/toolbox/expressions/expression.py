@@ -138,7 +138,7 @@ class Reader:
         return "[p]" if after in self.after_percentage else "%"
 
     def _check(self, tree: ast.expr) -> None:
-        """Raise Unreadable for nodes that are not in `nodes`, and for calls with a wrong number of arguments."""
+        """Raise Unreadable for a node that `nodes` does not allow, and for a call with a wrong number of arguments."""
         for node in ast.walk(tree):
             match node:
                 case ast.Call(func=ast.Name(id=name), args=values, keywords=[]) if name in self.functions:
