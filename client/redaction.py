@@ -171,7 +171,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     StepRecord: frozenset({"kind", "undoes"}),
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "allow", "continues"}),
     Contract: frozenset({"kinds", "tainted"}),
-    Origin: frozenset({"step", "at", "source"}),
+    Origin: frozenset({"step", "source"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),
     Turn: frozenset({"key"}),
     UndoRecord: frozenset({"step_id", "kind"}),
@@ -221,6 +221,12 @@ class Values(Placeholders):
         if isinstance(it, AllowedEffect):
             args = {self.key(name): self._term(term) for name, term in it.args.items()}
             return {**it.model_dump(mode="json"), **({"args": args} if args else {})}
+        if isinstance(it, Origin):
+            it = it.model_copy(update={"at": self.path(it.at)})
+            return {
+                **it.model_dump(mode="json"),
+                **{name: self.text(getattr(it, name)) for name in ("quote", "unusual")},
+            }
         if isinstance(it, Task | NewSteps):
             self._learn_bounds(it.contract if isinstance(it, Task) else it.effects)
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())

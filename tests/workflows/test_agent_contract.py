@@ -170,6 +170,10 @@ ALLOWED: dict[str, tuple[Task, Proposals]] = {
         Task(text="t", contract=(AllowedEffect(kind="visit", args={"url": Term(slot="page.said")}),)),
         [READ, plan(step("v", "visit", url=ORDER)), DONE],
     ),
+    "only its content is from a page, as a literal": (
+        Task(text="send it to b", contract=(AllowedEffect(kind="send"),)),
+        [READ, plan(step("b", "send", to="b", text=ORDER)), DONE],
+    ),
     "nothing was read": (Task(text="t"), [plan(step("a", "echo")), BUY, DONE]),
     "after the refusal, what the trusted tool showed": (
         Task(text="t"),

@@ -22,8 +22,6 @@ from workflows.plans.contract import MAX_EFFECTS, AllowedEffect, Contract, Origi
 from workflows.plans.proposal import NewSteps, Proposed, Step
 from workflows.plans.references import Unresolved, is_reference, pick, references
 
-MAX_NAME = 80
-"""How many characters the name of an argument usually has at most."""
 MAX_VALUE = 120
 """How many characters of a value a person is shown in the reason of a request."""
 
@@ -201,7 +199,7 @@ class Review:
             return ""
         if not self._is_traced and _has_literal(step.args[name]):
             return f"nobody looked where {name} comes from (its worker is of an older version)"
-        found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name)]
+        found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name, step.args)]
         return _described(found[0], step) if found else ""
 
     def _fills(self, slot: str, value: JsonValue) -> bool:
@@ -252,10 +250,11 @@ def _sentence(kind: str, reasons: Sequence[str]) -> str:
     return f"{kind} is outside the contract of this task: {'; '.join(reasons)}" if reasons else ""
 
 
-def _is_part(path: str, name: str) -> bool:
-    # A path shows an unusual name in another form, so that every path may be a part of it.
-    is_usual = name.isascii() and name.isidentifier() and len(name) <= MAX_NAME
-    return not is_usual or path == name or path.startswith(f"{name}.")
+def _is_part(path: str, name: str, names: Iterable[str]) -> bool:
+    """Whether a path leads into the argument `name`; one that leads into none of `names` may be a part of each."""
+    # A path shows an unusual name in another form.
+    owners = [other for other in names if path == other or path.startswith(f"{other}.")]
+    return name in owners or not owners
 
 
 def _described(origin: Origin, step: Step) -> str:
