@@ -23,8 +23,6 @@ EFFECT_FORM = (
 )
 MAX_SHOWN = 80
 """How many characters of a wrong argument are shown."""
-MAX_SHOWN = 80
-"""How many characters of a wrong argument are shown."""
 AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 
 

@@ -83,10 +83,8 @@ class ReactStrategy:
     cut_off = prompts.TURN_CUT_OFF
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
-        has_contract = needs_contract(kinds)
-        return prompts.react_system(
-            kinds, by_finish=situation.result_schema is not None, plans_effects=EFFECTS if has_contract else None
-        )
+        by_finish = situation.result_schema is not None
+        return prompts.react_system(kinds, by_finish=by_finish, plans_effects=needs_contract(kinds))
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         finish = [_finish(situation.result_schema)] if situation.result_schema is not None else []
@@ -108,7 +106,7 @@ class ReactStrategy:
         planned = [call for call in calls if call.name == EFFECTS and needs_contract(kinds)]
         made = [call for call in calls if call not in planned]
         if planned and not made:
-            raise UnusableReply(prompts.EFFECTS_ALONE.format(name=EFFECTS))
+            raise UnusableReply(prompts.EFFECTS_ALONE)
         steps = _called_steps(made, situation, branch, because=reply.turn.text)
         return steps.model_copy(update={"effects": tuple(effect for call in planned for effect in _effects(call))})
 

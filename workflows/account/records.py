@@ -240,7 +240,7 @@ class Revision(BaseModel, frozen=True):
 
 
 class WithheldCall(BaseModel, frozen=True):
-    """A rejected call of a kind that has an effect and that no plan named before the task read untrusted content.
+    """A rejected call that was outside the contract of a task that had read untrusted content.
 
     Such content may have ordered the call.
     """

@@ -292,11 +292,10 @@ def check(
         mistakes.append(Mistake(text=text))
     # The activity has named a mistake in these steps already.
     known = {mistake.step for mistake in proposed.rejected}
+    refused = reviewed.outside if reviewed and progress.task.on_escalation != "wait" else {}
+    outside = {id: f": {why}: {OUTSIDE}" for id, why in refused.items()}
     for step in proposal.steps:
-        text = "" if step.id in known else _step_mistake(step, progress, catalogue)
-        outside = reviewed.outside.get(step.id) if reviewed and progress.task.on_escalation != "wait" else None
-        if not text and outside and step.id not in known:
-            text = f": {outside}: {OUTSIDE}"
+        text = "" if step.id in known else _step_mistake(step, progress, catalogue) or outside.get(step.id, "")
         mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
     return mistakes
 

@@ -118,9 +118,6 @@ class Contract(BaseModel):
     tainted: list[str] = Field(default_factory=list, exclude_if=not_)
     """Ids of the steps of the plan in force whose results will be untrusted content."""
 
-    def add(self, effects: Sequence[AllowedEffect]) -> None:
-        self.effects = [*self.effects, *effects][-MAX_EFFECTS:]
-
     def begin(self, *, is_untrusted: bool) -> None:
         """Note that a tool is called, and whether it may return untrusted content."""
         self.is_tainted = self.is_tainted or is_untrusted

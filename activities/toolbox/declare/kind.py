@@ -19,7 +19,7 @@ from activities.toolbox.declare import companions, conditions, form
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.libraries import libraries_of
-from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
+from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from workflows.faults import retries
 from workflows.faults.retries import CircuitBreaker
@@ -297,7 +297,7 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator
 
 def _contract_mistakes(tool: Tool[..., Any], args: Any) -> Iterator[str]:
     name, authority, content = tool.__name__, tool.options.authority, tool.options.content
-    if not companions.is_model(args) or not _are_names(authority) or not _are_names(content):
+    if not companions.is_model(args) or not NAMES.holds(authority) or not NAMES.holds(content):
         return
     fields = [field.alias or field_name for field_name, field in args.model_fields.items()]
     for option, names in {"authority": authority or (), "content": content}.items():
@@ -309,10 +309,6 @@ def _contract_mistakes(tool: Tool[..., Any], args: Any) -> Iterator[str]:
         yield f"{name}: a read changes nothing, so content= has no meaning: leave it out."
     for always in (argument for argument in content if is_always_authority(argument)):
         yield f"{name}: content= names {always!r}, which can do more than inform somebody: leave it out there."
-
-
-def _are_names(names: Any) -> bool:
-    return names is None or (isinstance(names, tuple | list) and all(isinstance(name, str) for name in names))
 
 
 def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:

@@ -80,7 +80,7 @@ _LIMIT = Rule(
     f"e.g. '10/s', '300/min' or '1000/h', at most {retries.MAX_LIMIT} calls",
 )
 _ONE = Rule(lambda value: type(value) is int and value == 1, "1, or left out")
-_NAMES = Rule(
+NAMES = Rule(
     lambda value: (
         value is None or (isinstance(value, tuple | list) and all(isinstance(name, str) and name for name in value))
     ),
@@ -141,10 +141,10 @@ class ToolOptions:
     untrusted: Annotated[bool, _BOOL] = False
     """True if results are untrusted content, e.g. a web page. After such a result, a call with an effect must be in the
     contract of its task; see docs/untrusted.md."""
-    authority: Annotated[Sequence[str] | None, _NAMES] = None
+    authority: Annotated[Sequence[str] | None, NAMES] = None
     """The arguments that say whom, where, which or how much, which the contract of a task fixes. None for all but
     `content`; of a read, for the addresses."""
-    content: Annotated[Sequence[str], _NAMES] = ()
+    content: Annotated[Sequence[str], NAMES] = ()
     """The arguments that are only content, such as the text of a message: they may come from anywhere."""
     tokens: Annotated[int, _COUNT] = 0
     """The most tokens of a model that one call may use; 0 for a tool without a model."""
