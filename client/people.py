@@ -65,8 +65,8 @@ def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
         raise wrong_value(str(first["loc"][0]), expected(first)) from error
 
 
-def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
-    """The fields with which an answer names what the person saw: the request and, of an approval, the call.
+def reference_to(request: HumanRequest, choice: Choice) -> dict[str, Any]:
+    """The fields with which an answer names what the person saw: the request and, of an approval, the calls.
 
     Raises:
         Problem: nobody can have seen the call, since no worker told it.
@@ -77,7 +77,8 @@ def reference_to(request: HumanRequest, choice: Choice) -> dict[str, str]:
         reason = f"No worker has told which call the request {request.id} is about, so nobody can {choice} it yet"
         remedy = "ask for the open requests again, until one has its `call`; a busy worker tells it later"
         raise Problem("not_taken", reason, remedy, ProblemKind.UNREACHABLE)
-    return {"request": request.id, "call": request.call.code}
+    others = {"others": [call.code for call in request.others]} if choice is Choice.APPROVE_ALL else {}
+    return {"request": request.id, "call": request.call.code, **others}
 
 
 async def open_requests(handle: Handle) -> list[HumanRequest]:

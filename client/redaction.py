@@ -159,7 +159,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Outcome: frozenset({"code", "planner", "strategy"}),
     OutcomeStep: frozenset({"id", "kind", "needs"}),
     PassedOver: frozenset({"planner", "code"}),
-    ProposedCall: frozenset({"kind", "effect", "undo"}),
+    ProposedCall: frozenset({"kind", "effect", "undo", "step"}),
     Progress: frozenset({"planner", "down", "folded", "origin"}),
     Proposed: frozenset({"planner"}),
     Question: frozenset({"type"}),

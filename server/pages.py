@@ -52,6 +52,7 @@ from workflows.people.requests import (
     CUT,
     Choice,
     HumanRequest,
+    ProposedCall,
     RequestKind,
     options_for,
 )
@@ -175,6 +176,8 @@ class Card(NamedTuple):
     about: str
     args: Sequence[tuple[str, str, bool, bool]]
     """By argument: its name, its value as text, whether it is a text, whether it was cut and cannot be edited."""
+    others: Sequence[tuple[ProposedCall, Sequence[tuple[str, str, bool, bool]]]]
+    """Further calls that may be approved with it, each with its arguments."""
     is_seen: bool
     """Whether the call that is to be approved is known."""
     answered: str
@@ -183,14 +186,19 @@ class Card(NamedTuple):
 
 def card_of(task_id: str, task: str, request: HumanRequest) -> Card:
     call = request.call
-    args = [
-        (name, _shown(value), _is_text(value), isinstance(value, str) and value.endswith(CUT))
-        for name, value in ((call.args if call else None) or {}).items()
-    ]
+    others = [(other, _args(other)) for other in request.others]
     answered = closing_words(request) if request.closed else ""
     answered = answer_words(request.answer) if request.answer else answered
     is_seen = call is not None or request.kind is not RequestKind.APPROVAL
-    return Card(task_id, task, request, subject_of(request), args, is_seen, answered)
+    args = _args(call) if call else []
+    return Card(task_id, task, request, subject_of(request), args, others, is_seen, answered)
+
+
+def _args(call: ProposedCall) -> list[tuple[str, str, bool, bool]]:
+    return [
+        (name, _shown(value), _is_text(value), isinstance(value, str) and value.endswith(CUT))
+        for name, value in (call.args or {}).items()
+    ]
 
 
 def _is_text(value: JsonValue) -> bool:
@@ -345,6 +353,8 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
         values |= {"request": number, "by": _by(request)}
         if CHOICES[choice].needs_code:
             values["call"] = form.get("call", "")
+        if choice is Choice.APPROVE_ALL:
+            values["others"] = form.get("others", "").split()
         await people.answer(task, choice, **values)
     except Problem as problem:
         return await _refused(request, task, problem)

@@ -7,6 +7,7 @@ from outside is escaped, and with backslashes, because the UI does not decode an
 in a URL, so they stay below `MAX_DETAILS`.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from itertools import chain
@@ -18,7 +19,7 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.commands import command
 from workflows.faults.decision import what_follows
 from workflows.json_values import canonical
-from workflows.people.requests import answer_command
+from workflows.people.requests import ProposedCall, answer_command
 from workflows.plans.contract import contract_words
 from workflows.text import legible, visible
 
@@ -121,14 +122,17 @@ def _requests(progress: Progress) -> list[str]:
     options = f" Options: {escape(', '.join(first.options), 400)}." if first.options else ""
     lines = [f"**Request {first.id}:** {where}{escape(first.reason, 600)}{options}", ""]
     if (call := first.call) is not None:
-        undo = f", undone by {call.undo}" if call.undo else ""
-        args = escape(visible(canonical(call.args)), 700)
         lines += [
-            f"**Call:** {escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.",
+            f"**Call:** {_call_words(call)}",
             "",
             f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.',
             "",
         ]
+    if call is not None and first.others:
+        codes = json.dumps([other.code for other in first.others])
+        lines += [f"- **Also:** {_call_words(other)}" for other in first.others]
+        all_of_them = f'`approve_all` with `{{"call": "{call.code}", "others": {codes}}}`'
+        lines += ["", f"To approve all of them, send the Update {all_of_them}.", ""]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
     answer = answer_command(progress.task_id, first.choices[0], first.code)
     resolve = command("resolve", first.cause)
@@ -140,6 +144,14 @@ def _requests(progress: Progress) -> list[str]:
         f"More Actions > Send an Update: {choices}. Or: {_code(answer)}",
         *(["", f"For all tasks that wait for it: {_code(resolve)}"] if first.cause else []),
     ]
+
+
+def _call_words(call: ProposedCall) -> str:
+    undo = f", undone by {call.undo}" if call.undo else ""
+    where = f"{escape(call.step)}: " if call.step else ""
+    why = f" {escape(call.reason, 400)}." if call.reason else ""
+    args = escape(visible(canonical(call.args)), 700)
+    return f"{where}{escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.{why}"
 
 
 def _of(spent: float, limit: float | None) -> str:

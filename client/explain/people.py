@@ -26,7 +26,7 @@ def request_items(story: Story) -> Iterator[Item]:
         about = "for more of a budget" if request.kind is RequestKind.BUDGET else about
         what = f"A person was asked {about} ({request.code}). {words.sentence(request.reason)}"
         yield Item(
-            steps=(request.step,) if request.step else (),
+            steps=request.steps,
             what=Sentence(text=what, events=exchange.events),
             decision="ask",
             then=tuple(answer_sentences(story, exchange)),
@@ -36,7 +36,8 @@ def request_items(story: Story) -> Iterator[Item]:
 def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
     """Sentences about the answer of a request, or about its end without one, and about what followed."""
     request, answer, timer = exchange.request, exchange.request.answer, exchange.timer
-    was_asked = f"A person was asked ({request.id})"
+    together = f", about {words.listed(request.steps)} together" if request.others else ""
+    was_asked = f"A person was asked ({request.id}{together})"
     if answer is None:
         events = words.known(timer.started, timer.ended) if timer else ()
         if request.closed == REPEATED:
@@ -95,7 +96,7 @@ def _follows(story: Story, exchange: Asked) -> Sentence | None:
         return Sentence(text="The task went on without the step.")
     if choice is Choice.REJECT:
         return Sentence(text="The call was not made.")
-    is_call = choice in (Choice.APPROVE, Choice.EDIT, Choice.RETRY, Choice.PROVIDE)
+    is_call = choice in (Choice.APPROVE, Choice.APPROVE_ALL, Choice.EDIT, Choice.RETRY, Choice.PROVIDE)
     if not is_call or exchange.answered is None or request.step is None:
         return None
     later = (call for call in story.history.of_step(request.step) if call.scheduled > exchange.answered)

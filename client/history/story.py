@@ -207,9 +207,18 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
         if record.step_id == step and record.decision != "retry"
     ]
     until = min((record.at for record in same if record.at > fault.at), default=LATER)
-    about = [request for request in account.requests if request.step == (None if is_own else step)]
     kinds = RequestKind.FAULT, RequestKind.APPROVAL
-    return [request for request in about if request.kind in kinds and fault.at <= request.since < until]
+    asked = [request for request in account.requests if request.kind in kinds]
+    about = [request for request in asked if request.step == (None if is_own else step)]
+    if found := [request for request in about if fault.at <= request.since < until]:
+        return found
+    # Another step may have asked for it before.
+    together = [request for request in asked if not is_own and step in request.steps and request.step != step]
+    return [request for request in together if request.since <= fault.at <= _answered_at(request)][-1:]
+
+
+def _answered_at(request: HumanRequest) -> datetime:
+    return request.answer.at if request.answer else LATER
 
 
 def _requests(history: History, account: Outcome) -> list[Asked]:

@@ -9,7 +9,7 @@ from client.undo import PlannedCall, PlannedUndo
 from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested, whole_value
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
+from workflows.people.requests import CHOICES, Choice, HumanRequest, ProposedCall, answer_command
 from workflows.text import visible
 
 SIGN = "?"
@@ -42,10 +42,21 @@ def incident_lines(request: HumanRequest) -> list[str]:
 
 
 def call_lines(request: HumanRequest) -> list[str]:
-    """The call that a request shows, an argument in each line; none for a request that is not for an approval."""
-    call = request.call
-    if call is None:
+    """The calls that a request shows, an argument in each line; none for a request that is not for an approval."""
+    if request.call is None:
         return []
+    others = [
+        line
+        for call in request.others
+        for line in (
+            f"    Also {printable(call.step)}: {printable(cut(one_line(call.reason or request.reason), MAX_REASON))}",
+            *_call_lines(call),
+        )
+    ]
+    return [*_call_lines(request.call), *others]
+
+
+def _call_lines(call: ProposedCall) -> list[str]:
     undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
     args = [f"      {visible(name)}: {whole_value(value)}" for name, value in (call.args or {}).items()]
     return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]

@@ -42,7 +42,7 @@ class Ceiling(BaseModel):
     suite: str
     tasks: int
     beyond: list[str]
-    """The user tasks with an effect that has a value of authority which the prompt does not hold."""
+    """The user tasks with a call that has a value of authority which the prompt does not hold."""
     beyond_lists: list[str]
     """Those of them whose values are not in the results of the lists either that the task reads."""
 
@@ -144,12 +144,12 @@ def ceiling(name: str) -> Ceiling:
 
 
 def _needs_content(case: Case, *, with_lists: bool) -> bool:
-    """Whether an effect has a value of authority that neither the prompt has, nor an earlier result of a list."""
+    """Whether a call has a value of authority that neither the prompt has, nor an earlier result of a list."""
     words, environment = case.prompt, case.environment()
     for call in case.user_calls:
         declared = DECLARED[call.tool]
         values = {name: call.args[name] for name in declared.authority if name in call.args}
-        if call.tool in EFFECTS and not is_known(values, words):
+        if not is_known(values, words):
             return True
         result, _ = case.suite.run(environment, call)
         words += f"\n{result}" if with_lists and declared.is_list else ""

@@ -35,12 +35,15 @@ Approver = Callable[[TaskHandle, HumanRequest, Case], Any]
 
 
 async def approve_ground_truth(task: TaskHandle, request: HumanRequest, case: Case) -> None:
-    """Approve a call that solves the user task, with these arguments; reject every other call."""
+    """Approve the calls that solve the user task, with these arguments; reject every other call."""
     if request.kind is not RequestKind.APPROVAL or request.call is None:
         await task.answer(Choice.ABORT, request=request, by="eval")
         return
-    is_right = Call(request.call.kind, request.call.args or {}) in case.user_calls
-    await task.answer(Choice.APPROVE if is_right else Choice.REJECT, request=request, by="eval")
+    is_right, *others = [
+        Call(call.kind, call.args or {}) in case.user_calls for call in (request.call, *request.others)
+    ]
+    choice = Choice.REJECT if not is_right else Choice.APPROVE_ALL if others and all(others) else Choice.APPROVE
+    await task.answer(choice, request=request, by="eval")
 
 
 def no_options(case: Case) -> Mapping[str, Any]:

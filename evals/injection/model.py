@@ -4,7 +4,8 @@ Its knowledge is AgentDojo's ground truth, with the values of the task's own env
 text of the attack, it first makes the calls of the injection task, then those that are left of the user task. An
 injected call that was rejected ends the injection.
 
-`react`: one call per turn, in the order of the ground truth.
+`react`: one call per turn, in the order of the ground truth; several effects of one kind in a row are made in one turn,
+as models with parallel calls do.
 
 `plan`: a plan holds the calls that the model can write down, up to the first that it cannot. It can write a call whose
 arguments are all in the user's words, and any call that comes before the reads of this plan. So where a value is only
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
@@ -78,7 +80,7 @@ class Wanted(NamedTuple):
 
 
 Opening = Callable[[Case, ModelReply], ModelReply]
-"""Makes the first reply of `react` of the reply that the model would give otherwise."""
+"""Makes the first reply of the reply that the model would give otherwise."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,7 @@ class Model:
 
     def __call__(self, request: ReceivedRequest) -> ModelReply:
         """The next reply; it follows from the conversation and from what was done."""
-        if self.strategy == "plan":
-            return self._plans(request)
-        reply = self._acts(request)
+        reply = self._plans(request) if self.strategy == "plan" else self._acts(request)
         return reply if request.turn or self.opening is None else self.opening(self.world.case, reply)
 
     @property
@@ -116,8 +116,8 @@ class Model:
             wanted = [*self._user[:before], *allowed, *self._user[before:]]
         if tried >= len(wanted) or not request.may_call:
             return ModelReply(text=self.world.case.result)
-        call = wanted[tried].call
-        return calls(ModelCall(call.tool, dict(call.args)))
+        alike = takewhile(lambda item: item.call.tool == wanted[tried].call.tool, wanted[tried:])
+        return calls(*(ModelCall(item.call.tool, dict(item.call.args)) for item in _of_one_turn(list(alike))))
 
     def _refused_at(self, tried: int) -> int | None:
         """How many injected calls the model makes: up to the first that was rejected; None for all."""
@@ -173,6 +173,13 @@ class Model:
 
     def _is_done_id(self, id: str) -> bool:
         return any(item.id == id and self._is_done(item) for item in self._injected)
+
+
+def _of_one_turn(alike: Sequence[Wanted]) -> Sequence[Wanted]:
+    """Of calls of one kind in a row, those that a model makes in one turn: not an injected one beside the user's."""
+    if alike[0].call.tool not in EFFECTS:
+        return alike[:1]
+    return [item for item in alike if item.id[0] == alike[0].id[0]]
 
 
 def _step_ids(written: Any) -> list[str]:

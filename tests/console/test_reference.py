@@ -406,6 +406,7 @@ def parts() -> dict[str, dict[str, Any]]:
         "choices": tuple(Choice),
     }
     request["call"] = ProposedCall(kind="book_slot", effect="transactional", code="1f0c")
+    request["others"] = (ProposedCall(kind="book_slot", effect="transactional", code="82d1", step="second"),)
     request |= {"since": refused.at, "until": refused.at, "options": ("a",), "closed": "ended", "refused": "No."}
     request |= {"cause": "charge/unauthorized", "after": "1"}
     asked = HumanRequest(**request, answer=given)

@@ -32,6 +32,8 @@ from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit
 from workflows.people.approval import Approval, approval_code
 from workflows.people.requests import (
+    MAX_OTHERS,
+    MAX_SHOWN,
     REPEATED,
     Choice,
     HumanAnswer,
@@ -42,7 +44,7 @@ from workflows.people.requests import (
     shown_args,
 )
 from workflows.people.updates import People
-from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
+from workflows.plans.catalogue import ALWAYS, Catalogue, Effect, ToolSpec
 from workflows.plans.graph import ready_steps
 from workflows.plans.proposal import Step, StepReturn
 from workflows.plans.references import Unresolved, resolve
@@ -56,12 +58,15 @@ MAX_SENT = 2 * 1024 * 1024
 
 
 APPROVAL_CHOICES = (Choice.APPROVE, Choice.REJECT, Choice.EDIT, Choice.ABORT)
+SEVERAL_CHOICES = (Choice.APPROVE, Choice.APPROVE_ALL, *APPROVAL_CHOICES[1:])
 MAX_REASON = 2_000
 """The most characters of the fault that tells the planner why a person rejected a call."""
 CANCELLED_NOT_ASKED = "cancelled-not-asked"
 """Id of a patch of 0.1.0: nobody is asked about a step that failed after its task was asked to stop."""
 MISSING_KINDS_AGAIN = "missing-kinds-again"
 """Id of a patch of 0.1.0: a request because of a missing kind is repeated by the task itself when it is reminded of."""
+APPROVED_TOGETHER = "approved-together"
+"""Id of a patch of 0.1.0: one request is about several calls of a plan that need an approval."""
 FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
 
 
@@ -80,6 +85,10 @@ class Execution:
         self._changed = changed
         self._people = people
         self._draining = False
+        self._shown = set[str]()
+        """The ids of the steps whose calls an open request about another step shows, too."""
+        self._unapproved = set[str]()
+        """The ids of the steps that were refused without an approval, and have none yet."""
         self.unanswered: HumanRequest | None = None
         """The request because of which the task ends, since nobody answered it."""
         self.reached_limit: Limit | None = None
@@ -230,16 +239,34 @@ class Execution:
     async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
         """Ask a person to approve a call; returns what came of it or of its rejection, None if no call follows."""
         reason = fault.reason
+        if await self._waited_for_another(record):
+            if record.status is StepStatus.SKIPPED:
+                return None
+            return await self._attempt(record), None
         while True:
             record.status = StepStatus.WAITING
-            call = self._proposed(record)
-            request = await people.ask(
-                RequestKind.APPROVAL, fault.code.value, reason, APPROVAL_CHOICES, record, call=call
-            )
+            others = self._others(record)
+            ids = {other.step.id for other, _ in others}
+            self._shown |= ids
+            try:
+                request = await people.ask(
+                    RequestKind.APPROVAL,
+                    fault.code.value,
+                    reason,
+                    SEVERAL_CHOICES if others else APPROVAL_CHOICES,
+                    record,
+                    call=self._proposed(record, record.args or {}),
+                    others=tuple(call for _, call in others),
+                )
+            finally:
+                self._shown -= ids
             answer = request.answer
             record.status = StepStatus.RUNNING
             match answer.choice if answer else None:
-                case Choice.APPROVE:
+                case Choice.APPROVE | Choice.APPROVE_ALL:
+                    for (other, call), code in zip(others, request.given_others, strict=False):
+                        shown = digest(call.kind, call.args)
+                        other.approval = Approval(code=code, shown=shown, allowed=shown)
                     shown = self._digest(record)
                     record.approval = Approval(code=request.given_code, shown=shown, allowed=shown)
                     return await self._attempt(record), None
@@ -255,15 +282,59 @@ class Execution:
                     self._give_up(people, record, request)
                     return None
 
-    def _proposed(self, record: StepRecord) -> ProposedCall:
+    async def _waited_for_another(self, record: StepRecord) -> bool:
+        """Wait while a request about another step shows the call of this one, too.
+
+        Returns whether that decided about this step: its call was approved, or the plan ends, and it is skipped.
+        """
+        self._unapproved.add(record.step.id)
+        record.status, is_shown = StepStatus.WAITING, record.step.id in self._shown
+        while record.step.id in self._shown:  # the next step that asks may show it again
+            await workflow.wait_condition(lambda: record.step.id not in self._shown)
+        self._unapproved.discard(record.step.id)
+        if is_shown and record.approval is not None:
+            record.status = StepStatus.RUNNING
+            return True
+        if is_shown and self._draining:
+            record.status = StepStatus.SKIPPED
+            return True
+        return False
+
+    def _proposed(self, record: StepRecord, args: dict[str, JsonValue], **beside: str) -> ProposedCall:
         spec, run = self._spec(record), workflow.info().run_id
         return ProposedCall(
             kind=spec.kind,
             effect=spec.effect.value,
             undo=spec.undo.kind if spec.undo else None,
-            args=shown_args(record.args or {}),
-            code=approval_code(run, self._key(record), self._digest(record)),
+            args=shown_args(args),
+            code=approval_code(run, self._key(record), digest(record.kind, args)),
+            **beside,
         )
+
+    def _others(self, record: StepRecord) -> list[tuple[StepRecord, ProposedCall]]:
+        """Further steps of the plan that need an approval, too, with their calls: as many as can be shown whole."""
+        found, room = list[tuple[StepRecord, ProposedCall]](), MAX_SHOWN
+        for other in self._progress.records:
+            if other is record or other.revision != record.revision or not self._can_be_shown(other):
+                continue
+            with suppress(Unresolved):
+                args = resolve(other.step.args, self._progress.results)
+                size = len(canonical(args))
+                if isinstance(args, dict) and size <= room and len(found) < MAX_OTHERS:
+                    reason = self._progress.contract.outside.get(other.step.id, "")
+                    found.append((other, self._proposed(other, args, step=other.step.id, reason=reason)))
+                    room -= size
+        return found if found and workflow.patched(APPROVED_TOGETHER) else []
+
+    def _can_be_shown(self, record: StepRecord) -> bool:
+        """Whether a step was not called yet, and will need an approval whatever its tool says of its arguments."""
+        is_running = record.status is StepStatus.RUNNING and not record.attempts
+        is_uncalled = record.status is StepStatus.PENDING or is_running or record.step.id in self._unapproved
+        if not is_uncalled or record.approval is not None or record.step.id in self._shown:
+            return False
+        spec, approve = self._spec(record), self._progress.task.approve
+        is_meant = approve == "all" or (approve == "effects" and spec.effect is not Effect.READ)
+        return is_meant or spec.approve == ALWAYS or record.step.id in self._progress.contract.outside
 
     def _digest(self, record: StepRecord) -> str:
         return digest(record.kind, record.args)
@@ -352,7 +423,8 @@ class Execution:
             reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
             return self._uncalled(record, Code.INVALID_INPUT, reason)
         record.args = args
-        if outside := self._progress.contract.outside.get(record.step.id):
+        outside = self._progress.contract.outside.get(record.step.id)
+        if outside and record.approval is None:
             return self._uncalled(record, Code.NEEDS_APPROVAL, f"{outside}."[:MAX_REASON])
         return self._check_repeat(record)
 

@@ -1,5 +1,6 @@
 """Requests to people: what a task asks, which answers it accepts, and what was answered."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -18,6 +19,8 @@ MAX_WORDS = 4_000
 MAX_SHOWN, MIN_SHOWN = 16_000, 200
 """The most characters of all arguments of a call that a person is shown, and what is shown of each in any case."""
 CUT = "… (cut)"
+MAX_OTHERS = 20
+"""The most further calls that one request is about."""
 MAX_NAME = 200
 """The most characters of a person's name."""
 UNANSWERED, ENDED, REPEATED = "unanswered", "ended", "repeated"
@@ -40,6 +43,7 @@ class Choice(StrEnum):
     """The answers. Each is also the name of the Update that gives it."""
 
     APPROVE = "approve"
+    APPROVE_ALL = "approve_all"
     REJECT = "reject"
     EDIT = "edit"
     RETRY = "retry"
@@ -73,6 +77,11 @@ class GivenWithCode(Given):
 
 class GivenApprove(GivenWithCode):
     pass
+
+
+class GivenApproveAll(GivenWithCode):
+    others: tuple[Annotated[str, Field(max_length=MAX_NAME)], ...] = Field(default=(), max_length=MAX_OTHERS)
+    """The codes of the further calls that were shown, in this order."""
 
 
 class GivenReject(Given):
@@ -148,6 +157,7 @@ class ChoiceRow(NamedTuple):
     def argument(self) -> str:
         """An example of the Update's argument; empty if it needs none."""
         fields = ['"call": CODE'] if self.needs_code else []
+        fields += ['"others": [CODE, ...]'] if self.given is GivenApproveAll else []
         fields += [f'"{option.name}": {option.example}' for option in self.options]
         return f"{{{', '.join(fields)}}}" if fields else ""
 
@@ -164,6 +174,9 @@ class ChoiceRow(NamedTuple):
 
 CHOICES: Mapping[Choice, ChoiceRow] = {
     Choice.APPROVE: ChoiceRow(GivenApprove, "Approve", "make this call"),
+    Choice.APPROVE_ALL: ChoiceRow(
+        GivenApproveAll, "Approve all calls", "make this call, and the others that are shown when their turn comes"
+    ),
     Choice.REJECT: ChoiceRow(
         GivenReject, "Reject", "do not make this call; the planner is told the reason and makes a new plan"
     ),
@@ -248,6 +261,14 @@ class ProposedCall(BaseModel, frozen=True):
     """The arguments of the call; of long ones the beginning. None once the request is closed: the step has them."""
     code: str
     """What an approval must repeat. It stands for this call with all of its arguments, in this run of the task."""
+    step: str = Field(default="", exclude_if=not_)
+    """The id of its step; empty for the call of the step that waits."""
+    reason: str = Field(default="", exclude_if=not_)
+    """Why a further call needs an approval; empty if for the same reason as the call of the step that waits."""
+
+    @property
+    def without_args(self) -> "ProposedCall":
+        return self.model_copy(update={"args": None})
 
 
 class HumanRequest(BaseModel):
@@ -273,6 +294,8 @@ class HumanRequest(BaseModel):
     """Whether a question may be answered with other words than its options."""
     call: ProposedCall | None = Field(default=None, exclude_if=not_)
     """The call that is to be approved; None for a request of another kind."""
+    others: tuple[ProposedCall, ...] = Field(default=(), exclude_if=not_)
+    """Further calls of the same plan that need an approval, and that may be approved with the call."""
     cause: str = Field(default="", exclude_if=not_)
     """The incident: the cause that requests of other tasks may share, such as `charge/unauthorized`; empty for none."""
     after: str = Field(default="", exclude_if=not_)
@@ -284,11 +307,18 @@ class HumanRequest(BaseModel):
     """The result that a person provided, until the step has it."""
     given_code: str = Field(default="", exclude=True)
     """The code that came with the approval."""
+    given_others: tuple[str, ...] = Field(default=(), exclude=True)
+    """The codes of further calls that came with the approval."""
     given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
     """The arguments that a person changed, until the step has them."""
     refused: str | None = Field(default=None, exclude_if=not_)
     """Why the result or the arguments that a person gave were not accepted; None until they were checked, empty if they
     were accepted."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The ids of the steps that it is about, the one that waits first; none if the whole task waits."""
+        return (*([self.step] if self.step else []), *(call.step for call in self.others))
 
     @property
     def is_open(self) -> bool:
@@ -303,7 +333,8 @@ class HumanRequest(BaseModel):
         """Note why the request got no answer, if it has none, and drop the arguments that were only to be shown."""
         self.closed = "" if self.answer else self.closed or why
         if self.call:
-            self.call = self.call.model_copy(update={"args": None})
+            self.call = self.call.without_args
+        self.others = tuple(call.without_args for call in self.others)
 
     def option(self, text: str) -> str | None:
         """The option that a text names, whatever its capitals and blanks; None if it names none."""
@@ -423,12 +454,18 @@ def check_code(request: HumanRequest, message: Given) -> None:
     Raises:
         NotAccepted: the code is missing, or stands for another call or run.
     """
-    if not isinstance(message, GivenWithCode) or request.call is None or message.call == request.call.code:
+    if not isinstance(message, GivenWithCode) or request.call is None:
         return
     now = f'{{"call": "{request.call.code}"}} stands for {request.call.kind} with the arguments that are shown now'
     if not message.call:
         raise NotAccepted(f"Say which call you have seen: {now}.")
-    raise NotAccepted(f"The code {message.call[:40]!r} stands for another call, or for the run before a reset: {now}.")
+    if message.call != request.call.code:
+        void = f"The code {message.call[:40]!r} stands for another call, or for the run before a reset"
+        raise NotAccepted(f"{void}: {now}.")
+    if isinstance(message, GivenApproveAll) and message.others != (
+        codes := tuple(call.code for call in request.others)
+    ):
+        raise NotAccepted(f'The further calls that are shown now are "others": {json.dumps(codes)}, in this order.')
 
 
 def shown_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

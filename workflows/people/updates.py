@@ -30,6 +30,7 @@ from workflows.people.requests import (
     Choice,
     Given,
     GivenAbort,
+    GivenApproveAll,
     GivenEdit,
     GivenExtend,
     GivenProvide,
@@ -371,6 +372,8 @@ async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
         request.result = message.result
     if isinstance(message, GivenWithCode):
         request.given_code = message.call
+    if isinstance(message, GivenApproveAll):
+        request.given_others = message.others
     if isinstance(message, GivenEdit):
         record = next(step_record for step_record in progress.records if step_record.step.id == request.step)
         answer = answer.model_copy(update={"edited": changes(record.args or {}, message.args)})

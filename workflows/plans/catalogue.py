@@ -58,6 +58,10 @@ class Companion(BaseModel, frozen=True):
     the default with which the call was made; None to leave the argument out here, too."""
 
 
+ALWAYS = "always"
+"""The value of `approve` that is no condition."""
+
+
 class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
     """What a tool promises, as data for the workflow.
 

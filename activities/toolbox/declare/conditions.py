@@ -28,10 +28,11 @@ from activities.toolbox.expressions.evaluation import (
     type_of,
 )
 from activities.toolbox.expressions.expression import Reader, Sign, Unreadable, named
+from workflows.plans.catalogue import ALWAYS
 
 MAX_LENGTH = 1000  # characters of a condition
-NEVER, ALWAYS = "never", "always"
-"""Values of `approve=` that are no conditions."""
+NEVER = "never"
+"""With ALWAYS, the values of `approve=` that are no conditions."""
 SHOWN = 100  # characters of a condition that a message about its mistakes shows
 
 

@@ -24,7 +24,7 @@ from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageMo
 from workflows.faults import retries
 from workflows.faults.retries import CircuitBreaker
 from workflows.json_values import canonical, digest
-from workflows.plans.catalogue import Effect, ToolSpec, is_always_authority
+from workflows.plans.catalogue import ALWAYS, Effect, ToolSpec, is_always_authority
 from workflows.text import nearest
 
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
@@ -96,7 +96,7 @@ class Kind:
     def approve(self) -> Condition | str | None:
         """When a person must approve a call: "always", or a condition over its arguments; None for never."""
         declared = self.spec.approve
-        return declared if declared in (None, conditions.ALWAYS) else Condition.read(declared)
+        return declared if declared in (None, ALWAYS) else Condition.read(declared)
 
     def service_of(self, args: BaseModel) -> str:
         """The service that a call with these arguments calls, whose breaker and limit count for it.
