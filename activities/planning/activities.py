@@ -16,7 +16,7 @@ from activities.boundary.step_spans import turn_span
 from activities.errors import NeedsPerson
 from activities.offline.planner import OfflinePlanner
 from activities.planning.checks import check_proposal, check_written, why_task_is_refused
-from activities.planning.origins import trace
+from activities.planning.origins.trace import trace
 from activities.planning.planner import ConversationalPlanner, Planner, RecordedTurn
 from activities.planning.recorder import TurnRecorder, is_clean
 from activities.planning.transcript import Transcript

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, JsonValue
 
-from activities.planning import origins
-from activities.planning.origins import MAX_QUOTE, MAX_QUOTES, MAX_VALUES, trace
+from activities.planning.origins.lenient import MAX_QUOTE
+from activities.planning.origins.sources import MAX_PATH
+from activities.planning.origins.trace import MAX_QUOTES, MAX_VALUES, trace
 from activities.planning.planner import RecordedTurn
 from activities.toolbox.registry import Registry
 from replan import tool
@@ -590,7 +591,7 @@ def test_deep_nesting_does_not_exhaust_the_stack() -> None:
     found = trace([args], (), situation, KINDS)
 
     assert found[-1].source == "page"
-    assert max(len(origin.at) for origin in found) <= origins.MAX_PATH
+    assert max(len(origin.at) for origin in found) <= MAX_PATH
 
 
 def test_unpaired_surrogates_are_cut_out_of_quotes_and_paths() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from activities.planning.origins import trace
+from activities.planning.origins.trace import trace
 from activities.planning.planner import RecordedTurn
 from activities.toolbox.registry import Registry
 from replan import tool

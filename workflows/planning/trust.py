@@ -4,7 +4,7 @@ A call with an effect is inside the contract if one of its effects allows these 
 *authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns untrusted
 content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner wrote after
 the task had read untrusted content needs a trusted source, which the activity of the planner looks for
-(`activities/planning/origins.py`), because text is compared there by tables that differ between versions of Python.
+(`activities/planning/origins/`), because text is compared there by tables that differ between versions of Python.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

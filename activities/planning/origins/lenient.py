@@ -1,0 +1,214 @@
+"""The comparison that finds text for the person who is asked, however it is written. It permits nothing."""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from activities.planning.origins.numbers import plain_number
+from activities.planning.origins.strict import (
+    PERCENT,
+    PUNYCODE,
+    decoded_label,
+    is_hidden,
+    joined,
+    most_hits,
+    with_addresses,
+)
+from activities.providers.untrusted import remove_hidden
+
+MAX_QUOTE = 200
+"""The most characters of a quote."""
+MIN_WITHOUT_BOUNDS = 8
+"""A value of so many characters is also found inside longer words, in the lenient comparison."""
+
+
+class Place(NamedTuple):
+    """Where a text shows a value."""
+
+    source: str
+    field: int
+    """The index of the text."""
+    line: int
+    """The number of the line, from 1; 0 if the text has only one."""
+    column: int
+    """How many characters of the line, in the lenient form, stand before it."""
+    is_squeezed: bool
+
+
+class Texts:
+    """Texts in which values are found although they are written in another way."""
+
+    def __init__(self, texts: Sequence[str], sources: Sequence[str], form: Callable[[str], str]) -> None:
+        """`sources` are the sources of the texts in the same order; empty if they do not matter."""
+        self._texts, self._sources, self._form = texts, sources, form
+        self._lines = form(_with_one_newline(joined(texts)))
+        self._split = dict[int, list[str]]()
+        self._ends = dict[tuple[int, int, bool], list[int]]()
+
+    @cached_property
+    def _flat(self) -> str:
+        return self._lines.replace("\n", " ")
+
+    @cached_property
+    def _squeezed(self) -> str:
+        return _squeeze(self._lines)
+
+    def find(self, spellings: Sequence[str]) -> Place | None:
+        """The first place that shows one of the spellings of a value: as a word, else inside longer words."""
+        values = [value for text in spellings if (value := self._form(text).replace("\n", " ").strip())]
+        for value in values:
+            if (at := _find_word(self._flat, value)) >= 0:
+                return self._place(self._lines, at, is_squeezed=False)
+        for value in values:
+            short = _squeeze(value)
+            if len(short) >= MIN_WITHOUT_BOUNDS and (at := self._squeezed.find(short)) >= 0:
+                return self._place(self._squeezed, at, is_squeezed=True)
+        return None
+
+    def quote(self, place: Place) -> str:
+        """The line or sentence of a place, without hidden characters, cut to MAX_QUOTE characters."""
+        line = self._line(place)
+        if len(line) <= MAX_QUOTE:
+            return shown_text(line)
+        at = self._offset(place)
+        before, after = line[max(0, at - 3 * MAX_QUOTE) : at], line[at : at + 6 * MAX_QUOTE]
+        begin = max(before.rfind(mark) for mark in _SENTENCE_ENDS)
+        ends = [end for mark in _SENTENCE_ENDS if (end := after.find(mark)) >= 0]
+        left = _BLANKS.sub(" ", remove_hidden(before[begin + 2 if begin >= 0 else 0 :]))
+        right = shown_text(after[: min(ends) + 1] if ends else after)
+        kept = max(MAX_QUOTE - len(right), MAX_QUOTE // 3)
+        return (left[-kept:] + right)[:MAX_QUOTE].strip()
+
+    def around(self, place: Place, length: int) -> str:
+        """A piece of the original text around a place."""
+        at = self._offset(place)
+        return self._line(place)[max(0, at - MAX_QUOTE) : at + length + MAX_QUOTE]
+
+    def _place(self, text: str, at: int, *, is_squeezed: bool) -> Place:
+        field, start = text.count("\0", 0, at), text.rfind("\0", 0, at) + 1
+        end = text.find("\0", at)
+        is_long = text.find("\n", start, end if end >= 0 else len(text)) >= 0
+        line = text.count("\n", start, at) + 1 if is_long else 0
+        column = at - max(start, text.rfind("\n", start, at) + 1)
+        return Place(self._sources[field] if self._sources else "", field, line, column, is_squeezed)
+
+    def _line(self, place: Place) -> str:
+        if place.field not in self._split:
+            self._split[place.field] = _with_one_newline(self._texts[place.field]).split("\n")
+        return self._split[place.field][max(place.line - 1, 0)]
+
+    def _offset(self, place: Place) -> int:
+        """About where the place is in the original line, whose lenient form may have another length."""
+        line, form = self._line(place), self._form
+
+        def length(text: str) -> int:
+            return len(_squeeze(form(text)) if place.is_squeezed else form(text))
+
+        key = (place.field, place.line, place.is_squeezed)
+        if key not in self._ends:
+            pieces = (line[begin : begin + _PIECE] for begin in range(0, len(line), _PIECE))
+            self._ends[key] = list(accumulate(map(length, pieces)))
+        ends = self._ends[key]
+        index = min(bisect_right(ends, place.column), len(ends) - 1)
+        piece = line[index * _PIECE : (index + 1) * _PIECE]
+        rest = place.column - (ends[index - 1] if index else 0)
+        sizes = range(len(piece) + 1)
+        return index * _PIECE + bisect_right(sizes, rest, key=lambda size: length(piece[:size])) - 1
+
+
+_PIECE = 1_000
+_SENTENCE_ENDS = (". ", "! ", "? ")
+_BLANKS = re.compile(r"\s+")
+_INNER_BLANKS = re.compile(r"[^\S\n]+")
+
+
+def spellings(value: str | float) -> list[str]:
+    """How a text may write a value."""
+    if isinstance(value, str):
+        return list(dict.fromkeys((value, value.partition("://")[2], value.partition("://")[2].rstrip("/"))))
+    number = plain_number(value)
+    if not number:
+        return []
+    whole, point, rest = number.partition(".")
+    grouped = [f"{int(whole):,}".replace(",", sign) + point + rest for sign in ",. '"]
+    return list(dict.fromkeys((number, repr(value), *grouped)))
+
+
+def _with_one_newline(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _find_word(text: str, value: str) -> int:
+    at = text.find(value)
+    for _ in range(most_hits(value)):
+        end = at + len(value)
+        if at < 0 or not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            return at
+        at = text.find(value, at + 1)
+    return -1
+
+
+def _squeeze(text: str) -> str:
+    return text.replace(" ", "").replace("-", "")
+
+
+def shown_text(text: str) -> str:
+    return " ".join(remove_hidden(text).split())[:MAX_QUOTE]
+
+
+# Each of these steps keeps the number of lines and of NULs, which tell the place.
+
+
+def lenient_form(text: str) -> str:
+    """A text in which letters that look alike are the same, and nothing is hidden or escaped."""
+    if "%" in text:
+        text = PERCENT.sub(_unescaped_wholly, text)
+    text = text.lower()
+    if "xn--" in text:
+        text = PUNYCODE.sub(decoded_label, text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    if changed := {ord(char): shown for char in set(text) if (shown := _likeness(char)) != char}:
+        text = text.translate(changed)
+    text = _INNER_BLANKS.sub(" ", text).replace(" \n", "\n").replace("\n ", "\n")
+    return with_addresses(text)
+
+
+def _unescaped_wholly(escapes: re.Match[str]) -> str:
+    text = bytes.fromhex(escapes[0].replace("%", "")).decode(errors="replace")
+    return text.replace("\n", " ").replace("\r", " ").replace("\0", " ")
+
+
+def _likeness(char: str) -> str:
+    if char.isascii():
+        return char if char.isprintable() or char in "\0\n\t\r\v\f" else ""
+    category = unicodedata.category(char)
+    if category in ("Zl", "Zp") or char == "\x85":
+        return " "
+    if category == "Pd" or char == "\u2212":
+        return "-"
+    if category[0] == "M" or is_hidden(char):
+        return ""
+    return _LIKENESSES.get(char, char)
+
+
+def look_form(text: str) -> str:
+    """A text in which digits that look like letters are the same as these, too."""
+    text = lenient_form(text)
+    for shown, letter in (("0", "o"), ("1", "l"), ("|", "l"), ("rn", "m"), ("vv", "w")):
+        text = text.replace(shown, letter)
+    return text
+
+
+_LIKENESSES = dict(
+    zip(
+        "авсԁегһіјкӏмнорԛѕтуѵԝхүъ" + "αβεηικνορτυχωγζ" + "ıɑɡɩøłđħŧɛ" + "օոսհցք",  # noqa: RUF001
+        "abcderhijklmhopqstyvwxyb" + "abenikvoptuxwyz" + "iagioldhte" + "onuhgf",
+        strict=True,
+    )
+)
+"""Small letters that look like a Latin letter, or whose capitals do: Cyrillic, Greek, Latin, Armenian."""

@@ -1,0 +1,172 @@
+"""Finds the literals of a proposal that have no trusted source, and where untrusted content shows them.
+
+Two comparisons are made. The strict one (`strict.py`, `numbers.py`) decides whether a trusted source shows a value. The
+lenient one (`lenient.py`) only finds text for the person who is asked: it permits nothing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from pydantic import JsonValue
+
+from activities.planning.origins import strict
+from activities.planning.origins.lenient import Place, Texts, lenient_form, look_form, shown_text, spellings
+from activities.planning.origins.numbers import numbers_in, plain_number
+from activities.planning.origins.sources import MAX_KEY, Scalar, Sources, literals
+from activities.planning.planner import RecordedTurn
+from activities.toolbox.declare.kind import Kind
+from workflows.planning.situation import Situation
+from workflows.plans.contract import Origin
+from workflows.plans.proposal import Step
+
+MAX_VALUES = 1_000
+"""How many different values are looked up; all others have no trusted source, and nothing says where they are shown."""
+MAX_QUOTES = 100
+"""How many origins of a proposal have a quote."""
+MIN_LOOKALIKE = 4
+"""The fewest characters of a value that is said to look like another."""
+
+
+def trace(
+    steps: Iterable[Step], past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]
+) -> tuple[Origin, ...]:
+    """The literals in the arguments of `steps` that have no trusted source, in the order of the arguments.
+
+    `past` are the earlier turns of the conversation. A key of an object is a literal, too, unless the tool's schema
+    names it; the path of a key is the path of its value.
+    """
+    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
+    search = _Search(Sources(situations, kinds))
+    names = dict[str, frozenset[str]]()
+    found = list[Origin]()
+    for step in steps:
+        if step.kind not in names:
+            names[step.kind] = _property_names(kinds[step.kind].args_schema) if step.kind in kinds else frozenset()
+        for at, value in literals(step.args, names[step.kind]):
+            if not search.has_trusted_source(value):
+                found.append(search.origin(step.id, at, value, is_quoted=len(found) < MAX_QUOTES))
+    return tuple(found)
+
+
+def _property_names(schema: JsonValue) -> frozenset[str]:
+    found, waiting = set[str](), [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            properties = value.get("properties")
+            found.update(properties if isinstance(properties, dict) else ())
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return frozenset(found)
+
+
+_MARKS = ".,;:!?()[]{}<>\"'`*"
+"""Punctuation around a word."""
+_USER_IN_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:[/\\]{2}[^/?#\\]*@(?P<host>[^/?#\\@:]*)", re.IGNORECASE)
+
+
+class _Search:
+    """Looks values up in the sources; each source is prepared once, and only if it is needed."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._known = dict[tuple[bool, Scalar], bool]()
+        self._places = dict[tuple[bool, Scalar], Place | None]()
+
+    def has_trusted_source(self, value: Scalar) -> bool:
+        key = (isinstance(value, str), value)
+        if key not in self._known and len(self._known) < MAX_VALUES:
+            self._known[key] = self._shows(value) if isinstance(value, str) else self._shows_number(value)
+        return self._known.get(key, False)
+
+    def origin(self, step: str, at: str, value: Scalar, *, is_quoted: bool) -> Origin:
+        """The origin of a value that has no trusted source."""
+        key = (isinstance(value, str), value)
+        if key not in self._known:
+            return Origin(step=step, at=at)
+        if key not in self._places:
+            self._places[key] = self._untrusted.find(spellings(value))
+        place = self._places[key]
+        unusual = self._unusual(value) if isinstance(value, str) and is_quoted else ""
+        if place is None:
+            return Origin(step=step, at=at, unusual=unusual)
+        quote = self._untrusted.quote(place) if is_quoted else ""
+        return Origin(step=step, at=at, source=place.source, line=place.line, quote=quote, unusual=unusual)
+
+    @cached_property
+    def _trusted(self) -> str:
+        normal = strict.normal_form(strict.joined(self._sources.trusted))
+        spelt = strict.with_addresses(normal)
+        return normal if spelt == normal else f"{normal}\0{spelt}"
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(numbers_in(strict.joined(self._sources.trusted)))
+
+    @cached_property
+    def _untrusted(self) -> Texts:
+        sources = self._sources.untrusted
+        return Texts([text for _, text in sources], [source for source, _ in sources], lenient_form)
+
+    @cached_property
+    def _look(self) -> Texts:
+        return Texts(self._sources.trusted, (), look_form)
+
+    def _shows_number(self, value: float) -> bool:
+        number = plain_number(value)
+        return bool(number) and (number in self._sources.numbers or number in self._numbers)
+
+    def _shows(self, value: str) -> bool:
+        if strict.has_hidden(value):
+            return False
+        normal = strict.normal_form(value)
+        ends = strict.URL_CONNECTORS if "://" in normal else strict.CONNECTORS
+        if not normal:
+            return False
+        return (
+            strict.occurs(self._trusted, normal, ends)
+            or any(strict.occurs(self._trusted, other, ends) for other in strict.account_spellings(normal))
+            or self._shows_host(normal)
+        )
+
+    def _shows_host(self, normal: str) -> bool:
+        """Whether a URL of a host alone is shown: as the beginning of a URL, or the host as a word alone."""
+        if not (found := strict.HOST_URL.fullmatch(normal)):
+            return False
+        if strict.occurs(self._trusted, found["origin"], strict.URL_CONNECTORS, before="/?#"):
+            return True
+        # Without TLS, whoever controls the network is the host.
+        is_host = found["scheme"] == "https" and found["top"] not in strict.FILE_ENDINGS
+        return is_host and strict.occurs(self._trusted, found["host"], strict.CONNECTORS)
+
+    def _unusual(self, value: str) -> str:
+        if strict.has_hidden(value):
+            return "has hidden characters"
+        if found := _USER_IN_URL.match(value):
+            return f"what stands before @ is the name of a user; the host is {shown_text(found['host'])[:MAX_KEY]}"
+        if strict.is_account(compact := value.replace(" ", "").lower()):
+            accounts = [account for account in self._accounts if account != compact]
+            return f"the user wrote {accounts[0].upper()}; this is another account" if accounts else ""
+        alike = self._lookalike(value.strip())
+        return f"looks like {alike}, but is written with other letters" if alike else ""
+
+    @cached_property
+    def _accounts(self) -> list[str]:
+        """The account numbers (IBAN) that people wrote."""
+        found = (
+            match[0].replace(" ", "")
+            for match in strict.ACCOUNT_IN_TEXT.finditer(strict.normal_form(strict.joined(self._sources.user)))
+        )
+        return [account for account in found if strict.is_account(account)]
+
+    def _lookalike(self, value: str) -> str:
+        """A trusted word that looks like `value` and is another; empty if there is none."""
+        if not MIN_LOOKALIKE <= len(value) <= MAX_KEY or len(value.split()) > 1 or not any(map(str.isalpha, value)):
+            return ""
+        if strict.normal_form(value) in self._trusted or (place := self._look.find([value])) is None:
+            return ""
+        look = look_form(value)
+        words = (word.strip(_MARKS) for word in self._look.around(place, len(value)).split())
+        return next((shown_text(word)[:MAX_KEY] for word in words if look_form(word) == look), "")
