@@ -193,13 +193,15 @@ class Scenario:
     """A kind that no worker has before the task has asked a person about it."""
     undoes: bool = False
     """Whether the task is undone after its end: the history is that of the rollback."""
-    incident: int = 0
+    waiting: int = 0
     """How many such tasks wait for one cause, which is then repaired: the history is that of the resolution."""
+    incident: str = ""
+    """The defect after which it was saved; empty if it was saved for what it shows."""
 
     @property
     def file(self) -> Path:
         """The file of its history; those of workflows that are no tasks have a folder of their own."""
-        return (FOLDER / "beside_tasks" if self.undoes or self.incident else FOLDER) / f"{self.name}.json"
+        return (FOLDER / "beside_tasks" if self.undoes or self.waiting else FOLDER) / f"{self.name}.json"
 
 
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
@@ -220,7 +222,11 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("retried", [plan(step("a", "flaky", word="x")), DONE]),
     Scenario("replanned", [PICK, AGAIN, DONE]),
     Scenario("waited_by_timer", [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE]),
-    Scenario("waited_in_turn", [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE]),
+    Scenario(
+        "waited_in_turn",
+        [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE],
+        incident="a service that was back stayed unused, because all waits had doubled together",
+    ),
     Scenario(
         "pure",
         [
@@ -230,7 +236,11 @@ SCENARIOS: Sequence[Scenario] = (
         ],
     ),
     Scenario("pure_timeout", [plan(step("a", "stalled", word="x")), plan(step("b", "shout", word="x")), DONE]),
-    Scenario("pure_timeout_again", [plan(step("a", "stalled", word="x")), DONE]),
+    Scenario(
+        "pure_timeout_again",
+        [plan(step("a", "stalled", word="x")), DONE],
+        incident="a worker without CPU time for a second marked a pure kind as down",
+    ),
     Scenario(
         "by_hand",
         by_hand=(step("a", "say", word="x"), step("b", "shout", word={"$from": "a", "path": "said"})),
@@ -246,7 +256,13 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("rejected", [plan(step("a", "nothing")), plan(step("a", "say", "z")), plan(step("a", "say")), DONE]),
     Scenario("escalated", [plan(step("a", "broken", word="x"), step("b", "say", word="x"))]),
     Scenario("cancelled", [plan(step("a", "say", word="x"), step("b", "slow", word="x"))], cancel=True),
-    Scenario("expired", [plan(step("a", "slow", word="x"))], expires="a", cancel=True),
+    Scenario(
+        "expired",
+        [plan(step("a", "slow", word="x"))],
+        expires="a",
+        cancel=True,
+        incident="a step that was paused beyond its deadline was taken for one whose outcome nobody knows",
+    ),
     Scenario("deadline", [plan(step("a", "slow", word="x"))], limits={"deadline": 1}),
     Scenario("replans_used_up", [PICK], limits={"replans": 0}),
     Scenario("plan_refused", by_hand=(step("a", "say", "b"), step("b", "say", "a"))),
@@ -258,7 +274,11 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("turns", says=(SAID_TWICE, TAKEN, calls(ModelCall("pick", {"word": "free"})), TEXT), more=REACT),
     Scenario("compacted", says=(*(SAID,) * 4, TOO_LONG, ModelReply(text="x was said four times"), TEXT), more=REACT),
     Scenario("failed_over", says=(proposes(written("a", "say", word="x")), finishes()), after_another=True),
-    Scenario("outlasted", says=(*(ModelError(529, "overloaded_error"),) * 9, finishes("at last"))),
+    Scenario(
+        "outlasted",
+        says=(*(ModelError(529, "overloaded_error"),) * 9, finishes("at last")),
+        incident="an outage of the planner failed tasks that had days left",
+    ),
     Scenario(
         "approved",
         [
@@ -305,24 +325,42 @@ SCENARIOS: Sequence[Scenario] = (
         resolves=2,
     ),
     Scenario("resolved_without_cause", [plan(step("a", "spend", word="x")), DONE], more=WAITS, signals_nothing=True),
-    Scenario("dropped_without_cause", [plan(step("a", "spend", word="x")), DONE], more=WAITS, signals_nothing=True),
+    Scenario(
+        "dropped_without_cause",
+        [plan(step("a", "spend", word="x")), DONE],
+        more=WAITS,
+        signals_nothing=True,
+        incident="a Signal without a cause answered a request for an approval",
+    ),
     Scenario(
         "deployed",
         [plan(step("a", "pick", word="x"), step("b", "say", "a", word="x")), DONE],
         more={**WAITS, "answer_within": 6.0},
         lacks="pick",
+        incident="a task that lacked a kind waited for a person after a deploy had brought it",
     ),
     Scenario("lost_at_commit", [plan(step("a", "move", word="x")), DONE], loses="move"),
-    Scenario("lost_at_commit_found", [plan(step("a", "move", word="x")), DONE], loses="move"),
+    Scenario(
+        "lost_at_commit_found",
+        [plan(step("a", "move", word="x")), DONE],
+        loses="move",
+        incident="an answer lost at the commit became a known outcome when the next worker lacked the tool",
+    ),
     Scenario("rollback", [plan(step("a", "pick", word="free"), step("b", "pick", "a", word="x")), DONE], undoes=True),
-    Scenario("resolution", more={**WAITS, "plan_only": True}, incident=3),
-    Scenario("last_answer", says=(SAID, SAID_TWICE, SAID_TWICE, TEXT), more=REACT, limits={"tool_calls": 1}),
+    Scenario("resolution", more={**WAITS, "plan_only": True}, waiting=3),
+    Scenario(
+        "last_answer",
+        says=(SAID, SAID_TWICE, SAID_TWICE, TEXT),
+        more=REACT,
+        limits={"tool_calls": 1},
+        incident="results that came before the last answer were more than the budget had kept back",
+    ),
 )
 
 
 async def record(stage: Stage, scenario: Scenario) -> str:
     """Run a scenario to its end and return its history as JSON."""
-    if scenario.incident:
+    if scenario.waiting:
         return await _resolution(stage, scenario)
     handle = await begin(stage, scenario)
     if scenario.undoes:
@@ -354,10 +392,10 @@ async def record(stage: Stage, scenario: Scenario) -> str:
 async def _resolution(stage: Stage, scenario: Scenario) -> str:
     """Let tasks wait for one cause, tell them that it was repaired, and return the history of telling them."""
     cause = ""
-    for number in range(scenario.incident):
+    for number in range(scenario.waiting):
         by_hand = (step("a", "locked", word=f"{number}"),)  # each word opens with its second call
         cause = (await asked(await begin(stage, replace(scenario, by_hand=by_hand)))).cause
-    while (await stage.client.count_workflows(waiting_query(cause, stage.queue))).count < scenario.incident:
+    while (await stage.client.count_workflows(waiting_query(cause, stage.queue))).count < scenario.waiting:
         await asyncio.sleep(0.1)
     running = await resolve(stage.client, cause, stage.queue, by="ann", note="The key is here.")
     await running.result()
