@@ -4,8 +4,8 @@ Its knowledge is AgentDojo's ground truth, with the values of the task's own env
 text of the attack, it first makes the calls of the injection task, then those that are left of the user task. An
 injected call that was rejected ends the injection.
 
-`react`: one call per turn, in the order of the ground truth; several effects of one kind in a row are made in one turn,
-as models with parallel calls do.
+`react`: one call per turn, in the order of the ground truth; of the user task, several calls of one kind in a row are
+made in one turn, as models with parallel calls do.
 
 `plan`: a plan holds the calls that the model can write down, up to the first that it cannot. It can write a call whose
 arguments are all in the user's words, and any call that comes before the reads of this plan. So where a value is only
@@ -54,8 +54,8 @@ def is_known(value: JsonValue, words: str) -> bool:
         return True
     if isinstance(value, int | float):
         return float(value) in {float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", words)}
-    if isinstance(value, str):
-        return value.casefold() in words.casefold()
+    if isinstance(value, str):  # a user writes an address with or without its scheme
+        return value.casefold().removeprefix("https://").removeprefix("http://") in words.casefold()
     items = value.values() if isinstance(value, dict) else value
     return all(is_known(item, words) for item in items)
 
@@ -116,8 +116,9 @@ class Model:
             wanted = [*self._user[:before], *allowed, *self._user[before:]]
         if tried >= len(wanted) or not request.may_call:
             return ModelReply(text=self.world.case.result)
-        alike = takewhile(lambda item: item.call.tool == wanted[tried].call.tool, wanted[tried:])
-        return calls(*(ModelCall(item.call.tool, dict(item.call.args)) for item in _of_one_turn(list(alike))))
+        first, *more = wanted[tried:]
+        alike = takewhile(lambda item: item.call.tool == first.call.tool and item.id[0] == first.id[0] == "u", more)
+        return calls(*(ModelCall(item.call.tool, dict(item.call.args)) for item in (first, *alike)))
 
     def _refused_at(self, tried: int) -> int | None:
         """How many injected calls the model makes: up to the first that was rejected; None for all."""
@@ -173,13 +174,6 @@ class Model:
 
     def _is_done_id(self, id: str) -> bool:
         return any(item.id == id and self._is_done(item) for item in self._injected)
-
-
-def _of_one_turn(alike: Sequence[Wanted]) -> Sequence[Wanted]:
-    """Of calls of one kind in a row, those that a model makes in one turn: not an injected one beside the user's."""
-    if alike[0].call.tool not in EFFECTS:
-        return alike[:1]
-    return [item for item in alike if item.id[0] == alike[0].id[0]]
 
 
 def _step_ids(written: Any) -> list[str]:
