@@ -286,14 +286,8 @@ class Inspector:
             before = _card(service, (await breakers.reset(service)).before, now)
         return BreakersFindings(planner=self.planner, breakers=await _cards(breakers), kinds=kinds, before=before)
 
-    async def _pruned(self, older_than: datetime | None, after: str, by: str) -> Pruned:
-        """Delete old payloads and conversations of ended tasks, among the next MAX_TASKS tasks with ids above `after`.
-
-        Raises:
-            NeedsPerson: `older_than` is None.
-        """
-        if older_than is None:  # an older console asks, which would delete what open tasks need
-            raise NeedsPerson("This console does not say which payloads to delete: update it to the worker's version.")
+    async def _pruned(self, older_than: datetime, after: str, by: str) -> Pruned:
+        """Delete old payloads and conversations of ended tasks: of the next MAX_TASKS tasks with ids above `after`."""
         before = min(older_than, datetime.now(UTC) - MARGIN)
         with_turns = await self.transcript.tasks(before, after, MAX_TASKS) if self.transcript else []
         ids = {*await self.vault.tasks(before, after, MAX_TASKS), *with_turns}

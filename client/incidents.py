@@ -18,7 +18,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT
 from client.text import one_line
-from client.workers import GIVEN_EVENTS, serving, too_old
+from client.workers import GIVEN_EVENTS, other_version, serving
 from client.workflow_task import failing
 from workflows import ids
 from workflows.account import search_attributes
@@ -119,7 +119,7 @@ async def _require_begun(client: Client, running: Running) -> None:
     if description.history_length <= GIVEN_EVENTS:
         raise _no_worker(description.task_queue.removesuffix(retries.CONTROL))
     if await failing(client, description):
-        raise too_old("to resolve incidents")
+        raise other_version()
 
 
 def _no_worker(queue: str) -> Problem:

@@ -169,7 +169,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
-    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "allow", "continues"}),
+    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "continues"}),
     Contract: frozenset({"kinds", "tainted"}),
     Origin: frozenset({"step", "source"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),

@@ -43,7 +43,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Argument, Remedy, Text
 from client.tasks import Handle
 from client.undo import Confirm, record_of, require_closed, undo_steps
-from client.workers import ask, too_old
+from client.workers import ask
 from workflows.account.records import StepRecord, StepStatus
 from workflows.agent import AgentWorkflow
 from workflows.inquiries import Claim, ClaimsInquiry, EffectsInquiry
@@ -130,7 +130,6 @@ async def reset(
     prepared = _Prepared(step)
     goes_back_over = effects.after if fate is Fate.UNDO else [*effects.in_the_way, *repeated_by_reset(story, step)]
     if fate and goes_back_over:
-        await _require_current(client, description.task_queue)
         if fate is Fate.UNDO:
             await _undo(client, handle, effects, view or View(), is_attended=is_attended, confirm=confirm)
         prepared = _prepare(effects, fate)
@@ -466,23 +465,11 @@ def _refuse_late(story: Story) -> None:
         raise Problem("deadline", reason, "start a new task", ProblemKind.FAILED)
 
 
-async def _require_current(client: Client, queue: str) -> None:
-    # The planner of a worker that is too old to be told of earlier effects would plan these effects again.
-    try:
-        answer = await ask(client, queue, ClaimsInquiry())
-    except Problem:  # no worker answers, so nobody plans either
-        return
-    if answer.lacks is None:
-        raise too_old("to be told what stays")
-
-
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
     claims = {text: claim for event in events for text, claim in _claims(event)}
     if not claims:
         return
     lacks = (await ask(client, queue, ClaimsInquiry(claims=tuple(claims.values())))).lacks
-    if lacks is None:
-        raise too_old("to look for large results")
     if lacks:
         reason = f"The new run would lack what the old one had ({lacks.rstrip('.')})"
         raise Problem("payload_lost", reason, "start a new task for what is left to do", ProblemKind.FAILED)

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from client import effects
 from client.effects import EffectState, TaskEffect, fetch_effects, with_reset_point
 from client.follow import Follower, View
-from client.history.fetch import COVERS_ALL_RUNS, ROLLBACK_OF, fetch_history
+from client.history.fetch import ROLLBACK_OF, fetch_history
 from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
@@ -251,9 +251,8 @@ async def _complete_rollback(
     found = await existing(rollback.describe())
     if found is None or found.status is not WorkflowExecutionStatus.COMPLETED or not found.close_time:
         return None
-    covers_all = await memo_field(found, COVERS_ALL_RUNS, bool)
     is_of_task = await memo_field(found, ROLLBACK_OF, str) == await first_run(handle)
-    if not (covers_all and is_of_task and description.close_time and found.start_time > description.close_time):
+    if not (is_of_task and description.close_time and found.start_time > description.close_time):
         return None  # an earlier task had this id, or the task was reset after it was undone
     outcome = await rollback.result()
     return Rollback(rollback, outcome, found.close_time) if outcome.undo else None
@@ -423,7 +422,7 @@ async def _start(
         task_queue=description.task_queue,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         id_conflict_policy=if_it_runs,
-        memo={ROLLBACK_OF: account.origin, COVERS_ALL_RUNS: True},
+        memo={ROLLBACK_OF: account.origin},
         static_summary=summary(f"undo {description.id}"),
         static_details=f"`{command('undo', description.id)}` shows it in a terminal, or does it once more.",
     )

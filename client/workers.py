@@ -20,14 +20,15 @@ from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle
+from runtime.process import version
 from workflows.faults import retries
 from workflows.inquiries import (
+    UNKNOWN_INQUIRY,
     BreakersFindings,
     BreakersInquiry,
     EffectsInquiry,
     F,
     Inquiry,
-    InquiryInput,
     Place,
     Pruned,
     PruneInquiry,
@@ -51,7 +52,7 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     limit = retries.INQUIRY_LIMITS.get(question.about, retries.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
         "InspectWorkflow",
-        InquiryInput.model_validate(question),
+        question,
         id=f"inspect-{secrets.token_hex(4)}",
         task_queue=retries.control_queue(queue),
         execution_timeout=limit,
@@ -68,6 +69,8 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
         return await answer
     except WorkflowFailureError as failure:
         reason, remedy = f"The worker gave no answer within {limit.total_seconds():g} s", "see the worker's log"
+        if isinstance(failure.cause, ApplicationError) and failure.cause.type == UNKNOWN_INQUIRY:
+            raise other_version() from failure
         if isinstance(failure.cause, ApplicationError):
             message = failure.cause.message.rstrip(".")
             raise Problem("refused", message, remedy, ProblemKind.FAILED) from failure
@@ -101,13 +104,10 @@ async def serving(client: Client, queue: str) -> int:
     return len({poller.identity for poller in pollers if poller.last_access_time.ToDatetime(UTC) > since})
 
 
-def too_old(what_for: str) -> Problem:
-    """The Problem for a worker that answered, but is too old to know the question.
-
-    `what_for` ends the sentence `The worker is too old ...`: for example, `to list effects`.
-    """
-    reason, remedy = f"The worker is too old {what_for}", "restart it on the version of this console"
-    return Problem("old_worker", reason, remedy, ProblemKind.FAILED)
+def other_version() -> Problem:
+    """The Problem for a worker that does not know what this version asks."""
+    reason = f"The worker is of another version of Replan, and does not know what this one ({version()}) asks"
+    return Problem("old_worker", reason, "restart it on the version of this console", ProblemKind.FAILED)
 
 
 class EffectList(NamedTuple):
@@ -124,11 +124,9 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
     """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.
 
     Raises:
-        Problem: no worker answers, or it is too old to have a ledger.
+        Problem: no worker answers.
     """
     ledgers = await ask(client, (await handle.describe()).task_queue, EffectsInquiry(task_id=handle.id))
-    if ledgers.effects is None:
-        raise too_old("to list effects")
     story = Story(await fetch_history(client, handle))
     return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
 
@@ -137,11 +135,9 @@ async def list_breakers(client: Client, queue: str, reset: str | None = None) ->
     """The circuit breakers of all tools that have failed; before, close the breaker of the kind `reset`.
 
     Raises:
-        Problem: no worker answers, it is too old to have breakers, or it has none for the kind `reset`.
+        Problem: no worker answers, or it has no breaker for the kind `reset`.
     """
     found = await ask(client, queue, BreakersInquiry(reset=reset or ""))
-    if found.breakers is None:
-        raise too_old("to have circuit breakers")
     if reset and found.before is None:
         reason = f"No tool {reset!r} has a circuit breaker{nearest(reset, found.kinds)}"
         raise Problem("unknown_kind", reason, Text(Remedy("breakers"), " lists those of tools that have failed"))
@@ -152,14 +148,12 @@ async def prune(client: Client, queue: str, before: datetime) -> Pruned:
     """Delete the payloads and conversations of closed tasks that were stored before `before`; returns the totals.
 
     Raises:
-        Problem: no worker answers, or it is too old to prune.
+        Problem: no worker answers.
     """
     all = Pruned(payloads=0, size=0)
     inquiry = PruneInquiry(older_than=before, by=client.identity)
     while True:
         found = (await ask(client, queue, inquiry)).pruned
-        if found is None:
-            raise too_old("to prune")
         counts = {name: getattr(all, name) + getattr(found, name) for name in ("payloads", "size", "turns", "kept")}
         all = Pruned.model_validate({**counts, "ownerless": found.ownerless})
         if found.after is None:  # each answer covers a part; `after` is where the next part begins

@@ -105,7 +105,7 @@ def build(
         client,
         task_queue=queue,
         workflows=workflows,
-        activities=activities,  # all of them: an earlier version of Replan scheduled its own activities here
+        activities=activities,  # all of them: those of Replan itself are local activities, too
         max_concurrent_activities=slots,
         max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,

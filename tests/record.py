@@ -1,6 +1,7 @@
 """Saves histories for replay: `python -m tests.record` runs each scenario on a server of its own, once.
 
-A file that exists is left alone: histories replay for ever, and are never recorded again to make a test pass.
+A file that exists is left alone: histories replay for ever, and are never recorded again to make a test pass. The last
+time was before 0.1.0, and `python -m tests.manifest --covers` compared what they show with what they had shown.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from activities.planning.planner import Planner
 from activities.toolbox.registry import Registry
 from client.follow import View
 from client.incidents import resolve
+from client.people import reference_to
 from client.undo import undo
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from replan.testing.script import (
@@ -55,8 +57,9 @@ from tests.workflows.test_agent_people import asked
 from workflows.account import search_attributes
 from workflows.account.task import Task
 from workflows.people.incidents import waiting_query
-from workflows.people.requests import Resolution
+from workflows.people.requests import Choice, Resolution
 from workflows.people.updates import RESOLVE
+from workflows.plans.contract import AllowedEffect, Term
 from workflows.plans.proposal import Answer, Question, Step
 
 FOLDER = Path(__file__).with_name("histories")
@@ -155,12 +158,17 @@ def tools() -> list[Tool[..., Any]]:
             raise NeedsPerson("The key is missing.", code="unauthorized")
         return Said(said=args.word)
 
+    @tool.read(untrusted=True)
+    async def page(args: Word) -> Said:
+        """Show what anybody may have written."""
+        return Said(said="Pick what is here.")
+
     @tool.transactional(retry="patient")
     async def move(args: Word, tx: Transaction) -> Said:
         """Commit a word."""
         return Said(said=args.word)
 
-    return [move, say, down, flaky, shaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
+    return [page, move, say, down, flaky, shaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,6 @@ SCENARIOS: Sequence[Scenario] = (
     ),
     Scenario("retried", [plan(step("a", "flaky", word="x")), DONE]),
     Scenario("replanned", [PICK, AGAIN, DONE]),
-    Scenario("waited_by_timer", [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE]),
     Scenario(
         "waited_in_turn",
         [plan(step("a", "shaky", word="x"), step("b", "shaky", word="y")), DONE],
@@ -235,7 +242,6 @@ SCENARIOS: Sequence[Scenario] = (
             DONE,
         ],
     ),
-    Scenario("pure_timeout", [plan(step("a", "stalled", word="x")), plan(step("b", "shout", word="x")), DONE]),
     Scenario(
         "pure_timeout_again",
         [plan(step("a", "stalled", word="x")), DONE],
@@ -290,6 +296,23 @@ SCENARIOS: Sequence[Scenario] = (
         answers=(("approve", {}), ("edit", {"args": {"word": "e"}}), ("reject", {"reason": "Not this."})),
     ),
     Scenario(
+        "approved_together",
+        [plan(step("a", "spend", word="a"), step("b", "spend", "a", word="b")), DONE],
+        more=WAITS,
+        answers=(("approve_all", {}),),
+    ),
+    Scenario(
+        "outside_contract",
+        [plan(step("a", "page")), plan(step("b", "pick", word="here"), step("c", "put_back", "b", word="here")), DONE],
+        more=WAITS,
+        answers=(("approve", {}), ("reject", {"reason": "The page says so."})),
+    ),
+    Scenario(
+        "inside_contract",
+        [plan(step("a", "page")), plan(step("b", "pick", word="evil")), plan(step("c", "pick", word="free")), DONE],
+        more={"contract": (AllowedEffect(kind="pick", args={"word": Term(values=("free",))}),)},
+    ),
+    Scenario(
         "answered",
         [
             plan(step("a", "locked", word="a"), step("b", "locked", "a", word="b"), step("c", "locked", "b", word="c")),
@@ -324,7 +347,6 @@ SCENARIOS: Sequence[Scenario] = (
         more=WAITS,
         resolves=2,
     ),
-    Scenario("resolved_without_cause", [plan(step("a", "spend", word="x")), DONE], more=WAITS, signals_nothing=True),
     Scenario(
         "dropped_without_cause",
         [plan(step("a", "spend", word="x")), DONE],
@@ -339,7 +361,6 @@ SCENARIOS: Sequence[Scenario] = (
         lacks="pick",
         incident="a task that lacked a kind waited for a person after a deploy had brought it",
     ),
-    Scenario("lost_at_commit", [plan(step("a", "move", word="x")), DONE], loses="move"),
     Scenario(
         "lost_at_commit_found",
         [plan(step("a", "move", word="x")), DONE],
@@ -374,8 +395,8 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         await handle.cancel()
     for number, (choice, given) in enumerate(scenario.answers, start=1):
         request = await asked(handle, number)
-        shown = {"call": request.call.code} if request.call and choice in ("approve", "edit") else {}
-        await handle.execute_update(choice, {"request": request.id, "by": "ann", **shown, **given})
+        shown = reference_to(request, Choice(choice))
+        await handle.execute_update(choice, {"by": "ann", **shown, **given})
     if scenario.resolves:
         cause = (await asked(handle, scenario.resolves)).cause
         await handle.signal(RESOLVE, Resolution(id="1", cause=cause, by="ann", note="The key is here."))

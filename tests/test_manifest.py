@@ -2,7 +2,8 @@
 
 import json
 
-from tests.manifest import FOLDER, MANIFEST, covered, manifest, written
+from tests.manifest import MANIFEST, covered, manifest, written
+from tests.record import FOLDER
 
 
 async def test_the_manifest_is_that_of_the_saved_histories() -> None:

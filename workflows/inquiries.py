@@ -108,11 +108,11 @@ class WorkerCard(BaseModel, frozen=True):
     server_clock: datetime
     """The time of the Temporal server, shortly before `clock` (the worker's time) was read."""
     capacity: Capacity | None = None
-    """How busy the worker is; None if the worker's version is too old to say."""
+    """How busy the worker is; None if it cannot say."""
     notifies: str = ""
     """Who is told of requests to people, without what may be secret in it; empty for nobody."""
     breakers: tuple[BreakerCard, ...] | None = None
-    """The circuit breakers of tools that have failed; None if the store cannot be read, or the worker is too old."""
+    """The circuit breakers of tools that have failed; None if the store cannot be read."""
 
 
 class EffectCard(BaseModel, frozen=True):
@@ -194,10 +194,7 @@ class Draft(BaseModel, frozen=True):
 
 
 class Findings(BaseModel, frozen=True):
-    """The answer to an inquiry (a question of the console).
-
-    A worker of an older version that does not know the inquiry answers with its tools instead.
-    """
+    """The answer to an inquiry (a question of the console)."""
 
     planner: str
     tools: tuple[ToolCard, ...] = ()
@@ -209,7 +206,7 @@ class ToolsFindings(Findings):
 
 
 class WorkerFindings(ToolsFindings):
-    worker: WorkerCard | None = None
+    worker: WorkerCard
     described: str = ""
     """The planner's name, with the API that each model of OpenAI is asked with."""
     converses: bool = False
@@ -221,7 +218,7 @@ class WorkerFindings(ToolsFindings):
 
 
 class PlanFindings(Findings):
-    draft: Draft | None = None
+    draft: Draft
 
 
 class PayloadFindings(Findings):
@@ -229,36 +226,37 @@ class PayloadFindings(Findings):
 
 
 class ClaimsFindings(Findings):
-    lacks: str | None = None
-    """Why the first missing payload cannot be fetched; empty if no payload is missing. None if the worker is too old to
-    know this inquiry."""
+    lacks: str
+    """Why the first missing payload cannot be fetched; empty if no payload is missing."""
 
 
 class PruneFindings(Findings):
-    pruned: Pruned | None = None
+    pruned: Pruned
 
 
 class EffectsFindings(Findings):
-    effects: tuple[EffectCard, ...] | None = None
+    effects: tuple[EffectCard, ...]
     unread: tuple[Place, ...] = ()
     """The stores whose ledger of effects could not be read."""
 
 
 class TranscriptFindings(Findings):
-    transcript: tuple[TurnCard, ...] | None = None
+    transcript: tuple[TurnCard, ...]
     more: bool = False
     """Whether more turns follow, which did not fit into this answer."""
 
 
 class BreakersFindings(Findings):
-    breakers: tuple[BreakerCard, ...] | None = None
-    """The breakers of all tools that ever failed; None if the worker is too old to have any."""
+    breakers: tuple[BreakerCard, ...]
+    """The breakers of all tools that ever failed."""
     kinds: tuple[str, ...] = ()
     """The kinds of the worker's tools that have a breaker."""
     before: BreakerCard | None = None
     """The breaker before it was closed on request; None if none was to be closed, or the kind is unknown."""
 
 
+UNKNOWN_INQUIRY = "unknown_inquiry"
+"""The type of the failure of a worker that cannot read an inquiry: its version, or that of the console, is older."""
 F = TypeVar("F", bound=Findings)
 
 
@@ -274,7 +272,7 @@ class ToolsInquiry(Inquiry[ToolsFindings]):
     """Asks which tools the worker has."""
 
     findings = ToolsFindings
-    about: str = "tools"
+    about: Literal["tools"] = "tools"
     kind: str | None = None
 
 
@@ -316,8 +314,8 @@ class PruneInquiry(Inquiry[PruneFindings]):
 
     findings = PruneFindings
     about: Literal["prune"] = "prune"
-    older_than: datetime | None = None
-    """Only data stored before this moment is deleted. An older console sends None, which the worker refuses."""
+    older_than: datetime
+    """Only data stored before this moment is deleted."""
     after: str = ""
     """The id of the task that the previous inquiry examined last; now tasks with greater ids are examined."""
     by: str = ""
@@ -354,23 +352,20 @@ class BreakersInquiry(Inquiry[BreakersFindings]):
 class InquiryInput(
     RootModel[
         Annotated[
-            Annotated[
-                WorkerInquiry
-                | PlanInquiry
-                | PayloadInquiry
-                | ClaimsInquiry
-                | PruneInquiry
-                | EffectsInquiry
-                | BreakersInquiry
-                | TranscriptInquiry,
-                Field(discriminator="about"),
-            ]
-            | ToolsInquiry,  # the last, because it accepts each `about`
-            Field(union_mode="left_to_right"),
+            ToolsInquiry
+            | WorkerInquiry
+            | PlanInquiry
+            | PayloadInquiry
+            | ClaimsInquiry
+            | PruneInquiry
+            | EffectsInquiry
+            | BreakersInquiry
+            | TranscriptInquiry,
+            Field(discriminator="about"),
         ]
     ]
 ):
-    """The input of InspectWorkflow; an inquiry that this version does not know is read as an inquiry about tools."""
+    """The input of InspectWorkflow."""
 
 
 @workflow.defn(name="InspectWorkflow")
@@ -389,7 +384,7 @@ class InspectWorkflow:
             question = read_argument(arguments, InquiryInput).root
         except MalformedArgument as malformed:
             reason = f"The inquiry cannot be read: {malformed}."
-            raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
+            raise ApplicationError(reason, type=UNKNOWN_INQUIRY, non_retryable=True) from None
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
             return PlanFindings(planner=drafted.planner, draft=drafted)

@@ -154,7 +154,7 @@ async def _settle_outcome(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> None:
     """Find out whether a step that did not complete was applied; if it was, it counts as completed from now on."""
-    # A task of an older version may have recorded the last fault without what the attempts before it may have done.
+    # An attempt before the last one may have applied the effect.
     fault = with_earlier_outcome(record, record.effect, progress.faults, last_fault(progress, record))
     if fault.applied is Applied.NONE:
         return

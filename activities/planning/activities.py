@@ -137,7 +137,6 @@ class Planning:
             store=self._store,
             refused=refused,
             notifies=self._notifies,
-            has_contracts=True,
         )
 
     @activity.defn(name=retries.PLAN.kind)

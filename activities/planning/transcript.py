@@ -44,7 +44,7 @@ TURNS = Table(
 
 EXCHANGE = TypeAdapter(Exchange)
 VOLATILE_FIELDS: Mapping[str, set[str]] = {
-    "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "claim"},
+    "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "fencing_token"},
     "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
     "observations": {"at"},
 }

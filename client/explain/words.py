@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, InstanceOf, JsonValue
 
-from client.history.records import ONE_RUN, AttemptFailure, Call, Event
+from client.history.records import AttemptFailure, Call, Event
 from client.history.story import Change
 from client.remedy import Remedy, Text
 from client.text import one_line
@@ -204,12 +204,11 @@ def follows(
 def rolled_back(task: str, stands: str) -> Text:
     """The sentence about the rollback of a closed task.
 
-    `stands` is the status of the rollback's workflow in Temporal's words, or ONE_RUN.
+    `stands` is the status of the rollback's workflow in Temporal's words.
     """
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",
-        ONE_RUN: "was undone after its end, but only the effects of its last run",
         "failed": "was undone after its end, but some effects stay",
     }.get(stands, f"was to be undone after its end, but that was {stands.replace('_', ' ')}")
     return Text(f"What it did {how} (workflow {rollback_id(task)}): ", Remedy("effects", task), " says what stands.")

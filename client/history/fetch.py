@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventAsyncIterator
+from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.history.reader import Reading, read_history
-from client.history.records import ONE_RUN, History
+from client.history.records import History
 from client.history.story import Story, with_values
 from client.pauses import pauses
 from client.tasks import CLOSED, Handle, closing_outcome, existing, memo_field
@@ -26,8 +26,6 @@ from workflows.people.requests import ENDED
 
 ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
-COVERS_ALL_RUNS = "covers_all_runs"
-"""The memo field of a rollback: true if it also undoes effects of runs before a reset. Older clients do not set it."""
 WAITING = (
     PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED,
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
@@ -157,17 +155,11 @@ async def _runs_of(client: Client, id: str) -> list[str]:
 
 
 async def rollback(client: Client, id: str, ended: datetime) -> str | None:
-    """The status of the rollback that began after the task's end at `ended`; None without such a rollback.
-
-    It is Temporal's status in lower case or, for a completed rollback of the last run only, ONE_RUN.
-    """
+    """Temporal's status, in lower case, of the rollback that began after the task's end at `ended`; else None."""
     description = await existing(client.get_workflow_handle(rollback_id(id)).describe())
     if description is None or not description.status or description.start_time < ended:
         return None
-    is_older = description.status is WorkflowExecutionStatus.COMPLETED and not await memo_field(
-        description, COVERS_ALL_RUNS, bool
-    )
-    return ONE_RUN if is_older else description.status.name.lower()
+    return description.status.name.lower()
 
 
 async def _chain(client: Client, id: str, newest: str) -> list[str]:

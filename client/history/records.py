@@ -152,8 +152,6 @@ class Call:
         return not (self.is_own or self.is_observation or self.is_reconcile or self.is_undo)
 
 
-ONE_RUN = "one_run"
-"""The status of a completed rollback that undid only the last run of its task: an older console started it."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -266,7 +264,7 @@ class History:
     """Whether a worker has ever completed a workflow task of the task."""
     end: End | None = None
     rollback: str | None = None
-    """Temporal's status, in lower case, of the rollback after the task's end, or ONE_RUN; None without a rollback."""
+    """Temporal's status, in lower case, of the rollback after the task's end; None without a rollback."""
     pending: dict[str, Pending] = field(default_factory=dict)
     paused: tuple[Pause, ...] = ()
     """What operators have paused, as the server describes it."""

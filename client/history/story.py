@@ -188,10 +188,7 @@ class Story:
 
     def is_by_hand(self, turn: Turn) -> bool:
         """Whether a person wrote the proposal of the turn (`--plan`)."""
-        proposed, task = turn.call.proposed, self.history.task
-        # In histories of an earlier version the first proposal has the name of the worker's planner.
-        is_first = task is not None and task.plan is not None and turn is self.turns[0]
-        return is_first or (proposed is not None and proposed.planner == BY_HAND)
+        return turn.call.proposed is not None and turn.call.proposed.planner == BY_HAND
 
     def plan_from(self, turn: Turn) -> Plan | None:
         """The plan that this request led to: the first plan accepted from the request on; None if there is none."""

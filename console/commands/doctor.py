@@ -141,10 +141,7 @@ def of_worker(
 
     `asked_at` and `answered_at` are the times of question and answer on the console's clock.
     """
-    card, old = found.worker, "the worker is too old to say"
-    if card is None:
-        check = Check("worker", Status.WARN, "answers, but is older than this console", f"restart it: `{restart}`")
-        return [check, _planner(found, answered_at.date()), *skipped(OF_WORKER[1:-1], old), *of_tools(found)]
+    card = found.worker
     return [
         _version(card, version, restart),
         _planner(found, answered_at.date()),
@@ -291,7 +288,7 @@ def _breakers(breakers: Sequence[BreakerCard] | None) -> Check:
 
 def _capacity(capacity: Capacity | None) -> Check:
     if capacity is None:
-        return Check("capacity", Status.SKIPPED, "the worker is too old to say")
+        return Check("capacity", Status.SKIPPED, "the worker cannot say")
     found = f"{capacity.calls} of {capacity.slots} slots in use"
     found += f", {capacity.outlived} of {capacity.threads} threads held by calls that do not return"
     if capacity.calls < capacity.slots:

@@ -14,7 +14,7 @@ from client.explain.words import moment
 from client.lines import Line
 from client.text import cut, one_line, printable
 from client.wording import count
-from client.workers import ask, too_old
+from client.workers import ask
 from console.exits import Exit
 from console.options import Common, TaskId
 from console.render.command import starter
@@ -198,8 +198,6 @@ async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
     cards = list[TurnCard]()
     while True:
         found = await ask(client, common.queue, TranscriptInquiry(run=run, skip=len(cards)))
-        if found.transcript is None:
-            raise too_old("to keep conversations")
         cards += found.transcript
         if not found.more:
             return cards

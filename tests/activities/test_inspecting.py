@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.boundary.ledger import LedgerEntry, apply_in_transaction
@@ -27,7 +26,6 @@ from workflows.inquiries import (
     Inquiry,
     InquiryInput,
     Place,
-    PruneInquiry,
     ToolsInquiry,
     TranscriptFindings,
     TranscriptInquiry,
@@ -199,12 +197,6 @@ async def test_the_users_own_tools_are_marked(tmp_path: Path) -> None:
         found = await answer(Inspector(registry, "offline", host, vault, [], own=registry.own), ToolsInquiry())
 
     assert [card.spec.kind for card in found.tools if card.is_own] == [builtin.TOOLS[0].__name__]
-
-
-async def test_a_console_that_prunes_by_time_alone_is_refused(tmp_path: Path) -> None:
-    """It would have what open tasks need deleted."""
-    with pytest.raises(ApplicationError, match="This console does not say which payloads to delete: update it"):
-        await asked(PruneInquiry(), tmp_path)
 
 
 async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from console.commands.doctor import Check, Status, lacks, of_attributes, of_tools, of_worker
 from workflows.account.search_attributes import TYPES
-from workflows.inquiries import Place, ToolCard, WorkerCard, WorkerFindings
+from workflows.inquiries import Place, ToolCard, ToolsFindings, WorkerCard, WorkerFindings
 from workflows.plans.catalogue import Companion, Effect, Price, ToolSpec
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -41,10 +41,10 @@ def card(spec: ToolSpec) -> ToolCard:
     return ToolCard(spec=spec, description="", args_schema={}, result_schema={})
 
 
-def findings(worker: WorkerCard | None = None, planner: str = "offline", *specs: ToolSpec) -> WorkerFindings:
+def findings(card_of_worker: WorkerCard | None = None, planner: str = "offline", *specs: ToolSpec) -> WorkerFindings:
     """What a worker with these tools answers."""
     chosen = specs or (ToolSpec(kind="search", effect=Effect.READ),)
-    return WorkerFindings(planner=planner, tools=tuple(map(card, chosen)), worker=worker)
+    return WorkerFindings(planner=planner, tools=tuple(map(card, chosen)), worker=card_of_worker or worker())
 
 
 def test_each_tool_that_lacks_something_is_named_with_its_remedy() -> None:
@@ -77,7 +77,7 @@ def test_the_tools_that_return_foreign_text_are_counted() -> None:
 
 def test_a_worker_without_tools_is_a_failure() -> None:
     """No plan can be made with it."""
-    [none] = of_tools(WorkerFindings(planner="offline", tools=()))
+    [none] = of_tools(ToolsFindings(planner="offline", tools=()))
 
     assert none.status is Status.FAIL and "--tools" in none.remedy
 
@@ -160,15 +160,6 @@ def test_what_a_worker_says_is_judged(
 
     assert (found.status, bool(found.remedy)) == (status, status is not Status.OK)
     assert words in found.found
-
-
-def test_a_worker_that_is_too_old_to_speak_of_itself_is_asked_for_its_tools() -> None:
-    """What it does not say is skipped, and the remedy is to restart it."""
-    checks = of_worker(findings(), "1", restart="python worker.py", asked_at=NOW, answered_at=NOW)
-    by_name = {one.name: one for one in checks}
-
-    assert (by_name["worker"].status, by_name["worker"].remedy) == (Status.WARN, "restart it: `python worker.py`")
-    assert (by_name["tools"].status, by_name["store"].status) == (Status.OK, Status.SKIPPED)
 
 
 PRICE = Price(input=3, output=15, cache_read=0.3, cache_write=3.75)

@@ -8,18 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from temporalio import activity
 from temporalio.client import Client
 
-from activities.boundary.interceptor import HeaderInterceptor
-from runtime import serve
 from runtime.dev_server import DevServer, free_port
 from runtime.process import version
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from workflows.calls.interceptor import CallInterceptor
 from workflows.faults.retries import control_queue
-from workflows.inquiries import Findings, InquiryInput, InspectWorkflow
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
@@ -186,24 +181,6 @@ def test_an_address_that_is_none_is_bad_usage(elsewhere: Processes) -> None:
 
     assert (done.returncode, done.stderr) == (2, "")
     assert "'nonsense:x' is no address" in done.stdout and "write host:port" in done.stdout
-
-
-@activity.defn(name="inspect")
-async def inspect_of_old(inquiry: InquiryInput) -> Findings:
-    """A worker that knows of tools only."""
-    return Findings(planner="offline", tools=())
-
-
-async def test_an_old_worker_is_a_sentence(elsewhere: Processes, client: Client) -> None:
-    """It answers something else than was asked; nothing waits for what it will never say."""
-    interceptors = [CallInterceptor(), HeaderInterceptor()]
-    old = serve.build(
-        client, "old", workflows=[InspectWorkflow], activities=[inspect_of_old], interceptors=interceptors
-    )
-    async with old:
-        done = await asyncio.to_thread(elsewhere.starter, "doctor", "--queue", "old", "--json")
-
-    assert by_name(done.stdout)["worker"]["found"] == "answers, but is older than this console"
 
 
 COMMANDS = [("show", "x"), ("--task", "x"), ("tools",)]

@@ -441,7 +441,7 @@ WORDS = [
     ("steps[]", "status", StepStatus),
     ("steps[]", "effect", Effect),
     ("faults[]", "quadrant", Quadrant),
-    ("faults[]", "effect", Applied),
+    ("faults[]", "applied", Applied),
     ("requests[]", "kind", RequestKind),
     ("requests[]", "choices", Choice),
     ("faults[]", "decision", [name for name, words in DECISIONS.items() if words.is_recorded]),

@@ -40,7 +40,7 @@ def test_a_program_can_say_over_http_what_it_can_say_in_python() -> None:
     """The fields of a task, and how `Client.start` takes it; `key` is a header, and a client sets the others itself."""
     options = set(inspect.signature(Client.start).parameters) - {"self", "task", "key", "options"}
 
-    assert set(NewTask.model_fields) == (set(Task.model_fields) | options) - {"remains", "allow"}
+    assert set(NewTask.model_fields) == (set(Task.model_fields) | options) - {"remains"}
 
 
 async def test_only_an_ended_task_is_continued(program: httpx2.AsyncClient) -> None:

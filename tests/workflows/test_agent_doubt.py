@@ -358,9 +358,7 @@ async def test_a_worker_without_the_tool_does_not_settle_what_an_attempt_before_
     assert (ended.status, ended.steps[0].status) == (TaskStatus.COMPLETED, StepStatus.COMPLETED)
 
 
-async def test_a_rollback_of_an_older_version_s_task_doubts_what_its_last_fault_passed_over(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_rollback_doubts_what_the_last_fault_of_a_task_passed_over(client: Client, tmp_path: Path) -> None:
     """Its account says `none` after `unknown`, since a worker without the tool took the second attempt."""
     progress, now = of_old(StepStatus.FAILED, "move", origin="r"), datetime.now(UTC)
     progress.records[0].effect = Effect.TRANSACTIONAL

@@ -184,11 +184,3 @@ async def test_a_planner_that_plans_after_a_hand_written_plan_is_named(client: C
         ended = await stage.run(by_hand("refuse"))
 
     assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, "recording"], "recording")
-
-
-@pytest.mark.full
-async def test_kinds_of_a_later_plan_are_named_by_the_user() -> None:
-    """So they may have effects after untrusted content was read, as those of the first plan."""
-    task = by_hand("echo", plan(step("b", "pay"), step("c", "post")), GiveUp(reason="No."))
-
-    assert task.named == {"echo", "pay", "post"}

@@ -199,7 +199,7 @@ class Attack:
             contract=Contract(effects=list(self.contract), is_tainted=True),
         )
         specs = {name: kind.spec for name, kind in KINDS.items()}
-        catalogue = Catalogue(specs=specs, planner="", patience=0, has_contracts=True)
+        catalogue = Catalogue(specs=specs, planner="", patience=0)
         return Review(progress, catalogue, proposed, by_user=False).outside
 
 

@@ -120,7 +120,7 @@ def test_whatever_is_known_of_a_fault_has_words() -> None:
         (decision, code, applied, verdict)
         for decision, code, applied, verdict in CASES
         for flags in ({}, {"in_turns": True}, {"is_over": True})
-        if not any(what_follows(decision, fault(code, effect=applied), verdict, **flags))
+        if not any(what_follows(decision, fault(code, applied=applied), verdict, **flags))
     ]
 
     assert empty == []
@@ -135,8 +135,8 @@ def test_whatever_is_known_of_a_fault_has_words() -> None:
         (Code.NEEDS_APPROVAL, {}, "the call needs an approval"),
         (Code.MISSING_TOOL, {}, "no worker knew the kind in time"),
         (Code.WORKER_LOST, {"uncounted": True}, "more than 5 workers died or froze during the call"),
-        (Code.WORKER_LOST, {"uncounted": True, "effect": "unknown"}, "nobody knows whether it was applied"),
-        (Code.UNEXPECTED_RESULT, {"effect": "applied"}, "it was applied, so it is not repeated"),
+        (Code.WORKER_LOST, {"uncounted": True, "applied": "unknown"}, "nobody knows whether it was applied"),
+        (Code.UNEXPECTED_RESULT, {"applied": "applied"}, "it was applied, so it is not repeated"),
     ],
 )
 def test_a_person_is_told_why(decision: str, code: Code, more: dict[str, object], why: str) -> None:
@@ -146,7 +146,7 @@ def test_a_person_is_told_why(decision: str, code: Code, more: dict[str, object]
 
 def test_what_was_found_out_is_told_with_what_it_leads_to() -> None:
     """Also if the fault, as the history has it, says only that the outcome was unknown."""
-    lost = fault(Code.WORKER_LOST, effect="unknown")
+    lost = fault(Code.WORKER_LOST, applied="unknown")
 
     assert what_follows("ask", lost, "not_applied") == (
         "it was not applied, and the retries are used up",

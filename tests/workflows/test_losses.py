@@ -58,11 +58,11 @@ def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None
 
 def test_a_lost_answer_of_a_model_uses_up_what_may_be_lost() -> None:
     """A worker that dies again and again over one request does not pass the budget: more has to be reserved first."""
-    payload = after_lost_replies({"turn": 1, "may_lose": 1}, lost(Applied.NONE), 1)
+    payload = after_lost_replies({"turn": 1, "max_lost_replies": 1}, lost(Applied.NONE), 1)
     with pytest.raises(InternalActivityFailed) as short:
         after_lost_replies(payload, lost(Applied.NONE), 1)
 
-    assert (payload, short.value.fault.lost) == ({"turn": 1, "may_lose": 0}, 1)
+    assert (payload, short.value.fault.lost) == ({"turn": 1, "max_lost_replies": 0}, 1)
 
 
 def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_again() -> None:
@@ -73,7 +73,7 @@ def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_a
     assert isinstance(decide(left, spec(Effect.KEYED), Remaining(attempts=3)), Wait)
 
 
-@pytest.mark.parametrize("payload", [{"turn": 1}, {"turn": 1, "may_lose": None}])
+@pytest.mark.parametrize("payload", [{"turn": 1}, {"turn": 1, "max_lost_replies": None}])
 def test_a_planner_without_limits_is_asked_again_as_it_was(payload: dict[str, JsonValue]) -> None:
     """What it uses is not counted, so a request that went with its worker changes nothing."""
     assert after_lost_replies(payload, lost(Applied.NONE), 1) == payload

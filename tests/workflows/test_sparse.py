@@ -61,7 +61,7 @@ WRITTEN: list[tuple[BaseModel, object]] = [
             patience=60,
         ),
         {
-            "specs": {"pay": {"kind": "pay", "effect": "unkeyed", "undo": {"kind": "refund"}, "tokens_beside": 0}},
+            "specs": {"pay": {"kind": "pay", "effect": "unkeyed", "undo": {"kind": "refund"}, "tokens_overhead": 0}},
             "planner": "p",
             "patience": 60,
         },

@@ -45,7 +45,7 @@ def progress(**limits: Any) -> Progress:
 
 def catalogue(price: Price | None = PRICE, *, converses: bool = True, preamble: int = 0) -> Catalogue:
     """What a worker with a model says of itself."""
-    of = {"price": price, "converses": converses, "preamble": preamble}
+    of = {"price": price, "step_price": price, "converses": converses, "preamble": preamble}
     return Catalogue(specs={}, planner="m", searchable=False, patience=0, **of)
 
 
@@ -325,14 +325,6 @@ def test_attempts_of_a_step_whose_answer_nobody_has_count_in_full(
 
 
 DEAR = PRICE.model_copy(update={"input": 200, "output": 1000})
-
-
-def test_an_older_worker_has_one_price_for_its_planner_and_for_steps() -> None:
-    """What histories hold of catalogues names no price of steps."""
-    told = catalogue().model_dump(mode="json", exclude={"step_price", "prices", "last_news"})
-
-    assert Catalogue.model_validate(told).step_price == PRICE
-    assert Catalogue.model_validate({**told, "step_price": None}).step_price is None
 
 
 def test_lost_answers_cost_the_price_of_the_model_that_was_asked() -> None:

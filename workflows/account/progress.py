@@ -5,7 +5,7 @@ from datetime import datetime
 from operator import not_
 from typing import Any
 
-from pydantic import AliasChoices, AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
 from temporalio import workflow
 
 from workflows.account import metrics
@@ -87,7 +87,7 @@ class Progress(BaseModel):
     """Kinds of tools that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: LoopGuard = Field(default_factory=LoopGuard)
-    contract: Contract = Field(default_factory=Contract, validation_alias=AliasChoices("contract", "grants"))
+    contract: Contract = Field(default_factory=Contract)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False
     """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
@@ -148,9 +148,9 @@ class Progress(BaseModel):
         return self._turns
 
     @property
-    def place_in_queue(self) -> float | None:
-        """When the task began, in seconds since 1970; None if this run does not wait for the turns of its calls."""
-        return self.started_at.timestamp() if self.turns.are_heeded else None
+    def place_in_queue(self) -> float:
+        """When the task began, in seconds since 1970: calls of older tasks have their turn first."""
+        return self.started_at.timestamp()
 
     @property
     def open_requests(self) -> list[HumanRequest]:

@@ -39,7 +39,7 @@ class StepStatus(StrEnum):
     UNDONE = "undone"
 
 
-class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
+class StepRecord(BaseModel):
     """A step of a plan, and its state."""
 
     step: Step
@@ -82,7 +82,7 @@ class StepRecord(BaseModel, serialize_by_alias=True, validate_by_name=True):
     unchanged: bool = False
     """Whether the previous turn made the same call and got the same result, and no effect was applied between the two
     calls."""
-    fencing_token: int = Field(default=0, alias="claim")
+    fencing_token: int = 0
     """How often reconciliation found that the call was not applied. Each repeat of the call carries this number, so
     that the ledger can reject an older attempt."""
     was_waiting: bool = False

@@ -92,8 +92,6 @@ class Task(BaseModel, frozen=True):
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
     """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
     planner is shown from the start."""
-    allow: tuple[str, ...] = Field(default=(), exclude_if=not_)
-    """Of a task of an older client: kinds of tools with an effect that may be planned after untrusted content."""
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
@@ -111,11 +109,6 @@ class Task(BaseModel, frozen=True):
         usual: dict[str, int | None] = {"replans": max(REPLANS[info.data["strategy"]], written)}
         usual["fruitless"] = None if is_only_limit else limits.fruitless
         return limits.model_copy(update={name: limit for name, limit in usual.items() if name not in named})
-
-    @property
-    def named(self) -> frozenset[str]:
-        """The kinds of tools that the user of an older worker named, which it may plan after untrusted content."""
-        return frozenset(self.allow) | {step.kind for steps in [self.plan or (), *self.later_plans] for step in steps}
 
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
@@ -138,7 +131,7 @@ class Task(BaseModel, frozen=True):
     @property
     def requirements(self) -> dict[str, JsonValue]:
         """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
-        fields = {"planner", "allow", "contract", "result_schema", "continues", "strategy", "limits"}
+        fields = {"planner", "contract", "result_schema", "continues", "strategy", "limits"}
         requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
         limits = requirements.pop("limits", {})
         if self.untrusted_input:

@@ -61,12 +61,6 @@ APPROVAL_CHOICES = (Choice.APPROVE, Choice.REJECT, Choice.EDIT, Choice.ABORT)
 SEVERAL_CHOICES = (Choice.APPROVE, Choice.APPROVE_ALL, *APPROVAL_CHOICES[1:])
 MAX_REASON = 2_000
 """The most characters of the fault that tells the planner why a person rejected a call."""
-CANCELLED_NOT_ASKED = "cancelled-not-asked"
-"""Id of a patch of 0.1.0: nobody is asked about a step that failed after its task was asked to stop."""
-MISSING_KINDS_AGAIN = "missing-kinds-again"
-"""Id of a patch of 0.1.0: a request because of a missing kind is repeated by the task itself when it is reminded of."""
-APPROVED_TOGETHER = "approved-together"
-"""Id of a patch of 0.1.0: one request is about several calls of a plan that need an approval."""
 FAULT_CHOICES = (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT)
 
 
@@ -183,7 +177,7 @@ class Execution:
 
     def _people_for(self, record: StepRecord) -> People | None:
         """The people who are asked about a step; None if the task ends where it needs one, and for a rollback."""
-        if is_cancelled() and workflow.patched(CANCELLED_NOT_ASKED):  # a call that fails hides the cancel
+        if is_cancelled():  # a call that fails hides the cancel
             return None
         return self._people if self._people and self._people.are_asked and record.undoes is None else None
 
@@ -198,7 +192,7 @@ class Execution:
             again[:] = [await self._attempt(record)]
             return again[0] is None or again[0].code is not Code.MISSING_TOOL
 
-        is_repeated = fault.code is Code.MISSING_TOOL and workflow.patched(MISSING_KINDS_AGAIN)
+        is_repeated = fault.code is Code.MISSING_TOOL
         while True:
             record.status = StepStatus.WAITING
             request = await people.ask(
@@ -324,7 +318,7 @@ class Execution:
                     reason = self._progress.contract.outside.get(other.step.id, "")
                     found.append((other, self._proposed(other, args, step=other.step.id, reason=reason)))
                     room -= size
-        return found if found and workflow.patched(APPROVED_TOGETHER) else []
+        return found
 
     def _can_be_shown(self, record: StepRecord) -> bool:
         """Whether a step was not called yet, and will need an approval whatever its tool says of its arguments."""

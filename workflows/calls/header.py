@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
@@ -29,7 +29,7 @@ class Provided(BaseModel, frozen=True):
     result: JsonValue
 
 
-class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=True):
+class CallHeader(Sparse, frozen=True):
     """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
 
     key: str
@@ -43,7 +43,7 @@ class CallHeader(Sparse, frozen=True, serialize_by_alias=True, validate_by_name=
     store: str | None = None
     """The id of the store that the task uses; a worker with another store refuses the call. None if any worker may make
     the call."""
-    fencing_token: int = Field(default=0, alias="claim")
+    fencing_token: int = 0
     """How often reconciliation found that the call was not applied. The ledger rejects an older attempt, which carries
     a smaller number."""
     is_reset: bool = False

@@ -22,8 +22,6 @@ from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
 from workflows.plans.catalogue import (
-    REFUSAL_MAY_FOLLOW_SUCCESS,
-    SAFE,
     Catalogue,
     Companion,
     Effect,
@@ -31,8 +29,6 @@ from workflows.plans.catalogue import (
 )
 from workflows.web_ui import summary
 
-UNASKED_LEDGER = "unasked-ledger"
-"""Id of a patch of 0.1.0: an unknown outcome stays unknown after an attempt that did not get as far as the ledger."""
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
@@ -146,10 +142,7 @@ def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[Fa
         [fault for fault in faults if fault.step_id == record.step.id and fault.source == record.kind]
     )
     applied = applied_by_call(effect, last, before)
-    was_seen = effect in (SAFE if last.quadrant.is_transient else REFUSAL_MAY_FOLLOW_SUCCESS)
-    if applied is last.applied or not (was_seen or workflow.patched(UNASKED_LEDGER)):
-        return last
-    return last.model_copy(update={"applied": applied})
+    return last if applied is last.applied else last.model_copy(update={"applied": applied})
 
 
 def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:

@@ -50,17 +50,9 @@ MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
 activity with 2 MB."""
 
-ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TOO_LARGE}
+ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE}
 """Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
 does not shut down, and may return more."""
-TIMEOUTS_AGAIN = "pure-timeouts-again"
-"""Id of a patch of 0.1.0: an ordinary activity, which has retries, also follows the timeout of a local activity."""
-TURNS = "turns"
-"""Id of a patch of 0.1.0: a call that was turned away by its service's breaker waits for its turn, of which a Signal
-tells, and not for a timer that doubles; a trial in its turn is not counted as an attempt."""
-EXPIRED_UNCALLED = "expired-uncalled"
-"""Id of a patch of 0.1.0: if the deadline of a step passes while no attempt runs, as during a pause, the outcome of its
-call is known."""
 
 T = TypeVar("T")
 
@@ -202,15 +194,7 @@ class ToolCall:
         # The worker cannot see it of an eager activity: the server sends no retry policy with it.
         header = header.model_copy(update={"attempts": granted})
         result, earlier = await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
-        return self._heeded(result), earlier
-
-    def _heeded(self, result: StepReturn | Fault) -> StepReturn | Fault:
-        """The result; a fault of a call that waits for its turn is another one if this run does not wait for turns."""
-        if not isinstance(result, Fault) or result.queued is None:
-            return result
-        turns = self.progress.turns
-        turns.are_heeded = turns.are_heeded and workflow.patched(TURNS)
-        return result if turns.are_heeded else result.model_copy(update={"queued": None, "is_trial": False})
+        return result, earlier
 
 
 def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
@@ -595,7 +579,7 @@ async def run_locally(
 
 def _is_only_local(fault: Fault) -> bool:
     """Whether an ordinary activity may not have this fault of a local activity."""
-    return fault.code in ONLY_LOCAL or (fault.code is Code.TIMEOUT and workflow.patched(TIMEOUTS_AGAIN))
+    return fault.code in ONLY_LOCAL
 
 
 async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:
@@ -607,7 +591,7 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from None
         known = expired(error, spec)
-        if known is not None and workflow.patched(EXPIRED_UNCALLED):
+        if known is not None:
             return known, earlier_faults(error)
         return from_activity_error(error, spec, attempts), earlier_faults(error)
     return result, parse_faults(result.earlier) if isinstance(result, StepReturn | Proposed) else ()

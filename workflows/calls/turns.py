@@ -23,8 +23,6 @@ class Turn(BaseModel, frozen=True):
 class Turns:
     """The calls of one workflow whose turn has come."""
 
-    are_heeded: bool = True
-    """Whether this run waits for turns; False if it has once decided as an earlier version of Replan."""
     _come: set[str] = field(default_factory=set)
 
     def come(self, key: str) -> None:

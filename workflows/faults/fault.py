@@ -156,7 +156,7 @@ class ModelUse(BaseModel, frozen=True):
     """Calls whose tokens are estimated, because the server did not count them."""
 
 
-class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
+class Fault(BaseModel, frozen=True):
     """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
 
     quadrant: Quadrant
@@ -167,7 +167,7 @@ class Fault(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=Tr
     """The state that the called system reported when the call failed; None if it reported no state."""
     retry_after: float | None = None
     """Seconds that the called system asked to wait; None if it asked for no wait."""
-    applied: Applied = Field(default=Applied.NONE, alias="effect")
+    applied: Applied = Applied.NONE
     source: str = ""
     attempt: int = Field(default=1, ge=0)
     """The number of the attempt within its activity execution, from 1; 0 if no attempt was made."""

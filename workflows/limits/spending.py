@@ -51,7 +51,7 @@ BYTES_PER_TOKEN = 3
 """Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 MILLION = 1_000_000
 
-MAX_LOST_REPLIES = "may_lose"
+MAX_LOST_REPLIES = "max_lost_replies"
 """The JSON key of `Situation.max_lost_replies`."""
 FailedExecution = tuple[Fault, Sequence[Fault]]
 """The fault of the last attempt of an activity execution, and the faults of the attempts before, as far as known."""
@@ -294,7 +294,6 @@ def _last_answer_cost(catalogue: Catalogue, input_tokens: int, output_tokens: in
     """The most that the last answer costs after a request and its reply of so many tokens; 0 without a model."""
     if not catalogue.converses:
         return Cost(0)
-    # Histories of older workers kept nothing for it.
     news = output_tokens + catalogue.last_news if catalogue.last_news else 0
     return _request_cost(catalogue.price, input_tokens + news, LAST_OUTPUT)
 

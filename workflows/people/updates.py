@@ -54,8 +54,6 @@ MAX_RESULT = 512 * 1024
 """The most bytes of a result that a person provides."""
 RESOLVE = "resolve"
 """The name of the Signal with a Resolution."""
-CAUSELESS_DROPPED = "causeless-resolution-dropped"
-"""Id of a patch of 0.1.0: a Signal `resolve` without a cause answers no request, e.g. none for an approval."""
 MAX_UPDATES = 100
 """How many accepted Updates a task knows in its next run; one that is sent again follows soon."""
 PLANNER = "planner"
@@ -284,7 +282,7 @@ class Answers:
             for open_request in self._progress.open_requests
         ]
         accepted = [(request, answer) for request, answer in answers if answer]
-        if accepted and not resolution.cause and workflow.patched(CAUSELESS_DROPPED):
+        if accepted and not resolution.cause:
             reason = "it names no cause, and would answer requests that belong to no incident"
             workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": reason})
             return

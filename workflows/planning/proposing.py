@@ -81,14 +81,12 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         if written and progress.turn == 1:
             rejected += _unknown_sources(progress.task)
         if not rejected:
-            if isinstance(proposed.proposal, NewSteps):
-                trust.Kinds(progress, catalogue).plan([step.kind for step in proposed.proposal.steps])
-                if reviewed is not None:
-                    reviewed.accept()
+            if isinstance(proposed.proposal, NewSteps) and reviewed is not None:
+                reviewed.accept()
             return written or proposed.proposal
         extra = {"revision": progress.revision + 1, "reasons": len(rejected)}
         workflow.logger.info("proposal_rejected", extra=extra)
-        withheld = _withheld(proposed.proposal, progress, catalogue, reviewed)
+        withheld = _withheld(proposed.proposal, reviewed)
         _note(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
             raise TaskEnded(TaskStatus.FAILED, _why_refused(progress.task, rejected), "plan_refused", rejected)
@@ -256,15 +254,10 @@ def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[Wit
     progress.rejections = [*progress.rejections, rejection][-MAX_REJECTIONS_KEPT:]
 
 
-def _withheld(
-    proposal: Proposal, progress: Progress, catalogue: Catalogue, reviewed: trust.Review | None
-) -> list[WithheldCall]:
+def _withheld(proposal: Proposal, reviewed: trust.Review | None) -> list[WithheldCall]:
     steps = proposal.steps if isinstance(proposal, NewSteps) else ()
-    kinds, outside = trust.Kinds(progress, catalogue), reviewed.outside if reviewed else {}
-    found = [
-        step for step in steps if step.id in outside or (step.kind in catalogue.specs and kinds.withholds(step.kind))
-    ]
-    return [WithheldCall(step=step.id, kind=step.kind, args=_shown_args(step)) for step in found]
+    outside = reviewed.outside if reviewed else {}
+    return [WithheldCall(step=step.id, kind=step.kind, args=_shown_args(step)) for step in steps if step.id in outside]
 
 
 def _shown_args(step: Step) -> JsonValue:
@@ -306,10 +299,6 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
         return f": this task has no kind {step.kind!r}"
     if step.kind in progress.down:
         return f": {step.kind} is down, its retries are used up: use another kind"
-    if trust.Kinds(progress, catalogue).withholds(step.kind):
-        return (
-            f": {step.kind} has an effect, and no plan named it before this task read untrusted content: do without it"
-        )
     if not step.dependencies <= set(progress.results):
         return ""  # its arguments are known, and so checked again, when it starts
     try:

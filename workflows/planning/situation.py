@@ -26,7 +26,7 @@ AROUND_RESULT = 200
 """Estimated bytes of the text that the prompt puts around one result."""
 
 
-class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
+class Situation(BaseModel, frozen=True):
     """The input of the activities `plan`, `replan` and `compact`."""
 
     text: str = ""
@@ -71,7 +71,7 @@ class Situation(BaseModel, frozen=True, serialize_by_alias=True, validate_by_nam
     """Whether this is the final request: the budget is used up, and the planner must answer from what is known."""
     max_output: int | None = None
     """The most tokens that a model's reply may have; None for the default limit."""
-    max_lost_replies: int | None = Field(default=None, alias="may_lose")
+    max_lost_replies: int | None = None
     """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
     limit."""
     max_shown: int | None = None

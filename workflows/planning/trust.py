@@ -198,7 +198,7 @@ class Review:
         if not self._is_late or allows_literals:
             return ""
         if not self._is_traced and _has_literal(step.args[name]):
-            return f"nobody looked where {name} comes from (its worker is of an older version)"
+            return f"nobody looked where {name} comes from"
         found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name, step.args)]
         return _described(found[0], step) if found else ""
 
@@ -305,9 +305,7 @@ def begin(progress: Progress, catalogue: Catalogue) -> None:
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:
     """The calls of a proposal, compared with the contract; None if the task reads no untrusted content."""
     is_needed = progress.contract.is_tainted or any(spec.untrusted for spec in catalogue.specs.values())
-    if not catalogue.has_contracts or not is_needed:
-        return None
-    return Review(progress, catalogue, proposed, by_user=by_user)
+    return Review(progress, catalogue, proposed, by_user=by_user) if is_needed else None
 
 
 def standing(progress: Progress, catalogue: Catalogue) -> Review | None:
@@ -315,30 +313,3 @@ def standing(progress: Progress, catalogue: Catalogue) -> Review | None:
     if not progress.contract.is_tainted:
         return None
     return review(progress, catalogue, Proposed(proposal=NewSteps(steps=())))
-
-
-class Kinds:
-    """The rule of an older worker: after untrusted content, only kinds may be planned that were planned before.
-
-    It decides the tasks whose catalogue says nothing of contracts, so that their histories replay.
-    """
-
-    def __init__(self, progress: Progress, catalogue: Catalogue) -> None:
-        self._contract, self._specs, self._named = progress.contract, catalogue.specs, progress.task.named
-        self._is_used = not catalogue.has_contracts
-
-    def plan(self, kinds: Iterable[str]) -> None:
-        """Allow the kinds of an accepted plan, unless the task has read untrusted content."""
-        if self._contract.is_tainted or not self._is_used:
-            return
-        for kind in kinds:
-            spec = self._specs.get(kind)
-            while spec is not None and spec.kind not in self._contract.kinds:
-                if spec.effect is not Effect.READ:
-                    self._contract.kinds.append(spec.kind)
-                spec = self._specs.get(spec.fallback or "")
-
-    def withholds(self, kind: str) -> bool:
-        if not self._is_used or not self._contract.is_tainted or self._specs[kind].effect is Effect.READ:
-            return False
-        return kind not in self._contract.kinds and kind not in self._named

@@ -8,7 +8,7 @@ from enum import StrEnum
 from operator import not_
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue, field_serializer, model_validator
+from pydantic import BaseModel, Field, JsonValue, field_serializer
 
 from workflows.plans.proposal import Proposed
 from workflows.sparse import Sparse
@@ -62,7 +62,7 @@ ALWAYS = "always"
 """The value of `approve` that is no condition."""
 
 
-class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name=True):
+class ToolSpec(BaseModel, frozen=True):
     """What a tool promises, as data for the workflow.
 
     The tool's schemas and description stay with the worker; `digest` is made from them, too.
@@ -96,7 +96,7 @@ class ToolSpec(BaseModel, frozen=True, serialize_by_alias=True, validate_by_name
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
     tokens: int = 0
     """How many tokens of a model one call may use; 0 for a tool that uses no model."""
-    tokens_overhead: int | None = Field(default=None, alias="tokens_beside")
+    tokens_overhead: int | None = None
     """The part of `tokens` that does not depend on the arguments; None if the model reads more than the arguments."""
     pure: bool = False
     """Whether the tool only computes: no I/O, and the same result for the same arguments. Its calls are local
@@ -163,8 +163,7 @@ class Catalogue(Sparse, frozen=True):
     prices: dict[str, Price | None] = Field(default_factory=dict)
     """By model name, the price of each model that the planner or a step may use; None if the price is unknown."""
     last_news: int = 0
-    """Tokens kept back for new input, such as results, in the request for the final answer; 0 if the worker is of an
-    older version."""
+    """Tokens kept back for new input, such as results, in the request for the final answer; 0 without a model."""
     opening: Proposed | None = None
     """The first proposal, if the planner need not be asked for it: a plan that is made by rules, or the check of a
     hand-written plan. If that plan has no mistake, its steps are left out, because the task has them."""
@@ -172,8 +171,6 @@ class Catalogue(Sparse, frozen=True):
     """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
     notifies: bool = False
     """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
-    has_contracts: bool = False
-    """Whether the worker looks for the sources of what a planner writes, so that calls are compared with a contract."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
 
@@ -181,9 +178,3 @@ class Catalogue(Sparse, frozen=True):
     def _sparsely(self, specs: dict[str, ToolSpec]) -> dict[str, Any]:
         # Without default values, which most of the values are, to keep history small.
         return {kind: spec.model_dump(mode="json", exclude_defaults=True) for kind, spec in specs.items()}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_step_price(cls, fields: Any) -> Any:
-        # An older worker has one price for its planner and for steps.
-        return {"step_price": fields.get("price"), **fields} if isinstance(fields, dict) else fields

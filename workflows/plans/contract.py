@@ -111,8 +111,6 @@ class Contract(BaseModel):
     is_tainted: bool = False
     """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
     called."""
-    kinds: list[str] = Field(default_factory=list, exclude_if=not_)
-    """Of a task of an older worker: the kinds of tools with an effect that it may plan."""
     outside: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
     """Steps of the plan in force that a person must approve, with the reason."""
     tainted: list[str] = Field(default_factory=list, exclude_if=not_)

@@ -13,7 +13,6 @@ from pydantic import (
     JsonValue,
     SerializerFunctionWrapHandler,
     WrapSerializer,
-    model_validator,
 )
 
 from workflows.json_values import canonical
@@ -130,12 +129,6 @@ class Mistake(_Frozen):
     """The reason as a whole sentence, with the id of the step if a single step is wrong."""
     step: str = ""
     """The id of the step that is wrong; empty if the mistake is in the whole proposal."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: object) -> object:
-        # Workers of an earlier version send a plain sentence.
-        return {"text": value} if isinstance(value, str) else value
 
     def __str__(self) -> str:
         return self.text

@@ -101,7 +101,7 @@ class BreakerGuard:
                 return lambda breaker, moment: breaker.failed(key, generation, code, policy, moment.now)
 
     def _caller(self) -> Caller | None:
-        """The call as one that can wait for its turn; None if its workflow, or this worker, is older than that."""
+        """The call as one that can wait for its turn; None if nobody could tell its workflow of the turn."""
         started, namespace = self._attempt.call.started, self._breakers.namespace
         if started is None or namespace is None:
             return None

@@ -26,7 +26,7 @@ MIN_WITHOUT_BOUNDS = 8
 """A value of so many characters is also found inside longer words, in the lenient comparison."""
 
 
-class Place(NamedTuple):
+class Occurrence(NamedTuple):
     """Where a text shows a value."""
 
     source: str
@@ -57,7 +57,7 @@ class Texts:
     def _squeezed(self) -> str:
         return _squeeze(self._lines)
 
-    def find(self, spellings: Sequence[str]) -> Place | None:
+    def find(self, spellings: Sequence[str]) -> Occurrence | None:
         """The first place that shows one of the spellings of a value: as a word, else inside longer words."""
         values = [value for text in spellings if (value := self._form(text).replace("\n", " ").strip())]
         for value in values:
@@ -69,7 +69,7 @@ class Texts:
                 return self._place(self._squeezed, at, is_squeezed=True)
         return None
 
-    def quote(self, place: Place) -> str:
+    def quote(self, place: Occurrence) -> str:
         """The line or sentence of a place, without hidden characters, cut to MAX_QUOTE characters."""
         line = self._line(place)
         if len(line) <= MAX_QUOTE:
@@ -83,25 +83,25 @@ class Texts:
         kept = max(MAX_QUOTE - len(right), MAX_QUOTE // 3)
         return (left[-kept:] + right)[:MAX_QUOTE].strip()
 
-    def around(self, place: Place, length: int) -> str:
+    def around(self, place: Occurrence, length: int) -> str:
         """A piece of the original text around a place."""
         at = self._offset(place)
         return self._line(place)[max(0, at - MAX_QUOTE) : at + length + MAX_QUOTE]
 
-    def _place(self, text: str, at: int, *, is_squeezed: bool) -> Place:
+    def _place(self, text: str, at: int, *, is_squeezed: bool) -> Occurrence:
         field, start = text.count("\0", 0, at), text.rfind("\0", 0, at) + 1
         end = text.find("\0", at)
         is_long = text.find("\n", start, end if end >= 0 else len(text)) >= 0
         line = text.count("\n", start, at) + 1 if is_long else 0
         column = at - max(start, text.rfind("\n", start, at) + 1)
-        return Place(self._sources[field] if self._sources else "", field, line, column, is_squeezed)
+        return Occurrence(self._sources[field] if self._sources else "", field, line, column, is_squeezed)
 
-    def _line(self, place: Place) -> str:
+    def _line(self, place: Occurrence) -> str:
         if place.field not in self._split:
             self._split[place.field] = _with_one_newline(self._texts[place.field]).split("\n")
         return self._split[place.field][max(place.line - 1, 0)]
 
-    def _offset(self, place: Place) -> int:
+    def _offset(self, place: Occurrence) -> int:
         """About where the place is in the original line, whose lenient form may have another length."""
         line, form = self._line(place), self._form
 

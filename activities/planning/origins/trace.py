@@ -11,7 +11,7 @@ from functools import cached_property
 from pydantic import JsonValue
 
 from activities.planning.origins import strict
-from activities.planning.origins.lenient import Place, Texts, lenient_form, look_form, shown_text, spellings
+from activities.planning.origins.lenient import Occurrence, Texts, lenient_form, look_form, shown_text, spellings
 from activities.planning.origins.numbers import numbers_in, plain_number
 from activities.planning.origins.sources import MAX_KEY, Scalar, Sources, literals
 from activities.planning.planner import RecordedTurn
@@ -73,7 +73,7 @@ class _Search:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._known = dict[tuple[bool, Scalar], bool]()
-        self._places = dict[tuple[bool, Scalar], Place | None]()
+        self._places = dict[tuple[bool, Scalar], Occurrence | None]()
 
     def has_trusted_source(self, value: Scalar) -> bool:
         key = (isinstance(value, str), value)
