@@ -18,6 +18,7 @@ from temporalio.service import RPCError
 from activities.boundary.breakers.turns import telling
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
+from activities.storage.store import is_checked, note_checked
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -28,6 +29,9 @@ from workflows.calls.interceptor import CallInterceptor
 
 BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
+MAX_UNFINISHED = 200
+"""How many unfinished tasks a worker looks at before it serves a queue with a version for the first time."""
+MAX_NAMED = 5
 
 
 @with_settings
@@ -70,6 +74,30 @@ async def run(settings: Settings, abilities: Abilities) -> None:
         typer.echo(await serve.goodbye(server.client, settings.queue))
 
 
+async def require_continuable(parts: WorkerParts, server: serve.Server, queue: str) -> None:
+    """Refuse to serve a queue with unfinished tasks that this version cannot go on with; a version looks once.
+
+    Raises:
+        CannotContinue: there are such tasks.
+    """
+    where = parts.databases.store, server.namespace_id, queue, process.version()
+    if await is_checked(*where):
+        return
+    from client import replay  # not at the top: a worker looks once
+
+    converter = server.client.data_converter
+    histories = replay.unfinished(server.client, queue, MAX_UNFINISHED)
+    stuck = [found.task_id async for found in replay.replayed(histories, converter=converter) if found.is_stuck]
+    if stuck:
+        named = ", ".join(stuck[:MAX_NAMED]) + (f" and {len(stuck) - MAX_NAMED} more" if len(stuck) > MAX_NAMED else "")
+        raise serve.CannotContinue(
+            f"{len(stuck)} unfinished tasks of another version of Replan cannot go on with this one"
+            f" ({process.version()}): {named}. Nothing was called and nothing is lost: finish or cancel them with"
+            " a worker of the version that began them, then start this one again."
+        )
+    await note_checked(*where)
+
+
 @asynccontextmanager
 async def equipped(
     settings: Settings, abilities: Abilities, server: serve.Server, fail: Callable[[str], None]
@@ -79,6 +107,7 @@ async def equipped(
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
+        await require_continuable(parts, server, settings.queue)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
         await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.samples, server.is_searchable))
         await stack.enter_async_context(telling(breakers, client, metrics.meter_of(client, settings.queue)))

@@ -13,6 +13,7 @@ from google.protobuf.json_format import ParseError
 from pydantic import BaseModel, ConfigDict
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
@@ -29,6 +30,7 @@ from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
+from workflows.faults import retries
 
 TYPES = tuple(workflow.__name__ for workflow in serve.WORKFLOWS)
 OURS = " OR ".join(f"WorkflowType = '{name}'" for name in TYPES)
@@ -57,12 +59,19 @@ class Replayed(BaseModel):
     reason: str = ""
     """What differs, as the SDK says it; empty if the history replays."""
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether this version cannot go on with the workflow; False, too, if its values cannot be read here."""
+        return self.cause not in (None, Cause.PAYLOAD)
+
 
 async def replayed(
-    histories: AsyncIterator[WorkflowHistory], workflow: type = AgentWorkflow
+    histories: AsyncIterator[WorkflowHistory],
+    workflow: type = AgentWorkflow,
+    converter: DataConverter = DATA_CONVERTER,
 ) -> AsyncIterator[Replayed]:
     """Replay histories one after the other, in their order; `workflow` is that of tasks. None is kept in memory."""
-    async with replayer(workflow).workflow_replay_iterator(histories) as results:
+    async with replayer(workflow, converter).workflow_replay_iterator(histories) as results:
         async for result in results:
             history, failure = result.history, result.replay_failure
             closing = history.events[-1].event_type in CLOSING
@@ -91,6 +100,14 @@ async def saved(files: Iterable[Path]) -> AsyncIterator[WorkflowHistory]:
         yield dataclasses.replace(history, workflow_id=started.workflow_id or history.workflow_id)
 
 
+async def unfinished(client: Client, queue: str, limit: int) -> AsyncIterator[WorkflowHistory]:
+    """The histories of up to `limit` open workflows of a queue that a worker has begun."""
+    both = f"TaskQueue IN ('{queue}', '{retries.control_queue(queue)}')"
+    async for history in found(client, f"{both} AND ExecutionStatus = 'Running'", limit):
+        if any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in history.events):
+            yield history
+
+
 async def count(client: Client, query: str) -> int:
     """How many histories a list filter finds.
 
@@ -115,11 +132,11 @@ async def found(client: Client, query: str, limit: int | None = None) -> AsyncIt
             yield history
 
 
-def replayer(workflow: type = AgentWorkflow) -> Replayer:
+def replayer(workflow: type = AgentWorkflow, converter: DataConverter = DATA_CONVERTER) -> Replayer:
     """A Replayer with the worker's interceptor, data converter and sandbox, but without a store."""
     return Replayer(
         workflows=[workflow, *(other for other in serve.WORKFLOWS if other is not AgentWorkflow)],
-        data_converter=without_store(DATA_CONVERTER),
+        data_converter=without_store(converter),
         interceptors=[CallInterceptor()],
         workflow_runner=serve.sandbox(),
         runtime=Runtime(telemetry=TelemetryConfig(logging=None)),  # what the core would log is in the result

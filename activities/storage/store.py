@@ -181,6 +181,14 @@ REPLAN_TABLES = MetaData()
 """Replan's own tables, which migrations create and change."""
 
 IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary_key=True))
+CHECKED = Table(
+    "replan_checked",
+    REPLAN_TABLES,
+    Column("namespace", String(200), primary_key=True),
+    Column("queue", String(1000), primary_key=True),
+    Column("version", String(100), primary_key=True),
+)
+"""The versions of Replan that can go on with the tasks of a queue: a worker checks it once."""
 """One row: the id of the store, which it keeps when it is moved or restored."""
 
 CONNECT_SECONDS, POOL_SECONDS = 5, 10
@@ -216,6 +224,19 @@ async def store_id(engine: AsyncEngine) -> str:
     """The id of the store, the same for all its workers."""
     async with reading(engine).begin() as tx:
         return str((await tx.execute(select(IDENTITY.c.id))).scalar_one())
+
+
+async def is_checked(engine: AsyncEngine, namespace: str, queue: str, version: str) -> bool:
+    """Whether a worker with this store and version has found that it can go on with the unfinished tasks of a queue."""
+    row = (CHECKED.c.namespace == namespace, CHECKED.c.queue == queue, CHECKED.c.version == version)
+    async with reading(engine).begin() as tx:
+        return (await tx.execute(select(CHECKED.c.queue).where(*row))).first() is not None
+
+
+async def note_checked(engine: AsyncEngine, namespace: str, queue: str, version: str) -> None:
+    """Note that no worker of this version needs to check the unfinished tasks of a queue again."""
+    row = {"namespace": namespace, "queue": queue, "version": version}
+    await write(engine, lambda tx: insert_new(tx, CHECKED, row))
 
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
