@@ -1,12 +1,13 @@
 """Whether the arguments of a step fit its tool, and how the tool differs from the one that the step was planned for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from activities.borders import validation
 from activities.toolbox.declare.kind import Kind
+from workflows.inquiries import Misfit, NextCall
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import references
 
@@ -42,8 +43,20 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
     found += [_change(error) for error in wrong_arguments(kind, args)]
     if effect is not None and effect is not kind.spec.effect:
         found.insert(0, f"its effect was {effect.value} and is {kind.spec.effect.value} now")
+    found = list(dict.fromkeys(found))
     more = f" and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else ""
-    return "; ".join(dict.fromkeys(found[:MAX_CHANGES])) + more
+    return "; ".join(found[:MAX_CHANGES]) + more
+
+
+def misfits(kinds: Mapping[str, Kind], calls: Iterable[NextCall]) -> list[Misfit]:
+    """The calls of open tasks that the tools do not take, and why."""
+    found = list[Misfit]()
+    for call in calls:
+        kind = kinds.get(call.kind)
+        difference = changes(kind, call.args, call.effect) if kind else "the tool is gone"
+        if difference:
+            found.append(Misfit(task=call.task, step=call.step, kind=call.kind, difference=difference))
+    return found
 
 
 def _change(error: Any) -> str:
