@@ -7,9 +7,11 @@ process.read_secrets()
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import typer
@@ -19,6 +21,7 @@ from activities.boundary.breakers.turns import telling
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from activities.storage.store import is_checked, note_checked
+from activities.toolbox.declare.arguments import misfits
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -43,6 +46,8 @@ def main(settings: Settings) -> None:
         abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.has_desk else ())
         if answer := abilities.answer(settings):
             typer.echo(answer)
+            if settings.check:
+                typer.echo(asyncio.run(open_tasks(settings, abilities)))
         else:
             asyncio.run(run(settings, abilities))
     except (*BAD_USAGE, *UNREACHABLE, serve.CannotContinue) as error:
@@ -51,6 +56,17 @@ def main(settings: Settings) -> None:
     except asyncio.CancelledError:
         process.leave(130)
     process.leave(0)
+
+
+async def open_tasks(settings: Settings, abilities: Abilities) -> str:
+    """What the deploy of these tools means for the open tasks of the queue."""
+    from client import upgrade  # not at the top: no worker that serves needs it
+
+    def show(done: int, all: int) -> None:
+        if sys.stderr.isatty():
+            typer.echo(f"\r{done} of {all} open tasks" + "\n" * (done == all), nl=False, err=True)
+
+    return await upgrade.report(settings.queue, settings.state, partial(misfits, abilities.registry), show)
 
 
 def front_desk() -> Any:

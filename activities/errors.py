@@ -20,6 +20,7 @@ from workflows.faults.fault import QUADRANT, Code, Fault, Quadrant
 
 RESERVED_CODES = frozenset(
     {
+        Code.CHANGED_TOOL,
         Code.CIRCUIT_OPEN,
         Code.INTERRUPTED,
         Code.MISSING_TOOL,

@@ -34,6 +34,7 @@ from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
 from activities.storage.store import REPLAN_TABLES, file_of, metadata, reading, spoken, transaction
 from activities.storage.vault import EndedTasks, PayloadLost, Vault
+from activities.toolbox.declare.arguments import misfits
 from activities.toolbox.declare.kind import Kind
 from workflows.account.task import CONTINUES_MEMO
 from workflows.faults import retries
@@ -43,6 +44,8 @@ from workflows.inquiries import (
     BreakerCard,
     BreakersFindings,
     BreakersInquiry,
+    CallsFindings,
+    CallsInquiry,
     Capacity,
     Claim,
     ClaimsFindings,
@@ -253,6 +256,8 @@ class Inspector:
                     return await self._effects(question.task_id)
                 case BreakersInquiry():
                     return await self._breakers(question.reset)
+                case CallsInquiry():
+                    return CallsFindings(planner=self.planner, misfits=tuple(misfits(self.kinds, question.calls)))
                 case TranscriptInquiry():
                     return await self._turns(question.run, question.skip)
                 case unreachable:

@@ -29,6 +29,7 @@ from workflows.calls.header import made_by_reset
 from workflows.calls.observing import observe
 from workflows.calls.scheduling import TakesTurns, raise_if_cancelled, read_catalogue
 from workflows.faults import retries
+from workflows.faults.fault import Code
 from workflows.limits.spending import limit_message
 from workflows.people.notifications import Notifications
 from workflows.people.requests import MAX_NAME, Choice, RequestKind, Word
@@ -293,6 +294,13 @@ class AgentWorkflow(Answers, TakesTurns):
         if self._catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
 
+    async def _renew_specs(self) -> None:
+        """Take over what the tools of today's workers promise, for the plan that is made for them."""
+        newest = await read_catalogue(self._progress.task.requirements, progress=self._progress)
+        # Steps of the old plan may have kinds that are gone.
+        specs = {**self._catalogue.specs, **newest.specs}
+        self._catalogue = self._catalogue.model_copy(update={"specs": specs})
+
     async def _execute(self, proposal: NewSteps) -> None:
         """Accept and run a plan. If a fault of a step requires a new plan, the next proposal is a replan.
 
@@ -329,6 +337,8 @@ class AgentWorkflow(Answers, TakesTurns):
                 self._check_replans(rejecting, fruitless)
 
             await self._asked_about(check)
+            if any(fault.code is Code.CHANGED_TOOL for fault in rejecting):
+                await self._asked_about(self._renew_specs)
             progress.count(metrics.of_replan(rejecting[0].code, progress.revision))
             progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()

@@ -18,7 +18,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, propose
-from workflows.plans.catalogue import Price, ToolSpec
+from workflows.plans.catalogue import Effect, Price, ToolSpec
 from workflows.plans.proposal import NewSteps, Proposal
 
 
@@ -183,6 +183,28 @@ class Pruned(BaseModel, frozen=True):
     """Number of payloads and turns whose task is unknown; they are kept."""
 
 
+class NextCall(BaseModel, frozen=True):
+    """A call that an open task has planned, and not finished."""
+
+    task: str
+    step: str
+    kind: str
+    effect: Effect
+    """The effect of the tool that it was planned for."""
+    args: dict[str, JsonValue]
+    """The arguments; those of a step that has not started may contain references."""
+
+
+class Misfit(BaseModel, frozen=True):
+    """A call of an open task that a tool does not take."""
+
+    task: str
+    step: str
+    kind: str
+    difference: str
+    """How the tool differs from the one that the call was planned for."""
+
+
 class Draft(BaseModel, frozen=True):
     """The first proposal of a task, or why there is none."""
 
@@ -253,6 +275,11 @@ class BreakersFindings(Findings):
     """The kinds of the worker's tools that have a breaker."""
     before: BreakerCard | None = None
     """The breaker before it was closed on request; None if none was to be closed, or the kind is unknown."""
+
+
+class CallsFindings(Findings):
+    misfits: tuple[Misfit, ...]
+    """The calls that the worker's tools do not take."""
 
 
 UNKNOWN_INQUIRY = "unknown_inquiry"
@@ -349,6 +376,14 @@ class BreakersInquiry(Inquiry[BreakersFindings]):
     """The kind whose breaker is to be closed first; empty for none."""
 
 
+class CallsInquiry(Inquiry[CallsFindings]):
+    """Asks which of these calls of open tasks the worker's tools do not take."""
+
+    findings = CallsFindings
+    about: Literal["calls"] = "calls"
+    calls: tuple[NextCall, ...] = ()
+
+
 class InquiryInput(
     RootModel[
         Annotated[
@@ -360,6 +395,7 @@ class InquiryInput(
             | PruneInquiry
             | EffectsInquiry
             | BreakersInquiry
+            | CallsInquiry
             | TranscriptInquiry,
             Field(discriminator="about"),
         ]

@@ -25,17 +25,19 @@ not from an input value."""
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
     """A text that names the first MAX_NAMED wrong fields, and what was expected of each."""
-    named = [f"{_place(error['loc'])} {_expected(error)}" for error in errors]
+    named = [f"{place(error['loc'])} {expected(error)}" for error in errors]
     more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
     return "; ".join(named[:MAX_NAMED]) + more
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
+def place(loc: tuple[int | str, ...]) -> str:
+    """The dotted name of the field at a place of pydantic's, in quotes."""
     names = [part if len(part) <= MAX_NAME else part[:MAX_NAME] + "…" for part in map(str, loc)]
     return repr(".".join(names)) if names else "the whole"
 
 
-def _expected(error: Mapping[str, Any]) -> str:
+def expected(error: Mapping[str, Any]) -> str:
+    """What was expected of a wrong field, without its value."""
     if error["type"] not in _PLAIN:
         # The type may be a custom one that contains a value: it is named only if it looks like a rule's name.
         rule = f" ({error['type']})" if re.fullmatch(r"[a-z_]{1,40}", str(error["type"])) else ""

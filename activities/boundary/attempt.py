@@ -190,7 +190,9 @@ class Attempt:
 
         The run before may have applied it. Faults that use no attempt are none of these: the call is made later.
         """
-        is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and fault.is_counted
+        is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and (
+            fault.is_counted or fault.code is Code.CHANGED_TOOL  # a new plan may follow
+        )
         return self.call.is_reset and not self.called and is_for_good
 
 
@@ -207,6 +209,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     """
     info = activity.info()
     call = CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
+    if kind is not None and call.effect not in (None, spec.effect):  # not called, but earlier attempts may have been
+        spec = spec.model_copy(update={"effect": call.effect})
     faults = parse_faults(info.heartbeat_details)
     meter = start_meter([model for fault in faults for model in fault.unreadable])
     number, before = number_of(info.attempt, faults), parse_held(info.heartbeat_details)

@@ -34,6 +34,7 @@ from activities.extent import fault_of_extent
 from activities.log_redaction import shape
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
+from activities.toolbox.declare.arguments import changes
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
@@ -146,7 +147,8 @@ class Boundary:
             return StepReturn(result=None, attempt=attempt.number, replayed=True)
         _check_approved(kind, value, args, attempt)
         self._effects.check_store(attempt)
-        await guard.admit(kind.service_of(args))
+        if attempt.call.provided is None:  # the arguments of another version may name no service
+            await guard.admit(kind.service_of(args))
         self._inject(attempt, Failpoint.BEFORE_CLAIM)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
@@ -183,6 +185,8 @@ class Boundary:
             value, args = _decode(kind, payload, attempt)
             _check_approved(kind, value, args, attempt)
             call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
+            if attempt.call.provided is not None:
+                return _encode_provided(call, attempt.call.provided.result)
             before = call.arguments_seen()
             attempt.called = True
             returned = kind.function(args)
@@ -338,6 +342,11 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
     if missing := pruned(value):
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, missing))
     attempt.shape = shape(value, kind)
+    if changed := _changes(kind, value, attempt.call):
+        if attempt.call.provided is not None and isinstance(value, dict):  # the tool is not called
+            return value, kind.args.model_construct(**value)
+        reason = f"The plan was made for another version of {kind.spec.kind}, as before a deploy: {changed}."
+        raise FaultRaised(Fault.of(Code.CHANGED_TOOL, f"{reason} It was not called."))
     try:
         args = kind.parse(value)
     except ValidationError as error:
@@ -347,6 +356,11 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
         ) from None
     attempt.show(args=args)
     return value, args
+
+
+def _changes(kind: Kind, value: JsonValue, call: CallHeader) -> str:
+    """How the tool differs from the one in the task's catalogue, so that the call does not fit; empty if it fits."""
+    return changes(kind, value, call.effect) if call.digest not in ("", kind.spec.digest) else ""
 
 
 def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 
 from activities.borders import validation
 from activities.errors import NeedsPerson
 from activities.offline.planner import OfflinePlanner
 from activities.planning.planner import Planner, RecordedTurn
+from activities.toolbox.declare.arguments import unknown_arguments, wrong_arguments
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import folder
 from activities.toolbox.json_schema import BadSchema, JsonSchema
@@ -35,7 +36,6 @@ from workflows.plans.proposal import (
     Question,
     Step,
 )
-from workflows.plans.references import references
 from workflows.text import nearest
 
 OTHER_STEP_KEYS = ("$ref", "$step", "from", "ref", "step")
@@ -107,7 +107,7 @@ def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -
         return f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"
     kind, others = kinds[step.kind], set(ids) - {step.id}
     misspelt = "; ".join(_misspelt_references(step.args, others))
-    wrong = _unknown_arguments(step, kind) or misspelt or _wrong_arguments(step, kind)
+    wrong = _unknown_arguments(step, kind) or misspelt or validation.fields(wrong_arguments(kind, step.args))
     return f"step {step.id!r}: {step.kind}: {wrong}" if wrong else ""
 
 
@@ -115,41 +115,9 @@ def _unknown_arguments(step: Step, kind: Kind) -> str:
     # Validation ignores unknown names: with `limt=3` the tool would run with its default limit.
     schema = kind.args_schema
     known = {*schema.get("properties", ()), *kind.args.model_fields}
-    if _is_reference(step.args) or schema.get("additionalProperties"):
-        return ""
     takes = f": it takes {', '.join(schema.get('properties', ())) or 'none'}"
-    unknown = [name for name in step.args if name not in known][: validation.MAX_NAMED]
+    unknown = unknown_arguments(kind, step.args)[: validation.MAX_NAMED]
     return "; ".join(f"has no argument {name[:40]!r}{nearest(name, known) or takes}" for name in unknown)
-
-
-def _wrong_arguments(step: Step, kind: Kind) -> str:
-    """Say which arguments the kind's schema rejects; empty if none. It ignores errors that a reference may explain."""
-    try:
-        kind.parse(step.args)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        known = [mistake for mistake in found if not _is_unknown(step.args, mistake["loc"], mistake["type"])]
-        return validation.fields(known)
-    return ""
-
-
-def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether pydantic's error at the place `loc` may be wrong, because a reference there has no value yet.
-
-    `value` has the arguments of the step, and `mistake` is the type of the error.
-    """
-    for part in loc:
-        if _is_reference(value):
-            return True
-        if isinstance(value, dict) and part in value:
-            value = value[str(part)]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]  # any other part names a member of a union and is no place in the value
-    return mistake not in ("missing", "extra_forbidden") and any(references(value))
-
-
-def _is_reference(value: JsonValue) -> bool:
-    return isinstance(value, dict) and "$from" in value and value.keys() <= {"$from", "path"}
 
 
 def _misspelt_references(value: JsonValue, steps: Collection[str], at: str = "") -> Iterator[str]:

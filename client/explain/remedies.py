@@ -34,6 +34,8 @@ OF_FAULT: Mapping[Code, str] = {
     Code.FORBIDDEN: "Ask for the permission.",
     Code.QUOTA_EXHAUSTED: "Pay, or make room.",
     Code.MISSING_TOOL: "Start a worker with the `--tools` file that defines the tool.",
+    Code.CHANGED_TOOL: "Deploy a version of the tool that takes the planned call, and `retry`; or `replan` for the new"
+    " version.",
     Code.MALFORMED_SCHEMA: "Fix the tool.",
     Code.TOO_LARGE: "Let the tool return less, or split the task.",
     Code.UNDECODABLE: "Run the same version of Replan everywhere.",

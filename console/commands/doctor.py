@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from client import document
+from client import document, upgrade
 from client.connection import ui_base
 from client.lines import wrap
 from client.problem import Problem
@@ -34,6 +34,7 @@ from workflows.account.search_attributes import TYPES
 from workflows.inquiries import (
     BreakerCard,
     Capacity,
+    Misfit,
     Place,
     ToolsFindings,
     ToolsInquiry,
@@ -132,6 +133,17 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
     shows = f"`{starter('show', failing[0].task_id)}` has the ways out"
     found = f"{len(failing)} cannot go on, since their workflow task fails: {', '.join(named)}{more} ({of})"
     return Check("workflow tasks", Status.FAIL, found, f"{failing[0].cure}; {shows}")
+
+
+def of_open_tasks(found: upgrade.OpenTasks, misfits: Sequence[Misfit]) -> Check:
+    """The check whether the worker's tools take the next calls of the open tasks; `misfits` do not fit."""
+    if not misfits:
+        return Check(OPEN_TASKS, Status.OK, f"{found.counted}; the tools take all their next calls")
+    more = f"; and {len(misfits) - MAX_NAMED} more" if len(misfits) > MAX_NAMED else ""
+    listed = "; ".join(map(upgrade.named, misfits[:MAX_NAMED]))
+    said = f"{found.counted}; the tools do not take {len(misfits)} next calls: {listed}{more}"
+    remedy = "answer or finish these tasks, or deploy tools that take the calls; else each asks a person, if it may"
+    return Check(OPEN_TASKS, Status.WARN, said, remedy)
 
 
 def of_worker(
@@ -329,7 +341,10 @@ AT_ONCE, MAX_LOOKED_AT = 20, 100
 """AT_ONCE: how many running tasks are checked at the same time. MAX_LOOKED_AT: how many tasks are read of each list."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"
 """A list filter for failing tasks: servers from 1.30 on set the attribute after several failures of a workflow task."""
-OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER)
+OPEN_TASKS = "open tasks"
+OPEN_SECONDS = 4.0
+"""Seconds after which no further open task is looked at."""
+OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER, OPEN_TASKS)
 
 
 async def doctor_command(*, common: Common) -> int:
@@ -362,7 +377,8 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
     looks["workflow tasks"] = _workflow_tasks(client, common.queue)
     worker = _within(until, "worker", _worker(client, common))
-    results = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker)
+    planned = _within(until, OPEN_TASKS, _open_tasks(client, common.queue))
+    results = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker, planned)
     server, *others = results
     found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
@@ -460,6 +476,17 @@ async def _worker(client: Client, common: Common) -> list[Check]:
         *checks,
         of_workers(count, [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]),
     ]
+
+
+async def _open_tasks(client: Client, queue: str) -> list[Check]:
+    """Check whether the tools of a worker take what the open tasks of its queue have planned."""
+    if not await serving(client, queue):
+        return skipped([OPEN_TASKS], "needs a worker")
+    found = await upgrade.open_tasks(client, queue, limit=MAX_LOOKED_AT, seconds=OPEN_SECONDS)
+    try:
+        return [of_open_tasks(found, await upgrade.misfits_of_worker(client, queue, found.calls))]
+    except Problem as none:
+        return skipped([OPEN_TASKS], none.reason)
 
 
 def _host(client: Client) -> str:

@@ -55,15 +55,16 @@ async def find_the_price_of_an_article(args: Slot) -> Free:
 
 
 def test_check_shows_the_authors_tools_and_a_verdict(tmp_path: Path) -> None:
-    """First the tools of the file, each with its place; then the names of the others; last that all is well."""
+    """The tools of the file with their places, the names of the others, that all is well, and no open tasks."""
     (file := tmp_path / "good.py").write_text(GOOD)
     done = check(tmp_path, file)
-    first, *_, price, does, _, others, verdict = done.stdout.splitlines()
+    first, *_, price, does, _, others, verdict, tasks = done.stdout.splitlines()
 
     assert (done.returncode, done.stderr, first.split()[0]) == (0, "", "look")
     assert price.split() == ["find_the_price_of_an_article", "read", f"{file}:{HEADER.count(chr(10)) + 2}"]
     assert (does, verdict) == ("    Find the price of an article.", "3 tools of yours: no mistakes.")
     assert others.startswith("Tools that come with Replan: calculate, search, ") and "look" not in others
+    assert tasks.startswith("Open tasks were not looked at: ")
 
 
 KEYED = """

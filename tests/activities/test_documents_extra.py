@@ -77,7 +77,7 @@ def test_check_says_in_one_sentence_what_is_missing(python: Path, tmp_path: Path
     done = subprocess.run(
         [python, "worker.py", "--check", "--state", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    missing, _verdict = done.stdout.splitlines()[-2:]
+    missing, _verdict, _tasks = done.stdout.splitlines()[-3:]
 
     assert (done.returncode, done.stderr) == (0, "")
     assert missing.startswith("Not installed: lxml, pypdf, sumy.")

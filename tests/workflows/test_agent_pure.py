@@ -15,10 +15,10 @@ from client.history.local import local_activity
 from replan import Refused, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.history import events
+from tests.workflows.history import events, until
 from tests.workflows.test_agent_missing import outdated
 from workflows.account.records import StepStatus
-from workflows.account.task import TaskStatus
+from workflows.account.task import Task, TaskStatus
 
 
 class Number(BaseModel):
@@ -253,3 +253,21 @@ async def test_a_deadline_ends_a_task_between_pure_steps(client: Client, tmp_pat
             ended = await stage.run(deadline=1)
 
     assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "deadline")
+
+
+async def test_a_person_can_provide_the_result_of_a_pure_tool(client: Client, tmp_path: Path) -> None:
+    """The tool is not called again, which would fail again."""
+
+    @tool.pure
+    def break_down(args: Number) -> Text:
+        """Fail."""
+        raise ZeroDivisionError
+
+    task = Task(text="a task", on_escalation="wait")
+    async with staged(client, tmp_path, [break_down], [plan(step("a", "break_down", value=1)), DONE]) as stage:
+        handle = await stage.start(task)
+        await until(handle, lambda now: bool(now.open_requests))
+        await handle.execute_update("provide", {"result": {"text": "by hand"}})
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"text": "by hand"})

@@ -490,6 +490,7 @@ class Execution:
             key=self._key(record),
             revision=record.revision,
             digest=spec.digest,
+            effect=spec.effect,
             documents=progress.task.documents,
             store=progress.store if has_effect else None,  # any worker may do a read
             fencing_token=record.fencing_token if has_effect else 0,

@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
 from workflows.people.approval import Approval
+from workflows.plans.catalogue import Effect
 from workflows.sparse import Sparse
 
 HEADER = "replan-call"
@@ -38,6 +39,8 @@ class CallHeader(Sparse, frozen=True):
     """The number of the plan; 0 for a call before the first plan."""
     digest: str = ""
     """The digest of the tool's spec that the workflow has in its catalogue."""
+    effect: Effect | None = None
+    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell."""
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     store: str | None = None

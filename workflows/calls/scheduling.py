@@ -277,6 +277,7 @@ async def read(
         key=ids.idempotency_key(id, progress.origin),
         revision=revision,
         digest=spec.digest,
+        effect=spec.effect,
         documents=progress.task.documents,
         store=store,
         is_reset=progress.was_reset or made_by_reset(),

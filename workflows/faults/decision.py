@@ -105,6 +105,7 @@ _WHY_A_PERSON = {
     "lost": f"more than {retries.MAX_LOSSES} workers died or froze during the call",
     "needs_approval": "the call needs an approval",
     "missing_tool": "no worker knew the kind in time",
+    "changed_tool": "the plan was made for another version of the tool",
     "transient": _USED_UP,
     "": "neither a retry nor a new plan can help",
 }

@@ -75,6 +75,7 @@ class Code(StrEnum):
     FORBIDDEN = "forbidden"
     QUOTA_EXHAUSTED = "quota_exhausted"
     MISSING_TOOL = "missing_tool"
+    CHANGED_TOOL = "changed_tool"
     MALFORMED_SCHEMA = "malformed_schema"
     TOO_LARGE = "too_large"
     UNDECODABLE = "undecodable"
@@ -102,8 +103,8 @@ _CODES = {
     ),
     Quadrant.TRANSIENT_SEMANTIC: "rate_limited busy",
     Quadrant.PERSISTENT_INFRASTRUCTURAL: (
-        "unauthorized forbidden quota_exhausted missing_tool malformed_schema too_large undecodable unserialisable"
-        " wrong_store needs_person needs_approval bug"
+        "unauthorized forbidden quota_exhausted missing_tool changed_tool malformed_schema too_large undecodable"
+        " unserialisable wrong_store needs_person needs_approval bug"
     ),
     Quadrant.PERSISTENT_SEMANTIC: (
         "not_found conflict gone precondition_failed invalid_input no_results unexpected_result repeated_call refused"
@@ -119,7 +120,7 @@ DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAI
 RetryPolicy does not."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 """Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
-UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.NEEDS_APPROVAL}
+UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.CHANGED_TOOL, Code.NEEDS_APPROVAL}
 """Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
 stopped it."""
 

@@ -1,0 +1,88 @@
+"""Whether the arguments of a step fit its tool, and how the tool differs from the one that the step was planned for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from activities.borders import validation
+from activities.toolbox.declare.kind import Kind
+from workflows.inquiries import Misfit, NextCall
+from workflows.plans.catalogue import Effect
+from workflows.plans.references import references
+
+MAX_CHANGES = 5
+
+
+def unknown_arguments(kind: Kind, args: JsonValue) -> list[str]:
+    """The names in `args` that the tool does not declare; empty if it accepts any name."""
+    schema = kind.args_schema
+    if not isinstance(args, dict) or is_reference(args) or schema.get("additionalProperties"):
+        return []
+    known = {*schema.get("properties", ()), *kind.args.model_fields}
+    return [name for name in args if name not in known]
+
+
+def wrong_arguments(kind: Kind, args: JsonValue) -> list[Any]:
+    """The errors of pydantic for arguments that the tool rejects, without those that a reference may explain."""
+    try:
+        kind.parse(args)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return [mistake for mistake in found if not _is_unknown(args, mistake["loc"], mistake["type"])]
+    return []
+
+
+def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
+    """What keeps a call from fitting the tool, if it was planned for another version of it; empty if it fits.
+
+    `effect` is the effect of that version; None if it is not known.
+    """
+    # Validation ignores unknown names: without the amount, say, the tool would refund everything.
+    found = [f"{name[: validation.MAX_NAME]!r} is gone" for name in unknown_arguments(kind, args)]
+    found += [_change(error) for error in wrong_arguments(kind, args)]
+    if effect is not None and effect is not kind.spec.effect:
+        found.insert(0, f"its effect was {effect.value} and is {kind.spec.effect.value} now")
+    found = list(dict.fromkeys(found))
+    more = f" and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else ""
+    return "; ".join(found[:MAX_CHANGES]) + more
+
+
+def misfits(kinds: Mapping[str, Kind], calls: Iterable[NextCall]) -> list[Misfit]:
+    """The calls of open tasks that the tools do not take, and why."""
+    found = list[Misfit]()
+    for call in calls:
+        kind = kinds.get(call.kind)
+        difference = changes(kind, call.args, call.effect) if kind else "the tool is gone"
+        if difference:
+            found.append(Misfit(task=call.task, step=call.step, kind=call.kind, difference=difference))
+    return found
+
+
+def _change(error: Any) -> str:
+    place, kind = validation.place(error["loc"]), str(error["type"])
+    if kind == "missing":
+        return f"{place} is new and required"
+    if kind == "extra_forbidden":
+        return f"{place} is gone"
+    what = "has another type" if kind.endswith(("_type", "_parsing")) else "has another rule"
+    return f"{place} {what}: {validation.expected(error)}"
+
+
+def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
+    """Whether pydantic's error at the place `loc` may be wrong, because a reference there has no value yet.
+
+    `value` has the arguments of the step, and `mistake` is the type of the error.
+    """
+    for part in loc:
+        if is_reference(value):
+            return True
+        if isinstance(value, dict) and part in value:
+            value = value[str(part)]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]  # any other part names a member of a union and is no place in the value
+    return mistake not in ("missing", "extra_forbidden") and any(references(value))
+
+
+def is_reference(value: JsonValue) -> bool:
+    return isinstance(value, dict) and "$from" in value and value.keys() <= {"$from", "path"}

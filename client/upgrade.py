@@ -1,0 +1,189 @@
+"""The calls that open tasks make next, and which of them the tools of a new version do not take."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.history.account import replayed_progress
+from client.tasks import TASKS, query_progress
+from client.text import printable
+from client.workers import ask, serving
+from runtime.client import NotConnected, connect
+from workflows.account.progress import Progress
+from workflows.account.records import StepStatus
+from workflows.inquiries import CallsInquiry, Misfit, NextCall
+from workflows.json_values import canonical
+
+MAX_TASKS = 500
+"""Of more open tasks than this, the newest are looked at."""
+AT_ONCE = 20
+MAX_UNANSWERED = 3
+"""After so many queries without an answer, the other tasks are replayed here, without a query."""
+MAX_INQUIRY = 256 * 1024
+"""The most bytes of the calls in one inquiry; the server accepts 2 MB."""
+MAX_LINES = 100
+MAX_NAMED = 5
+OPEN = (StepStatus.PENDING, StepStatus.RUNNING, StepStatus.WAITING)
+"""The statuses of a step whose call is still to be made, or may be made again."""
+REMEDY = (
+    "Finish or answer these tasks before the deploy, or keep their calls valid: give a new field a default, and leave"
+    " an old one in place. Otherwise each asks a person when it comes to the call; one that may not ask ends as"
+    " escalated, and can be reset."
+)
+
+Judge = Callable[[Sequence[NextCall]], Sequence[Misfit]]
+"""Names the calls that the tools do not take."""
+
+
+@dataclass
+class OpenTasks:
+    """What is known of the open tasks of a queue."""
+
+    running: int
+    """The number of all open tasks, as far as the server has counted them."""
+    looked_at: int
+    calls: list[NextCall]
+    untold: list[str]
+    """The ids of those tasks that were looked at in vain: no worker answers, and they cannot be replayed here."""
+
+    @property
+    def counted(self) -> str:
+        left = f" of {self.running}" if self.running > self.looked_at else ""
+        more = f" and {len(self.untold) - MAX_NAMED} more" if len(self.untold) > MAX_NAMED else ""
+        named = f"{', '.join(map(printable, self.untold[:MAX_NAMED]))}{more}"
+        untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""
+        return f"{self.looked_at}{left} looked at{untold}"
+
+
+async def open_tasks(
+    client: Client,
+    queue: str,
+    *,
+    limit: int = MAX_TASKS,
+    seconds: float | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> OpenTasks:
+    """The next calls of the open tasks of a queue, of `limit` tasks at the most, the newest.
+
+    After `seconds`, no further task is looked at. `on_progress` is called with the number of tasks that were looked at,
+    and of those that will be.
+
+    Raises:
+        RPCError: the server does not answer.
+    """
+    query = f"{TASKS} AND TaskQueue = '{queue}' AND CloseTime IS NULL"
+    rows = [row async for row in client.list_workflows(query, limit=limit, page_size=min(limit, 1000))]
+    running = max(len(rows), (await client.count_workflows(query)).count)
+    found, reader = OpenTasks(running, 0, [], []), _Reader(client, is_served=await serving(client, queue) > 0)
+    until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    left = iter(rows)
+
+    async def look() -> None:
+        for row in left:
+            if until is not None and asyncio.get_running_loop().time() > until:
+                return
+            progress = await reader.progress(row)
+            found.looked_at += 1
+            if progress is None:
+                found.untold.append(row.id)
+            else:
+                found.calls += next_calls(progress)
+            if on_progress:
+                on_progress(found.looked_at, len(rows))
+
+    await asyncio.gather(*(look() for _ in range(AT_ONCE)))
+    return found
+
+
+def next_calls(progress: Progress) -> Iterator[NextCall]:
+    """The calls that a task will make, or may make again, as it has planned them."""
+    for record in progress.with_status(*OPEN):
+        yield NextCall(
+            task=progress.task_id,
+            step=record.step.id,
+            kind=record.kind,
+            effect=record.effect,
+            args=record.step.args if record.args is None else record.args,
+        )
+
+
+@dataclass
+class _Reader:
+    """Reads how tasks stand: from a worker or, if none answers, from their histories."""
+
+    client: Client
+    is_served: bool
+    unanswered: int = 0
+
+    async def progress(self, row: WorkflowExecution) -> Progress | None:
+        handle = self.client.get_workflow_handle(row.id, run_id=row.run_id)
+        if self.is_served and self.unanswered < MAX_UNANSWERED:
+            try:
+                if progress := await query_progress(handle):
+                    return progress
+                self.unanswered += 1  # a paused task, too
+            except WorkflowQueryFailedError:  # its worker cannot replay it
+                pass
+        try:
+            events = [event async for event in handle.fetch_history_events()]
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return None  # deleted since the list was made
+        return await replayed_progress(row.id, events, self.client.data_converter)
+
+
+async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:
+    """Which of the calls the tools of a worker of the queue do not take.
+
+    Raises:
+        Problem: no worker answers.
+    """
+    found = list[Misfit]()
+    for part in _parts(calls):
+        found += (await ask(client, queue, CallsInquiry(calls=tuple(part)))).misfits
+    return found
+
+
+def _parts(calls: Iterable[NextCall]) -> Iterator[list[NextCall]]:
+    part, size = list[NextCall](), 0
+    for call in calls:
+        bytes = len(canonical(call.model_dump(mode="json")).encode())
+        if part and size + bytes > MAX_INQUIRY:
+            yield part
+            part, size = [], 0
+        part.append(call)
+        size += bytes
+    if part:
+        yield part
+
+
+def named(misfit: Misfit) -> str:
+    """A call that does not fit, and why, on one line."""
+    return printable(f"{misfit.task}, step {misfit.step}: {misfit.kind}: {misfit.difference}")
+
+
+async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
+    """The lines of `worker.py --check` about the open tasks of a queue, for whose next calls `judge` has the tools.
+
+    `state` is the folder whose development server is asked if the environment names no server.
+    """
+    try:
+        found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)
+    except NotConnected as error:
+        return f"Open tasks were not looked at: {error}"
+    except RPCError as error:
+        status = error.status.name.lower()
+        return f"Open tasks were not looked at: the server did not answer ({status}); try again."
+    misfits = judge(found.calls)
+    if not misfits:
+        return f"Open tasks on queue {queue}: {found.counted}, and the tools take all their next calls."
+    lines = [f"  {named(misfit)}" for misfit in misfits[:MAX_LINES]]
+    lines += [f"  and {len(misfits) - MAX_LINES} more"] if len(misfits) > MAX_LINES else []
+    return "\n".join(
+        [f"Open tasks on queue {queue}: {found.counted}. These next calls do not fit the tools:", *lines, REMEDY]
+    )
