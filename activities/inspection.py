@@ -352,7 +352,7 @@ class Inspector:
         payload = await self._fetched(driver, claim)
         if payload.metadata.get("encoding") == PRUNED_ENCODING:
             raise NeedsPerson(payload.data.decode())
-        value: JsonValue = activity.payload_converter().from_payload(payload)
+        value: JsonValue = (await activity.client().data_converter.decode([payload]))[0]  # a codec may have written it
         return value
 
     async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
