@@ -1,12 +1,17 @@
 """A user's own data converter, whole: a codec that encrypts, failures with encoded attributes, external storage."""
 
 import asyncio
+import dataclasses
 import hashlib
 import hmac
+import json
 import secrets
+import zlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -14,14 +19,29 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client as TemporalClient
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.client import Client as TemporalClient, WorkflowHistory
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    DefaultPayloadConverter,
+    EncodingPayloadConverter,
+    ExternalStorage,
+    PayloadCodec,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from client.events import Ended
+from client.reset import reference_of
+from client.workers import ask
 from replan import Client, NeedsPerson, Refused, Replan, TaskCancelled, TaskFailed, TaskHandle, tool
 from runtime.dev_server import DevServer
 from workflows.account.outcome import Outcome
+from workflows.inquiries import PayloadInquiry
 from workflows.plans.proposal import Step
 
 COLOUR = "vermilion"
@@ -136,11 +156,11 @@ class Site:
         return [event async for event in self.theirs.get_workflow_handle(id).fetch_history_events()]
 
 
-@pytest.fixture(scope="module")
-async def site(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """One worker for all tests of this module."""
-    theirs = await TemporalClient.connect(server.address, data_converter=CONVERTER)
-    queue, state = f"sealed-{secrets.token_hex(4)}", tmp_path_factory.mktemp("state")
+@asynccontextmanager
+async def served(server: DevServer, state: Path, converter: DataConverter) -> AsyncIterator[Site]:
+    """A worker of the user's with this data converter."""
+    theirs = await TemporalClient.connect(server.address, data_converter=converter)
+    queue = f"sealed-{secrets.token_hex(4)}"
     plugin = Replan([words, refuse, broken], planner="offline", queue=queue, state=state)
     own = Worker(
         theirs,
@@ -151,6 +171,13 @@ async def site(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> A
     )
     async with own:
         yield Site(theirs, Client(theirs, queue=queue), plugin, queue, state)
+
+
+@pytest.fixture(scope="module")
+async def site(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """One worker for most tests of this module."""
+    async with served(server, tmp_path_factory.mktemp("state"), CONVERTER) as running:
+        yield running
 
 
 async def test_a_large_outcome_is_read_by_result_and_follow(site: Site) -> None:
@@ -191,10 +218,10 @@ async def opened(task: TaskHandle) -> str:
 
 async def test_the_server_sees_no_plaintext(site: Site) -> None:
     """Neither in payloads, headers and memos nor in the messages of failures, which are encoded attributes."""
-    failed = await site.run(LARGE, Step(id="no", kind="refuse", args={"words": COLOUR}, needs=("large",)), id=fresh())
+    failed = await site.run(LARGE, Step(id="no", kind="refuse", args={"words": COLOUR}, needs=("large",)))
     with pytest.raises(TaskFailed, match=COLOUR) as ended:
         await failed.result()
-    asking = await site.run(Step(id="ask", kind="broken", args={"words": COLOUR}), id=fresh(), **ASKING)
+    asking = await site.run(Step(id="ask", kind="broken", args={"words": COLOUR}), **ASKING)
     await opened(asking)
     await asking.answer("provide", result={"words": f"{COLOUR}, mixed by hand"}, by="ada")
     done = await asking.result()
@@ -222,6 +249,108 @@ def of(events: Sequence[HistoryEvent], type: str) -> list[HistoryEvent]:
     return [event for event in events if event.event_type == EventType.Value(f"EVENT_TYPE_{type}")]
 
 
-def fresh() -> str:
-    """The id of a task, without a word of it."""
-    return f"task-{secrets.token_hex(4)}"
+async def test_what_lies_in_the_store_is_read_there_by_a_worker_with_the_key(site: Site) -> None:
+    """A large result, of which a history only has a reference, and the account of a task, which a replay tells."""
+    task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
+    await opened(task)
+    explained = await task.explain()
+    completed = of(await site.events(task.id), "ACTIVITY_TASK_COMPLETED")
+    [reference] = filter(
+        None,
+        (
+            reference_of(payload)
+            for event in completed
+            for payload in event.activity_task_completed_event_attributes.result.payloads
+        ),
+    )
+    inquiry = PayloadInquiry(driver=reference.driver_name, claim=dict(reference.claim_data))
+    found = (await ask(site.replan.temporal, site.queue, inquiry)).payload
+    await task.cancel()
+
+    assert isinstance(found, dict) and found["result"] == MUCH
+    assert COLOUR in str(explained.step("wait").document())
+    assert COLOUR.encode() not in b"".join(file.read_bytes() for file in site.state.rglob("*") if file.is_file())
+
+
+class Folder(StorageDriver):
+    """The user's own external storage."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def name(self) -> str:
+        """In the references of histories."""
+        return "theirs"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """A file for each."""
+        names = [secrets.token_hex(8) for _ in payloads]
+        for name, payload in zip(names, payloads, strict=True):
+            (self._path / name).write_bytes(payload.SerializeToString())
+        return [StorageDriverClaim({"name": name}) for name in names]
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Read the files."""
+        return [Payload.FromString((self._path / claim.claim_data["name"]).read_bytes()) for claim in claims]
+
+
+class Zipped(EncodingPayloadConverter):
+    """Writes a dict in a way of the user's own."""
+
+    @property
+    def encoding(self) -> str:
+        """The name of that way."""
+        return "json/zipped"
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """Compress; other values are for other converters."""
+        if not isinstance(value, dict):
+            return None
+        return Payload(metadata={"encoding": b"json/zipped"}, data=zlib.compress(json.dumps(value).encode()))
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        """Decompress."""
+        return json.loads(zlib.decompress(payload.data))
+
+
+class Zipping(CompositePayloadConverter):
+    """The user's payload converter."""
+
+    def __init__(self) -> None:
+        super().__init__(Zipped(), *DefaultPayloadConverter.default_encoding_payload_converters)
+
+
+async def test_payloads_in_a_storage_and_an_encoding_of_the_user_are_read(server: DevServer, tmp_path: Path) -> None:
+    """A task that a workflow of the user's starts, one that a program starts, and both in a replay."""
+    (tmp_path / "files").mkdir()
+    storage = ExternalStorage(drivers=[Folder(tmp_path / "files")], payload_size_threshold=100)
+    own = dataclasses.replace(CONVERTER, payload_converter_class=Zipping, external_storage=storage)
+    async with served(server, tmp_path / "state", own) as site:
+        id = f"painting-{secrets.token_hex(4)}"
+        done = await site.theirs.execute_workflow(Painting.run, site.queue, id=id, task_queue=f"{site.queue}-own")
+        task = await site.replan.start(f"{COLOUR} " * 100, plan=(LARGE,), plan_only=True)
+        outcome = await task.result()
+        explained = await task.explain()
+        histories = [await site.theirs.get_workflow_handle(one).fetch_history() for one in (id, f"{id}-child", task.id)]
+        events = await site.events(f"{id}-child")
+
+    async def each() -> AsyncIterator[WorkflowHistory]:
+        for history in histories:
+            yield history
+
+    replayer = Replayer(
+        workflows=[Painting],
+        plugins=[site.plugin],
+        data_converter=own,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    )
+    replayed = await replayer.replay_workflows(each(), raise_on_replay_failure=False)
+    started = events[0].workflow_execution_started_event_attributes.input.payloads[0]
+    kept = reference_of(started)
+
+    assert (done, result(outcome, 0)) == ("completed 180000", MUCH)
+    assert kept is not None and kept.driver_name == "theirs"
+    assert explained.document()["task"] == outcome.task
+    assert replayed.replay_failures == {}
