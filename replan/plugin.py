@@ -29,7 +29,6 @@ from activities.toolbox.declare.tool import Tool
 from client.history.account import without_store
 from runtime import serve
 from runtime.client import as_replan, namespace_id, register_search_attributes
-from runtime.payloads import PayloadConverter as OurPayloadConverter
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
 from workflows.account.search_attributes import TYPES
@@ -162,17 +161,17 @@ async def serving(
 def _both(theirs: DataConverter) -> DataConverter:
     """For replays: reads and writes pydantic models as Replan does, and everything else as `theirs`."""
 
+    converter = without_store(theirs)
+
     class Both(PayloadConverter, WithSerializationContext):
-        def __init__(self) -> None:
-            self._models: PayloadConverter = OurPayloadConverter()
-            self._others = theirs.payload_converter_class()
+        def __init__(self, context: SerializationContext | None = None) -> None:
+            self._models, self._others = (
+                made.with_context(context) if context and isinstance(made, WithSerializationContext) else made
+                for made in (converter.payload_converter_class(), theirs.payload_converter_class())
+            )
 
         def with_context(self, context: SerializationContext) -> "Both":
-            other = Both()
-            other._models = OurPayloadConverter().with_context(context)
-            if isinstance(self._others, WithSerializationContext):
-                other._others = self._others.with_context(context)
-            return other
+            return Both(context)
 
         def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
             return [
@@ -189,7 +188,7 @@ def _both(theirs: DataConverter) -> DataConverter:
                 for payload, hint in zip(payloads, hints, strict=True)
             ]
 
-    return dataclasses.replace(without_store(theirs), payload_converter_class=Both)
+    return dataclasses.replace(converter, payload_converter_class=Both)
 
 
 def _has_model(hint: Any) -> bool:
