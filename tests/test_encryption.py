@@ -21,6 +21,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient, WorkflowHistory
 from temporalio.converter import (
+    ActivitySerializationContext,
     CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverterWithEncodedAttributes,
@@ -28,10 +29,13 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     ExternalStorage,
     PayloadCodec,
+    SerializationContext,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
+    WithSerializationContext,
+    WorkflowSerializationContext,
 )
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
@@ -44,14 +48,23 @@ from workflows.account.outcome import Outcome
 from workflows.inquiries import PayloadInquiry
 from workflows.plans.proposal import Step
 
+OfWorkflow = ActivitySerializationContext | WorkflowSerializationContext
 COLOUR = "vermilion"
 """A word that only the holders of the key may see."""
 KEY = secrets.token_bytes(32)
 ENCRYPTED = {"encoding": b"binary/sealed"}
 
 
-class Sealing(PayloadCodec):
-    """Encrypts with a key, authenticates, and reads nothing that it did not write exactly so."""
+class Sealing(PayloadCodec, WithSerializationContext):
+    """Encrypts with a key for each workflow, authenticates, and reads nothing that it did not write exactly so."""
+
+    def __init__(self, key: bytes = KEY) -> None:
+        self._key = key
+
+    def with_context(self, context: SerializationContext) -> "Sealing":
+        """With the key of a workflow."""
+        id = context.workflow_id if isinstance(context, OfWorkflow) else None
+        return Sealing(hmac.digest(KEY, (id or "").encode(), "sha256"))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypt whole payloads, with their metadata."""
@@ -66,16 +79,16 @@ class Sealing(PayloadCodec):
     def _sealed(self, data: bytes) -> bytes:
         nonce = secrets.token_bytes(16)
         hidden = nonce + self._mixed(nonce, data)
-        return hmac.digest(KEY, hidden, "sha256") + hidden
+        return hmac.digest(self._key, hidden, "sha256") + hidden
 
     def _opened(self, data: bytes) -> bytes:
         tag, hidden = data[:32], data[32:]
-        if not hmac.compare_digest(tag, hmac.digest(KEY, hidden, "sha256")):
+        if not hmac.compare_digest(tag, hmac.digest(self._key, hidden, "sha256")):
             raise ValueError("This was changed.")
         return self._mixed(hidden[:16], hidden[16:])
 
     def _mixed(self, nonce: bytes, data: bytes) -> bytes:
-        stream = hashlib.shake_256(KEY + nonce).digest(len(data))
+        stream = hashlib.shake_256(self._key + nonce).digest(len(data))
         return (int.from_bytes(data) ^ int.from_bytes(stream)).to_bytes(len(data))
 
 
