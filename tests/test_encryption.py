@@ -42,10 +42,11 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from client.events import Ended
 from client.reset import reference_of
 from client.workers import ask
-from replan import Client, NeedsPerson, Refused, Replan, TaskCancelled, TaskFailed, TaskHandle, tool
+from replan import Client, NeedsPerson, Problem, Refused, Replan, TaskCancelled, TaskFailed, TaskHandle, tool
 from runtime.dev_server import DevServer
 from workflows.account.outcome import Outcome
 from workflows.inquiries import PayloadInquiry
+from workflows.people.requests import HumanRequest
 from workflows.plans.proposal import Step
 
 OfWorkflow = ActivitySerializationContext | WorkflowSerializationContext
@@ -125,6 +126,18 @@ async def broken(args: Words) -> Words:
     raise NeedsPerson(f"Nobody mixes {args.words}.")
 
 
+REPAIRED = set[str]()
+"""What `mix` can mix."""
+
+
+@tool.read
+async def mix(args: Words) -> Words:
+    """Wait for a person until there is a key for such a colour."""
+    if args.words not in REPAIRED:
+        raise NeedsPerson("The key was revoked.", code="unauthorized")
+    return args
+
+
 LARGE = Step(id="large", kind="words", args={"times": 20_000})
 MUCH = {"words": COLOUR * 20_000}
 """Its result, of 180 kB: too much for a history, and all of it is in the Outcome."""
@@ -174,7 +187,7 @@ async def served(server: DevServer, state: Path, converter: DataConverter) -> As
     """A worker of the user's with this data converter."""
     theirs = await TemporalClient.connect(server.address, data_converter=converter)
     queue = f"sealed-{secrets.token_hex(4)}"
-    plugin = Replan([words, refuse, broken], planner="offline", queue=queue, state=state)
+    plugin = Replan([words, refuse, broken, mix], planner="offline", queue=queue, state=state)
     own = Worker(
         theirs,
         task_queue=f"{queue}-own",
@@ -214,7 +227,7 @@ async def test_a_workflow_of_the_user_awaits_a_large_outcome(site: Site) -> None
 async def test_a_cancelled_task_tells_its_large_outcome_from_its_memo(site: Site) -> None:
     """Temporal's cancelled workflows have no result, so it is in the memo."""
     task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
-    await opened(task)
+    await asked(task)
     await task.cancel()
     with pytest.raises(TaskCancelled) as ended:
         await task.result()
@@ -222,11 +235,11 @@ async def test_a_cancelled_task_tells_its_large_outcome_from_its_memo(site: Site
     assert result(ended.value.outcome, 0) == MUCH
 
 
-async def opened(task: TaskHandle) -> str:
-    """The id of what the task asks, once it asks."""
+async def asked(task: TaskHandle) -> HumanRequest:
+    """What the task asks, once it asks."""
     while not (found := await task.requests()):
         await asyncio.sleep(0.1)
-    return found[0].id
+    return found[0]
 
 
 async def test_the_server_sees_no_plaintext(site: Site) -> None:
@@ -235,7 +248,7 @@ async def test_the_server_sees_no_plaintext(site: Site) -> None:
     with pytest.raises(TaskFailed, match=COLOUR) as ended:
         await failed.result()
     asking = await site.run(Step(id="ask", kind="broken", args={"words": COLOUR}), **ASKING)
-    await opened(asking)
+    await asked(asking)
     await asking.answer("provide", result={"words": f"{COLOUR}, mixed by hand"}, by="ada")
     done = await asking.result()
     events = [event for task in (failed, asking) for event in await site.events(task.id)]
@@ -265,7 +278,7 @@ def of(events: Sequence[HistoryEvent], type: str) -> list[HistoryEvent]:
 async def test_what_lies_in_the_store_is_read_there_by_a_worker_with_the_key(site: Site) -> None:
     """A large result, of which a history only has a reference, and the account of a task, which a replay tells."""
     task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
-    await opened(task)
+    await asked(task)
     explained = await task.explain()
     completed = of(await site.events(task.id), "ACTIVITY_TASK_COMPLETED")
     [reference] = filter(
@@ -283,6 +296,24 @@ async def test_what_lies_in_the_store_is_read_there_by_a_worker_with_the_key(sit
     assert isinstance(found, dict) and found["result"] == MUCH
     assert COLOUR in str(explained.step("wait").document())
     assert COLOUR.encode() not in b"".join(file.read_bytes() for file in site.state.rglob("*") if file.is_file())
+
+
+async def test_a_key_for_each_workflow_and_a_signal_to_all_tasks_do_not_go_together(site: Site) -> None:
+    """The other tasks would fail for ever on a Signal that they cannot decode: a person answers each of them."""
+    tasks = [await site.run(Step(id="mix", kind="mix", args={"words": COLOUR}), **ASKING) for _ in range(2)]
+    causes = {(await asked(task)).cause for task in tasks}
+    while len(await site.replan.incidents()) != 1:
+        await asyncio.sleep(0.1)
+    REPAIRED.add(COLOUR)
+    with pytest.raises(Problem, match="has a key for each workflow: answer each of them"):
+        await site.replan.resolve(causes.pop())
+    open_ones = [task for task in tasks if await task.requests()]
+    for task in open_ones:
+        await task.answer("retry")
+    outcomes = [await task.result() for task in tasks]
+
+    assert len(open_ones) == 1
+    assert [outcome.status for outcome in outcomes] == ["completed"] * 2
 
 
 class Folder(StorageDriver):
