@@ -21,7 +21,12 @@ from temporalio import activity, service
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus as Status
-from temporalio.converter import StorageDriver, StorageDriverClaim, StorageDriverRetrieveContext
+from temporalio.converter import (
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    WorkflowSerializationContext,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.borders import classify
@@ -351,7 +356,10 @@ class Inspector:
         payload = await self._fetched(driver, claim)
         if payload.metadata.get("encoding") == PRUNED_ENCODING:
             raise NeedsPerson(payload.data.decode())
-        value: JsonValue = activity.payload_converter().from_payload(payload)
+        converter, task = activity.client().data_converter, claim.get("task")
+        if task:  # a codec may have a key for each task
+            converter = converter.with_context(WorkflowSerializationContext(activity.info().namespace, task))
+        value: JsonValue = (await converter.decode([payload]))[0]
         return value
 
     async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:

@@ -10,6 +10,7 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import BatchOperationState
 from temporalio.api.workflowservice.v1 import DescribeBatchOperationRequest, StartBatchOperationRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.boundary.attempt import attempt_of
@@ -99,6 +100,11 @@ async def signal_waiting(batch: Batch) -> Told:
 
 async def _start(client: Client, batch: Batch) -> None:
     resolution = batch.resolution
+    # All tasks get the same payload, and a task fails for ever on a payload that it cannot decode.
+    of_task = client.data_converter.with_context(WorkflowSerializationContext(client.namespace, "task"))
+    if of_task.payload_codec is not client.data_converter.payload_codec:
+        reason = "The other tasks were not told, since the payload codec has a key for each workflow"
+        raise NeedsPerson(f"{reason}: answer each of them with `retry`.")
     why = f"{resolution.by or 'somebody'} resolved {resolution.cause}"
     request = StartBatchOperationRequest(
         namespace=client.namespace,

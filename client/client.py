@@ -244,7 +244,8 @@ class Client:
     def __init__(self, temporal: TemporalClient, *, queue: str = QUEUE) -> None:
         """Use a connection to Temporal; `queue` is the task queue that Replan's workers serve.
 
-        The payload codec of its data converter is kept.
+        Its data converter is used, too: the payload codec, the failure converter, the external storage, and the payload
+        converter for encodings that only this one knows.
         """
         self.temporal = as_replan(temporal)
         self.queue = queue

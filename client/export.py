@@ -9,7 +9,7 @@ from temporalio.client import Client
 from client.history.reader import Reading
 from client.history.records import History
 from client.redaction import Redaction
-from client.tasks import Handle
+from client.tasks import Handle, converter_of
 
 
 class Export(NamedTuple):
@@ -32,7 +32,7 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
     task_id = redaction.text(handle.id) if redact else handle.id
     events = redaction.events(events) if redact else events
     # Read from the redacted events, so that an explanation made from it holds no original value.
-    reading = Reading(task_id, client.data_converter)
+    reading = Reading(task_id, converter_of(client, handle.id))
     for event in events:
         await reading.add(event)
     continues = fetched.events[0].workflow_execution_started_event_attributes.continued_execution_run_id

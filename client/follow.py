@@ -30,7 +30,7 @@ from client.history.story import Story, with_values
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
-from client.tasks import QUERY_TIMEOUT, Handle, query_progress, untold_outcome
+from client.tasks import QUERY_TIMEOUT, Handle, converter_of, query_progress, untold_outcome
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids
@@ -192,23 +192,23 @@ def _unless_permanent() -> Iterator[None]:
 async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status in OPEN}
     attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
-    thinking = dict[str, int]()
+    thinking, converter = dict[str, int](), converter_of(client, description.id)
     for activity in description.raw_description.pending_activities:
         kind = activity.activity_type.name
         is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # The server calls a call scheduled, too, that waits between two attempts.
         if is_scheduled and not activity.HasField("next_attempt_schedule_time") and kind not in INTERNAL_ACTIVITIES:
             queued.add(activity.activity_id)
-        tokens = await _thinking(client.data_converter, activity)
+        tokens = await _thinking(converter, activity)
         if tokens is not None:
             thinking[activity.activity_id] = tokens
         if activity.paused and activity.activity_id not in running:
             continue  # `pauses` tells of it
         if kind in INTERNAL_ACTIVITIES:
-            phrase = await asking(client.data_converter, outcome, activity)
+            phrase = await asking(converter, outcome, activity)
             doing.append(phrase if tokens is None else f"{phrase}: {thinking_words(tokens)}")
         elif step := running.get(activity.activity_id):
-            attempts[step.id] = await _attempt(client, step, activity)
+            attempts[step.id] = await _attempt(converter, step, activity)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
             doing.append(f"finding out with {kind} whether a call took effect")
         elif activity.activity_id.endswith(ids.OBSERVATION):
@@ -242,15 +242,15 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
     return f"{phrase}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
 
 
-async def _attempt(client: Client, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
+async def _attempt(converter: DataConverter, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
     # The server's number counts only the attempts of the open activity execution.
     waits = activity.HasField("next_attempt_schedule_time")
-    number = await number_of_attempt(client.data_converter, activity)
+    number = await number_of_attempt(converter, activity)
     most = activity.maximum_attempts + number - activity.attempt if activity.maximum_attempts else None
     return Attempt(
         number=step.attempts + number,
         of=step.attempts + most if most else None,
-        code=await _code(client.data_converter, activity) if activity.HasField("last_failure") else None,
+        code=await _code(converter, activity) if activity.HasField("last_failure") else None,
         due=activity.next_attempt_schedule_time.ToDatetime(UTC) if waits else None,
     )
 

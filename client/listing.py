@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from client import people, tasks as finding
@@ -256,7 +257,7 @@ async def _status(client: Client, row: WorkflowExecution, published: str) -> tup
     failure = await _failure(client, row)
     kind = failure.application_failure_info.type
     status = TaskStatus(kind) if kind in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) else TaskStatus.FAILED
-    return status, await _why(client, failure) if status is TaskStatus.ESCALATED else None
+    return status, await _why(finding.converter_of(client, row.id), failure) if status is TaskStatus.ESCALATED else None
 
 
 async def _failure(client: Client, row: WorkflowExecution) -> Failure:
@@ -266,9 +267,9 @@ async def _failure(client: Client, row: WorkflowExecution) -> Failure:
     return Failure()
 
 
-async def _why(client: Client, failure: Failure) -> Why:
+async def _why(converter: DataConverter, failure: Failure) -> Why:
     details = failure.application_failure_info.details.payloads
-    outcome = await finding.decoded(client.data_converter, details, Outcome)
+    outcome = await finding.decoded(converter, details, Outcome)
     if outcome is None:  # a missing codec, or another workflow type
         return Why(failure.message, None)
     question = f"{outcome.question}{suggested(outcome.question_options)}" if outcome.question else None
@@ -282,5 +283,5 @@ async def _text(client: Client, row: WorkflowExecution) -> str:
         if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             break
         sent = event.workflow_execution_started_event_attributes.input.payloads
-        return (await finding.decoded(client.data_converter, sent, Task) or UNREADABLE).text
+        return (await finding.decoded(finding.converter_of(client, row.id), sent, Task) or UNREADABLE).text
     return ""

@@ -218,7 +218,9 @@ async def start(
     mark = digest(task.model_dump(mode="json"))
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     carried |= {KEY_MEMO: digest(key)} if key else {}
-    chosen = id or (id_of_key(key) if key else new_id(task.text))
+    # No codec hides an id: it has words of the task only if all that the task says is in clear, too.
+    words = "task" if client.data_converter.payload_codec else task.text
+    chosen = id or (id_of_key(key) if key else new_id(words))
     try:
         return await _traced(client).start_workflow(
             AgentWorkflow.run,

@@ -1,6 +1,7 @@
 """Finds a task by its id, by the beginning of its id, or as the newest, and reads its progress or Outcome."""
 
 import asyncio
+import dataclasses
 import shlex
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
 )
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, WithSerializationContext, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -70,6 +71,15 @@ def outcome_of(cause: BaseException | None) -> Outcome | None:
         if isinstance(cause, ApplicationError) and cause.details:
             return Outcome.model_validate(cause.details[0])
     return None
+
+
+def converter_of(client: Client, id: str) -> DataConverter:
+    """The data converter for the payloads of a workflow, for each of which a codec may have a key of its own."""
+    converter, codec = client.data_converter, client.data_converter.payload_codec
+    if not isinstance(codec, WithSerializationContext):
+        return converter
+    context = WorkflowSerializationContext(client.namespace, id)
+    return dataclasses.replace(converter, payload_codec=codec.with_context(context))
 
 
 async def decoded(converter: DataConverter, payloads: Sequence[Payload], type: type[V]) -> V | None:

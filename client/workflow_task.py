@@ -22,6 +22,7 @@ from temporalio.converter import DataConverter
 
 from client.problem import Problem, ProblemKind
 from client.remedy import Door, Remedy, Text, render, start_worker
+from client.tasks import converter_of
 from client.text import cut, one_line, printable
 from workflows.faults.fault import parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
@@ -187,7 +188,9 @@ async def failing(client: Client, description: WorkflowExecutionDescription) -> 
         return None
     # A later attempt, or one that no worker has started: the history tells whether earlier ones failed.
     streak = [event async for event in _streak(client, description)]
-    found = await of_streak(streak, client.data_converter, description.id, description.task_queue, pending.attempt)
+    found = await of_streak(
+        streak, converter_of(client, description.id), description.id, description.task_queue, pending.attempt
+    )
     if found is None:
         return None
     task_id = (

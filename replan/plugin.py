@@ -13,7 +13,12 @@ import temporalio.worker
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, ClientConfig, WorkflowHistory
-from temporalio.converter import DataConverter, PayloadConverter
+from temporalio.converter import (
+    DataConverter,
+    PayloadConverter,
+    SerializationContext,
+    WithSerializationContext,
+)
 from temporalio.service import ConnectConfig, ServiceClient
 from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -24,7 +29,6 @@ from activities.toolbox.declare.tool import Tool
 from client.history.account import without_store
 from runtime import serve
 from runtime.client import as_replan, namespace_id, register_search_attributes
-from runtime.payloads import PayloadConverter as OurPayloadConverter
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
 from workflows.account.search_attributes import TYPES
@@ -40,8 +44,8 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
     """Serves Replan's tasks beside your own workflows, in the process of your worker and with its connection.
 
     Give it to your Worker: `Worker(client, task_queue="orders", workflows=[...], plugins=[Replan(tools=[charge])])`.
-    Replan has a task queue, slots and a data converter of its own. Of your connection it keeps the payload codec, and
-    nothing of your worker is changed. With the same plugin, a Replayer replays Replan's histories, too.
+    Replan has a task queue and slots of its own. It uses the data converter of your connection, and changes nothing of
+    your worker. With the same plugin, a Replayer replays Replan's histories, too.
     """
 
     def __init__(
@@ -117,7 +121,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         config["workflows"] = [*config.get("workflows", ()), *serve.WORKFLOWS]
         config["interceptors"] = [*config.get("interceptors", ()), CallInterceptor()]
         theirs = config.get("data_converter") or DataConverter.default
-        config["data_converter"] = _both(theirs if theirs.external_storage else without_store(theirs))
+        config["data_converter"] = _both(theirs)
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules(*PASSED_THROUGH)
@@ -155,11 +159,19 @@ async def serving(
 
 
 def _both(theirs: DataConverter) -> DataConverter:
-    """A data converter that reads and writes pydantic models as Replan does, and everything else as `theirs`."""
+    """For replays: reads and writes pydantic models as Replan does, and everything else as `theirs`."""
 
-    class Both(PayloadConverter):
-        def __init__(self) -> None:
-            self._models, self._others = OurPayloadConverter(), theirs.payload_converter_class()
+    converter = without_store(theirs)
+
+    class Both(PayloadConverter, WithSerializationContext):
+        def __init__(self, context: SerializationContext | None = None) -> None:
+            self._models, self._others = (
+                made.with_context(context) if context and isinstance(made, WithSerializationContext) else made
+                for made in (converter.payload_converter_class(), theirs.payload_converter_class())
+            )
+
+        def with_context(self, context: SerializationContext) -> "Both":
+            return Both(context)
 
         def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
             return [
@@ -176,7 +188,7 @@ def _both(theirs: DataConverter) -> DataConverter:
                 for payload, hint in zip(payloads, hints, strict=True)
             ]
 
-    return dataclasses.replace(theirs, payload_converter_class=Both)
+    return dataclasses.replace(converter, payload_converter_class=Both)
 
 
 def _has_model(hint: Any) -> bool:

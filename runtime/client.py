@@ -8,7 +8,6 @@ NotConnected
 
 import asyncio
 import copy
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -32,7 +31,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
-from runtime.payloads import DATA_CONVERTER, FailureConverter, PayloadConverter
+from runtime.payloads import DATA_CONVERTER, adapted
 from runtime.state_folder import server_address
 from workflows.commands import WORKER
 
@@ -172,13 +171,11 @@ async def _dial(
 
 
 def as_replan(client: Client) -> Client:
-    """A client on the same connection as a user's `client`, which is not changed, with the same payload codec."""
+    """A client on the same connection as a user's `client`, which is not changed, with its data converter adapted."""
     config, service = client.config(), copy.copy(client.service_client)
     service.workflow_service = PausedAsRunning(service)
     config["plugins"], config["service_client"] = [], service
-    config["data_converter"] = dataclasses.replace(
-        config["data_converter"], payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter
-    )
+    config["data_converter"] = adapted(config["data_converter"])
     return Client(**config)
 
 

@@ -1,13 +1,14 @@
 """How values and failures are written into histories: JSON, and large payloads in external storage.
 
-Clients have no external storage, so the models that they read always stay in the history.
+Clients have no external storage, so the models that they read always stay in the history. On a user's connection,
+`adapted` puts this around the user's own data converter.
 """
 
 import dataclasses
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from functools import cache
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from temporalio.api.common.v1 import Payload
@@ -19,11 +20,15 @@ from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverter,
+    DefaultPayloadConverter,
     ExternalStorage,
+    FailureConverter as AnyFailureConverter,
+    PayloadCodec,
     PayloadConverter as AnyPayloadConverter,
     SerializationContext,
     StorageDriver,
     StorageDriverSelectContext,
+    WithSerializationContext,
     WorkflowSerializationContext,
 )
 from temporalio.exceptions import ApplicationError
@@ -57,17 +62,22 @@ class PayloadConverter(CompositePayloadConverter):
 
     # The SDK makes several converters for each activity, so they share what takes long to make.
 
+    _theirs: ClassVar[type[AnyPayloadConverter] | None] = None
+    """A user's converter, which reads the encodings that only it knows."""
     _is_lenient = False
 
     def __init__(self) -> None:
         super().__init__(*_ENCODINGS)
+        self._others = self._theirs() if self._theirs else None
 
     def with_context(self, context: SerializationContext) -> Self:
-        is_lenient = isinstance(context, WorkflowSerializationContext)
-        if is_lenient is self._is_lenient:
+        is_lenient, others = isinstance(context, WorkflowSerializationContext), self._others
+        if isinstance(others, WithSerializationContext):
+            others = others.with_context(context)
+        if is_lenient is self._is_lenient and others is self._others:
             return self
         other = type(self)()
-        other._is_lenient = is_lenient
+        other._is_lenient, other._others = is_lenient, others
         return other
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
@@ -80,8 +90,19 @@ class PayloadConverter(CompositePayloadConverter):
             # More arguments than the workflow takes, so that the SDK knows no types: the workflow itself refuses them.
             return [self._value(payload) for payload in payloads]
         hints: Sequence[Any] = type_hints or [None] * len(payloads)
-        readable = [_readable(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
+        readable = [self._readable(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
         return super().from_payloads(readable, type_hints)
+
+    def _readable(self, payload: Payload, hint: Any) -> Payload:
+        if hint is RawValue:
+            return payload
+        if _is_pruned(payload):
+            if hint is not StepReturn:
+                raise PayloadPruned(payload.data.decode())
+            return self.to_payload({"result": {PRUNED: payload.data.decode()}})
+        if self._others and payload.metadata.get("encoding") not in self.converters:
+            return self.to_payload(self._others.from_payload(payload))
+        return payload
 
     def _value(self, payload: Payload) -> Any:
         try:
@@ -97,43 +118,139 @@ class PayloadConverter(CompositePayloadConverter):
         return payloads
 
 
-def _readable(payload: Payload, hint: Any) -> Payload:
-    if payload.metadata.get("encoding") != PRUNED_ENCODING or hint is RawValue:
-        return payload
-    if hint is not StepReturn:
-        raise PayloadPruned(payload.data.decode())
-    value = json.dumps({"result": {PRUNED: payload.data.decode()}})
-    return Payload(metadata={"encoding": b"json/plain"}, data=value.encode())
+def _is_pruned(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") == PRUNED_ENCODING
 
 
-class FailureConverter(DefaultFailureConverter):
-    """Leaves the stack trace out of every ApplicationError; any other exception keeps its stack trace."""
+class _Brief(AnyFailureConverter):
+    """Before the failure converter of which it is a part: leaves out stack traces, and keeps attributes readable."""
 
     # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 
     def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
-        super().to_failure(exception, payload_converter, failure)
+        super().to_failure(exception, payload_converter, failure)  # type: ignore[safe-super]  # it calls that of the user
         if isinstance(exception, ApplicationError):
             failure.ClearField("stack_trace")
+        if failure.HasField("encoded_attributes"):  # the message and the trace, which clients read
+            failure.encoded_attributes.metadata[INLINE] = b"true"
+
+
+class FailureConverter(_Brief, DefaultFailureConverter):
+    """Leaves the stack trace out of every ApplicationError; any other exception keeps its stack trace."""
+
+
+class Codec(PayloadCodec, WithSerializationContext):
+    """A user's payload codec, around which external storage keeps in the history what it keeps there without a codec.
+
+    The SDK asks which payloads to store when they are encoded, and no longer of their types and sizes.
+    """
+
+    def __init__(self, theirs: PayloadCodec, threshold: int = LARGE) -> None:
+        self.theirs = theirs
+        self._threshold = threshold
+
+    def with_context(self, context: SerializationContext) -> "Codec":
+        """The codec with the user's codec for this context."""
+        theirs = self.theirs
+        if isinstance(theirs, WithSerializationContext):
+            theirs = theirs.with_context(context)
+        return self if theirs is self.theirs else Codec(theirs, self._threshold)
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encode, and mark for `with_storage` what stays in the history."""
+        encoded = await self.theirs.encode(payloads)
+        stays = [INLINE in payload.metadata or payload.ByteSize() < self._threshold for payload in payloads]
+        if len(encoded) != len(payloads):  # a codec may make fewer of them
+            stays = [any(stays)] * len(encoded)
+        return [
+            _marked(payload) if stay and payload.ByteSize() >= self._threshold else payload
+            for payload, stay in zip(encoded, stays, strict=True)
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decode; what `prune` left of a payload was never encoded."""
+        if not any(map(_is_pruned, payloads)):
+            return await self.theirs.decode(payloads)
+        return [
+            part
+            for payload in payloads
+            for part in ([payload] if _is_pruned(payload) else await self.theirs.decode([payload]))
+        ]
+
+
+def _marked(payload: Payload) -> Payload:
+    copy = Payload()  # the codec may have returned what it was given, which is not to be changed
+    copy.CopyFrom(payload)
+    copy.metadata[INLINE] = b"true"
+    return copy
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter)
-"""The converter of every client and worker of Replan."""
+"""The converter of every client and worker of Replan that has no connection of a user's."""
+
+
+def adapted(theirs: DataConverter, storage: ExternalStorage | None = None, threshold: int = LARGE) -> DataConverter:
+    """A user's data converter with which Replan reads and writes its own models.
+
+    The codec and the failure converter stay in use, and the payload converter for encodings of its own. With a
+    `storage`, whose threshold is `threshold`, the user's external storage is only read.
+    """
+    codec = theirs.payload_codec.theirs if isinstance(theirs.payload_codec, Codec) else theirs.payload_codec
+    return dataclasses.replace(
+        theirs,
+        payload_converter_class=_payload_converter(theirs.payload_converter_class),
+        payload_codec=codec and Codec(codec, threshold),
+        failure_converter_class=_failure_converter(theirs.failure_converter_class),
+        external_storage=storage or theirs.external_storage,
+    )
+
+
+@cache
+def _payload_converter(theirs: type[AnyPayloadConverter]) -> type[PayloadConverter]:
+    if issubclass(theirs, PayloadConverter):
+        return theirs
+    if theirs in (DefaultPayloadConverter, PydanticPayloadConverter):  # no encodings of their own
+        return PayloadConverter
+    return type(theirs.__name__, (PayloadConverter,), {"_theirs": theirs})
+
+
+@cache
+def _failure_converter(theirs: type[AnyFailureConverter]) -> type[AnyFailureConverter]:
+    if issubclass(theirs, _Brief):
+        return theirs
+    if theirs is DefaultFailureConverter:
+        return FailureConverter
+    return type(theirs.__name__, (_Brief, theirs), {})
 
 
 def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
     """The client for a worker, with external storage: `drivers[0]` stores payloads of `threshold` bytes and more.
 
-    The other drivers only read payloads that they stored in earlier configurations.
+    The other drivers only read payloads that they stored in earlier configurations, or that programs stored that use
+    the drivers of the client's own external storage.
     """
+    config = client.config()
+    theirs = config["data_converter"]
 
     def choose(_context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
-        return None if INLINE in payload.metadata else drivers[0]
+        if INLINE not in payload.metadata:
+            return drivers[0]
+        if theirs.payload_codec:  # the codec's own metadata goes to the server as the codec wrote it
+            del payload.metadata[INLINE]
+        return None
 
-    storage = ExternalStorage(drivers=drivers, driver_selector=choose, payload_size_threshold=threshold)
-    config = client.config()
-    config["data_converter"] = dataclasses.replace(config["data_converter"], external_storage=storage)
+    storage = ExternalStorage(
+        drivers=with_drivers_of(theirs, drivers), driver_selector=choose, payload_size_threshold=threshold
+    )
+    config["data_converter"] = adapted(theirs, storage, threshold)
     return Client(**config)
+
+
+def with_drivers_of(theirs: DataConverter, drivers: Sequence[StorageDriver]) -> Sequence[StorageDriver]:
+    """The drivers, and those of a data converter that have other names."""
+    names = {driver.name() for driver in drivers}
+    own = theirs.external_storage.drivers if theirs.external_storage else ()
+    return [*drivers, *(driver for driver in own if driver.name() not in names)]
 
 
 @asynccontextmanager

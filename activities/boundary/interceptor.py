@@ -8,9 +8,11 @@ from contextvars import ContextVar
 from typing import Any
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
-from workflows.calls.header import HEADER, CallHeader
+from workflows.calls.header import HEADER, CallHeader, Provided
 
 CALL: ContextVar[CallHeader | None] = ContextVar("replan_boundary_call", default=None)
 """The header of the current call; None for an activity that was scheduled without one."""
@@ -62,7 +64,17 @@ class _Inbound(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         payload = input.headers.get(HEADER)
         if payload is not None:
-            CALL.set(activity.payload_converter().from_payload(payload, CallHeader))
+            CALL.set(self._call(payload, input))
         JITTER.set(self._jitter)
         LOGS_VALUES.set(self._logs_values)
         return await super().execute_activity(input)
+
+    def _call(self, payload: Payload, input: ExecuteActivityInput) -> CallHeader:
+        """The header of the call, with the result that came as a second argument, which the tool's activity lacks."""
+        converter = activity.payload_converter()
+        header = converter.from_payload(payload, CallHeader)
+        if len(input.args) == 2:  # the SDK has then decoded both without their types
+            args, provided = input.args
+            header = header.model_copy(update={"provided": Provided.model_validate(provided)})
+            input.args = [RawValue(converter.to_payload(args))]
+        return header

@@ -5,7 +5,6 @@ code computes it here from the events. No worker is asked, and values in a store
 by them that its history does not repeat.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from functools import cache
 
@@ -35,6 +34,7 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
+from runtime.payloads import adapted, with_drivers_of
 from workflows.account.progress import Progress
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
@@ -104,10 +104,12 @@ class _WatchedRunner(UnsandboxedWorkflowRunner):
 
 
 def without_store(converter: DataConverter) -> DataConverter:
-    """A data converter for replays: instead of payloads in the store, it reads what `prune` leaves of them."""
-    drivers = [_NoStore(name) for name in STORES]
-    storage = ExternalStorage(drivers=drivers, driver_selector=lambda *_: None)
-    return dataclasses.replace(converter, external_storage=storage)
+    """A data converter for replays: instead of payloads in the store, it reads what `prune` leaves of them.
+
+    Payloads in an external storage that the converter itself has are read there.
+    """
+    drivers = with_drivers_of(converter, [_NoStore(name) for name in STORES])
+    return adapted(converter, ExternalStorage(drivers=drivers, driver_selector=lambda *_: None))
 
 
 class _NoStore(StorageDriver):

@@ -15,7 +15,7 @@ from client.history.reader import Reading, read_history
 from client.history.records import History
 from client.history.story import Story, with_values
 from client.pauses import pauses
-from client.tasks import CLOSED, Handle, closing_outcome, existing, memo_field
+from client.tasks import CLOSED, Handle, closing_outcome, converter_of, existing, memo_field
 from client.workflow_task import UNREADABLE, failing
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
@@ -39,7 +39,7 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     reading = await _read_runs(client, handle.id, description.run_id)
     for activity in description.raw_description.pending_activities:
         failure = activity.last_failure if activity.HasField("last_failure") else None
-        number = await number_of_attempt(client.data_converter, activity)
+        number = await number_of_attempt(converter_of(client, handle.id), activity)
         await reading.pending(activity.activity_id, number, failure, running=activity.state not in WAITING)
     reading.history.paused = pauses(client, description)
     if found := await failing(client, description):  # `describe` has the attempt, which no event has
@@ -73,7 +73,7 @@ async def final_outcome(client: Client, handle: Handle) -> Outcome:
     outcome = await closing_outcome(handle)
     if outcome.code != CLOSED and not any(step.in_history for step in outcome.steps):
         return outcome
-    history = await read_history(handle.id, handle.fetch_history_events(), client.data_converter)
+    history = await read_history(handle.id, handle.fetch_history_events(), converter_of(client, handle.id))
     outcome = _as_closed(history.account, outcome) if outcome.code == CLOSED and history.replayed else outcome
     return with_values(outcome, Story(history))
 
@@ -98,7 +98,7 @@ async def fetch_runs(client: Client, id: str, run_id: str) -> History:
 
 
 async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
-    reading = Reading(id, client.data_converter)
+    reading = Reading(id, converter_of(client, id))
     for run in await _chain(client, id, run_id):
         reading.history.run_ids.append(run)
         async for event in _run(client, id, run):
@@ -108,7 +108,7 @@ async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
-    history = await read_history(id, _run(client, id, run_id), client.data_converter)
+    history = await read_history(id, _run(client, id, run_id), converter_of(client, id))
     history.run_ids.append(run_id)
     return history
 

@@ -72,7 +72,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
     reference = reference_of(payload)
     if reference is None:
         try:
-            value: JsonValue = (await client.data_converter.decode([payload]))[0]
+            value: JsonValue = (await tasks.converter_of(client, handle.id).decode([payload]))[0]
         except UNREADABLE as error:
             reason = f"The result of step {step!r} cannot be read here"
             raise Problem("unreadable", reason, "a worker's payload codec encrypted it", ProblemKind.FAILED) from error

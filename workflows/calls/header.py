@@ -1,9 +1,12 @@
-"""The header of an activity: what the worker must know besides the arguments, which are all that the web UI shows."""
+"""The header of an activity: what the worker must know besides the arguments, which are all that the web UI shows.
 
-from collections.abc import Iterator, Mapping
+The SDK does not encrypt it: no value of a task belongs into it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, JsonValue
 from temporalio import workflow
@@ -54,6 +57,7 @@ class CallHeader(Sparse, frozen=True):
     undoes: Undoes | None = None
     """The effect that the call undoes; None for a call that undoes nothing."""
     provided: Provided | None = None
+    """It travels as a second argument of the activity, see `with_provided`."""
     approve: Literal["declared", "effects", "all"] = "declared"
     """Which calls need an approval besides those whose tools declare it, as in `Task.approve`."""
     approval: Approval | None = None
@@ -90,4 +94,14 @@ def attached(header: CallHeader) -> Iterator[None]:
 def with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:
     """The headers of an activity, with that of the call within whose `attached` block it is scheduled."""
     header = _CALL.get(None)
-    return headers if header is None else {**headers, HEADER: workflow.payload_converter().to_payload(header)}
+    if header is None:
+        return headers
+    header = header.model_copy(update={"provided": None})
+    return {**headers, HEADER: workflow.payload_converter().to_payload(header)}
+
+
+def with_provided(arguments: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of an activity, with the result that a person provides for the call, if there is one."""
+    # The SDK leaves headers out of what a user's codec encrypts.
+    header = _CALL.get(None)
+    return arguments if header is None or header.provided is None else [*arguments, header.provided]

@@ -15,7 +15,7 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from workflows.calls.header import with_call
+from workflows.calls.header import with_call, with_provided
 
 
 class CallInterceptor(Interceptor):
@@ -34,9 +34,9 @@ class _Inbound(WorkflowInboundInterceptor):
 
 class _Outbound(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
-        input.headers = with_call(input.headers)
+        input.headers, input.args = with_call(input.headers), with_provided(input.args)
         return super().start_activity(input)
 
     def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:
-        input.headers = with_call(input.headers)
+        input.headers, input.args = with_call(input.headers), with_provided(input.args)
         return super().start_local_activity(input)
