@@ -1,9 +1,9 @@
 """`make dist`: builds the wheel and the archive of sources of the last commit into dist/, and checks them.
 
 dist/ then has both, beside them the list of the packages with which the wheel was tested (an SBOM of CycloneDX, which
-is also in the wheel, as PEP 770 says), and SHA256SUMS. The same commit gives the same bytes, wherever and whenever it is
-built: what is built is what git has, all tools are those of requirements/, and every time is that of the commit. Exit
-code 1: nothing was built, or a check failed, and dist/ is as it was.
+is also in the wheel, as PEP 770 says), and SHA256SUMS. The same commit gives the same bytes, wherever and whenever it
+is built: what is built is what git has, all tools are those of requirements/, and every time is that of the commit.
+Exit code 1: nothing was built, or a check failed, and dist/ is as it was.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def make(checkout: Path, target: Path) -> str:
-    """Build the last commit of a checkout, check it, and put it into `target`; returns the content of SHA256SUMS.
+    """Build the last commit of a checkout, check it, and put it into `target`; returns the sums of what was built.
 
     Raises:
         Stopped: something is not committed, a tool failed, or a check did.
@@ -59,12 +59,16 @@ def make(checkout: Path, target: Path) -> str:
         sources, built = Path(folder) / "sources", Path(folder) / "built"
         export(checkout, sources)
         times = {"SOURCE_DATE_EPOCH": _git(checkout, "log", "-1", "--format=%ct").decode().strip()}
-        programs = environment(Path(folder) / "tools", "--no-deps", "--require-hashes", *_locks(sources))
+        _say("[1/3] tools")
+        locks = [f"--requirement={sources / lock}" for lock in TOOLS]
+        programs = environment(Path(folder) / "tools", "--no-deps", "--require-hashes", *locks)
+        _say("[2/3] packages")
         (sources / SBOM).write_text(sbom(programs, sources, times), encoding="utf-8")
         _run(programs / "python", "-m", "hatchling", "build", "--directory", built, cwd=sources, more=times)
         [wheel], [archive] = built.glob("*.whl"), built.glob("*.tar.gz")
         _run(programs / "python", "-m", "twine", "check", "--strict", wheel, archive, cwd=sources)
         version = wheel.name.split("-")[1]
+        _say("[3/3] install")
         check(wheel, version, sources, Path(folder) / "installed")
         shutil.copyfile(sources / SBOM, built / f"replan-{version}.cdx.json")
         return put(built, target)
@@ -141,8 +145,8 @@ def put(built: Path, target: Path) -> str:
     return sums.rstrip()
 
 
-def _locks(sources: Path) -> list[str]:
-    return [f"--requirement={sources / lock}" for lock in TOOLS]
+def _say(line: str) -> None:
+    print(line, flush=True)  # each takes the better part of a minute
 
 
 def _git(checkout: Path, *words: str) -> bytes:

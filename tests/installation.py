@@ -1,5 +1,6 @@
 """The wheel of this checkout, and a fresh virtual environment in which it is installed."""
 
+import os
 import subprocess
 import sys
 import venv
@@ -16,8 +17,8 @@ def environment(folder: Path, *packages: str) -> Path:
     return folder / "bin"
 
 
-def build(bin: Path, target: Path, *options: str, source: Path = ROOT) -> list[Path]:
+def build(bin: Path, target: Path, *options: str, source: Path = ROOT, **variables: str) -> list[Path]:
     """Build the wheel and the archive of sources of `source` with the Hatch that is in `bin`; return the files."""
     command = [str(bin / "python"), "-m", "hatchling", "build", "--directory", str(target), *options]
-    subprocess.run(command, cwd=source, check=True)
+    subprocess.run(command, cwd=source, env={**os.environ, **variables}, check=True)
     return sorted(target.iterdir())
