@@ -110,7 +110,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_same_commit_gives_the_same_bytes(twice: list[Path]) -> None:
     """Wheel, archive, list of packages and sums; and the sums are right."""
     one, other = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in twice)
@@ -129,7 +129,7 @@ def test_the_same_commit_gives_the_same_bytes(twice: list[Path]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_archive_of_sources_builds_the_released_wheel(twice: list[Path], tmp_path: Path) -> None:
     """Byte for byte, without git: it has the list of packages, and every time is that of the commit."""
     [archive], [wheel] = twice[0].glob("*.tar.gz"), twice[0].glob("*.whl")
@@ -145,7 +145,7 @@ def test_the_archive_of_sources_builds_the_released_wheel(twice: list[Path], tmp
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_wheel_lists_its_packages(twice: list[Path]) -> None:
     """As PEP 770 says, and beside it: each locked package with its version, and none that nothing needs."""
     [wheel], [beside] = twice[0].glob("*.whl"), twice[0].glob("*.cdx.json")
