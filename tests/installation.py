@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
 from tests.processes import ROOT
+
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+"""The version of this checkout."""
 
 
 def environment(folder: Path, *packages: str) -> Path:

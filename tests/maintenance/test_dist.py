@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from maintenance import dist
 from tests.deploy.test_locks import locked
-from tests.installation import build, environment
+from tests.installation import VERSION, build, environment
 from tests.processes import ROOT
 
 LOCK = """# made by a tool
@@ -53,6 +54,16 @@ def test_an_earlier_build_is_replaced(tmp_path: Path) -> None:
     assert sums == f"{hashlib.sha256(b'replan-2.whl').hexdigest()}  replan-2.whl"
     assert {file.name for file in target.iterdir()} == {"replan-2.whl", "notes.txt", "SHA256SUMS"}
     assert (target / "SHA256SUMS").read_text() == f"{sums}\n"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    """The changelog begins with it, or with what is to come; and the image has it as its tag."""
+    files = ("CHANGELOG.md", "docker-compose.yml", "docs/operations.md")
+    changelog, *others = ((ROOT / name).read_text(encoding="utf-8") for name in files)
+    newest = re.findall(r"^## (.*)$", changelog, flags=re.MULTILINE)[0]
+
+    assert newest in (VERSION, "Unreleased")
+    assert {*re.findall(r"\breplan:(\d[\w.]*)", "".join(others))} == {VERSION}
 
 
 def git(folder: Path, *words: str) -> bytes:
@@ -117,12 +128,7 @@ def test_the_same_commit_gives_the_same_bytes(twice: list[Path]) -> None:
     lines = (line.split("  ") for line in one["SHA256SUMS"].decode().splitlines())
     sums = {name: digest for digest, name in lines}
 
-    assert {name.replace("0.1.0", "X") for name in one} == {
-        "replan-X-py3-none-any.whl",
-        "replan-X.tar.gz",
-        "replan-X.cdx.json",
-        "SHA256SUMS",
-    }
+    assert {*sums} == {f"replan-{VERSION}{end}" for end in ("-py3-none-any.whl", ".tar.gz", ".cdx.json")}
     assert [name for name in one if one[name] != other[name]] == []
     assert {name: hashlib.sha256(one[name]).hexdigest() for name in sums} == sums
     assert set(sums) == {*one} - {"SHA256SUMS"}
