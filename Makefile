@@ -1,6 +1,6 @@
 # `make help` lists the targets. Needs GNU make 3.81 or later, Python 3.11 or later, and Go where no temporal CLI is.
 
-.PHONY: help demo test test-all test-stack check checked pictures bench lock audit clean
+.PHONY: help demo test test-all test-stack check checked pictures bench lock audit dist clean
 
 PY = .venv/bin/python
 PACKAGES = .venv/.packages
@@ -68,13 +68,17 @@ lock: $(PACKAGES) ## write requirements/*.txt from pyproject.toml; UPGRADE=--upg
 	$(COMPILE) --all-extras --output-file=requirements/dev.txt pyproject.toml
 	$(COMPILE) --extra=documents --extra=otel --extra=postgresql --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
+	$(COMPILE) --constraint=requirements/dev.txt --constraint=requirements/build.txt --output-file=requirements/release.txt requirements/release.in
 
 audit: $(PACKAGES) ## list advisories on the locked packages
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
 	@$(PY) -m maintenance.audit
 
+dist: $(PACKAGES) ## build the wheel and the archive of sources of the last commit into dist/, and check them
+	@$(PY) -m maintenance.dist
+
 clean: ## delete what make and the tools created; the server program stays in the user's cache
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # .venv is created again if its Python is gone; packages are installed again only if pyproject.toml changed.

@@ -22,6 +22,9 @@ class BuildHook(BuildHookInterface):
         package = Path(self._made.name) / "replan"
         wheel.copy(Path(self.root), self.config["rooms"], package)
         build_data["force_include"][str(package)] = "replan"
+        sbom = Path(self.root) / wheel.SBOM
+        if sbom.is_file():
+            build_data["sbom_files"].append(str(sbom))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if version != "editable":

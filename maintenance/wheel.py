@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 INTERNAL = "_internal"
+SBOM = "replan.cdx.json"
+"""The list of packages that `make dist` writes for the wheel's metadata; a wheel that is built without it has none."""
 NOT_COPIED = ("__pycache__", "ruff.toml", ".*")
 
 

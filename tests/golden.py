@@ -1,18 +1,19 @@
-"""The schemas of everything that crosses a border: `python -m tests.golden` writes them anew, for `git diff` to show.
+"""The schemas of everything that crosses a border, and what is public: `python -m tests.golden` writes both anew.
 
 Histories that exist, and workers of another version, hold and send what these models were: a change that is no new
-optional field needs a thought about both.
+optional field needs a thought about both. What is public (tests/surface.py) is only written if no promise to users is
+broken; `--breaking` writes it all the same.
 """
 
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from tests import log_lines
+from tests import log_lines, promises, surface
+from tests.processes import ROOT
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import Task
@@ -45,7 +46,7 @@ from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.proposal import Proposed, StepReturn
 
-FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
+FOLDER = ROOT / "docs" / "schemas"
 MODELS: Mapping[str, TypeAdapter[Any]] = {
     **{
         model.__name__: TypeAdapter(model)
@@ -93,14 +94,20 @@ def saved(name: str) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def main() -> None:
-    """Write every schema and say which are new."""
+def main(*arguments: str) -> int:
+    """Write what changed; say and return 1 if that breaks a promise to users, whose file is then left as it is."""
     FOLDER.mkdir(exist_ok=True)
     for name, model in MODELS.items():
         if saved(name) != text(model):
             (FOLDER / f"{name}.json").write_text(text(model))
             sys.stdout.write(f"wrote {name}.json\n")
+    is_breaking, code = "--breaking" in arguments, 0
+    for name, door in surface.DOORS.items():
+        for what in promises.save(surface.file_of(name), door.made(), breaking=is_breaking):
+            sys.stdout.write(f"{surface.sentence(name, what)}\n")
+            code = 0 if is_breaking else 1
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(*sys.argv[1:]))

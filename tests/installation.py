@@ -1,11 +1,16 @@
 """The wheel of this checkout, and a fresh virtual environment in which it is installed."""
 
+import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
 from tests.processes import ROOT
+
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+"""The version of this checkout."""
 
 
 def environment(folder: Path, *packages: str) -> Path:
@@ -16,8 +21,8 @@ def environment(folder: Path, *packages: str) -> Path:
     return folder / "bin"
 
 
-def build(bin: Path, target: Path, *options: str, source: Path = ROOT) -> list[Path]:
+def build(bin: Path, target: Path, *options: str, source: Path = ROOT, **variables: str) -> list[Path]:
     """Build the wheel and the archive of sources of `source` with the Hatch that is in `bin`; return the files."""
     command = [str(bin / "python"), "-m", "hatchling", "build", "--directory", str(target), *options]
-    subprocess.run(command, cwd=source, check=True)
+    subprocess.run(command, cwd=source, env={**os.environ, **variables}, check=True)
     return sorted(target.iterdir())

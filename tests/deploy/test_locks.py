@@ -21,6 +21,7 @@ ASKED = {
     "runtime": [*PROJECT["project"]["dependencies"], *(one for extra in IN_IMAGE for one in EXTRAS[extra])],
     "dev": [one for extra in EXTRAS.values() for one in extra],
     "build": PROJECT["build-system"]["requires"],
+    "release": re.findall(r"^[^#\n]+$", (ROOT / "requirements" / "release.in").read_text(), flags=re.MULTILINE),
 }
 """Lock to the requirements that it answers."""
 
@@ -67,7 +68,7 @@ def test_every_package_has_its_hashes(lock: str) -> None:
     assert "://" not in text
 
 
-@pytest.mark.parametrize("lock", ["dev", "build"])
+@pytest.mark.parametrize("lock", ["dev", "build", "release"])
 def test_the_locks_agree(lock: str) -> None:
     """What is tested is what runs: a package has one version in all of them."""
     other = locked(lock)

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.installation import build, environment
+from tests.installation import VERSION, build, environment
 from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow
 from tests.processes import ROOT, Processes
 from tests.test_docs_client import check_service
@@ -158,7 +158,7 @@ def test_the_wheel_installs_one_package(user: Processes) -> None:
 @pytest.mark.parametrize("words", [["--version"], ["worker", "--version"]], ids=" ".join)
 def test_it_says_its_version(user: Processes, words: list[str]) -> None:
     """As a program, and as a module."""
-    assert user.starter(*words).stdout == python(user, "-m", "replan", *words).stdout == "Replan 0.1.0\n"
+    assert user.starter(*words).stdout == python(user, "-m", "replan", *words).stdout == f"Replan {VERSION}\n"
 
 
 def test_messages_name_the_command_that_was_typed(user: Processes) -> None:
@@ -255,7 +255,7 @@ def test_a_user_tests_tools(user: Processes) -> None:
     checked = python(user, "-m", "mypy", "--strict", "test_my_tools.py")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "replan-0.1.0" in done.stdout and "2 passed" in done.stdout
+    assert f"replan-{VERSION}" in done.stdout and "2 passed" in done.stdout
     assert 'Revealed type is "my_tools.Total"' in checked.stdout, checked.stdout
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from runtime.process import version
+from tests.installation import VERSION
 from tests.processes import ROOT
 
 SCRIPTS = pytest.mark.parametrize("script", [pytest.param("worker.py", marks=pytest.mark.full), "starter.py"])
@@ -28,7 +28,7 @@ def test_help_is_short_and_long(script: str, flag: str) -> None:
 
 @SCRIPTS
 def test_the_version_is_one_line(script: str) -> None:
-    """A bug report needs it; no server and no tool is asked for it."""
+    """That of pyproject.toml. A bug report needs it; no server and no tool is asked for it."""
     done = run(script, "--version")
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"Replan {version()}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Replan {VERSION}\n", "")
