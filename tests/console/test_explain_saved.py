@@ -20,8 +20,8 @@ def about(items: tuple[Item, ...], decision: str) -> Item:
 async def test_a_run_without_faults_is_told_in_short() -> None:
     """What was asked, planned, returned and changed, and what it took."""
     assert (await text("straight")).splitlines() == [
-        "the-task completed after 0.53 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
-        "2026-11-22 22:18:35Z.",
+        "the-task completed after 0.23 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
+        "2026-11-26 03:57:02Z.",
         "Asked: a saved history: straight.  [event 1]",
         "Plan 1: a (say word=x) and b (say word=<a.said>; needs a).  [events 7-9]",
         "Result: done  [event 33]",
@@ -205,14 +205,14 @@ async def test_what_followed_shows_the_decisions_without_an_outcome(name: str) -
 
 async def test_a_fault_whose_decision_is_not_made_yet_says_so() -> None:
     """Honest, instead of what will probably follow."""
-    item = (await explained("replanned", 22)).items[0]
+    item = (await explained("replanned", 20)).items[0]
 
     assert (item.decision, item.why and item.why.text) == ("undecided", "What follows is not decided yet.")
 
 
 async def test_a_replan_that_is_being_made_says_how_far_it_is() -> None:
     """Looked again, asked, no answer yet."""
-    item = about((await explained("replanned", 33)).items, "replan")
+    item = about((await explained("replanned", 30)).items, "replan")
 
     assert item.then[-1].text == "The planner was asked for a new plan: it has not answered with a plan yet."
 
@@ -222,7 +222,7 @@ async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
     document = (await explained("replanned")).document()
 
     assert [(item["decision"], item["steps"], item["events"]) for item in document["items"]] == [
-        ("replan", ["a"], [22, 26, 27, 28, 32, 33, 34])
+        ("replan", ["a"], [20, 23, 24, 25, 29, 30, 31])
     ]
     assert document["cost"] == {
         "failed_attempts": 1,
@@ -256,7 +256,7 @@ async def test_the_document_has_the_difference_of_the_plans() -> None:
             [
                 "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 15-17]",
                 "     Plan 1: planned: b (say word=kept)  [events 7-9]",
-                "     Plan 2: kept, since finished: b  [events 32-34]",
+                "     Plan 2: kept, since finished: b  [events 29-31]",
                 "It met no fault: nothing to explain.",
             ],
         ),
