@@ -123,7 +123,7 @@ def _is_pruned(payload: Payload) -> bool:
 
 
 class _Brief(AnyFailureConverter):
-    """Before the failure converter of which it is a part: leaves out stack traces, and keeps attributes readable."""
+    """Added to a failure converter: no stack trace of an ApplicationError; encoded attributes stay in the history."""
 
     # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 
@@ -140,10 +140,9 @@ class FailureConverter(_Brief, DefaultFailureConverter):
 
 
 class Codec(PayloadCodec, WithSerializationContext):
-    """A user's payload codec, around which external storage keeps in the history what it keeps there without a codec.
+    """A user's payload codec; with it, the same payloads stay in the history as without a codec."""
 
-    The SDK asks which payloads to store when they are encoded, and no longer of their types and sizes.
-    """
+    # External storage sees a payload when the codec has hidden its metadata and changed its size.
 
     def __init__(self, theirs: PayloadCodec, threshold: int = LARGE) -> None:
         self.theirs = theirs
