@@ -100,6 +100,7 @@ async def require_continuable(parts: WorkerParts, server: serve.Server, queue: s
     if await is_checked(*where):
         return
     from client import replay  # not at the top: a worker looks once
+    from client.wording import count
 
     converter = server.client.data_converter
     histories = replay.unfinished(server.client, queue, MAX_UNFINISHED)
@@ -107,7 +108,7 @@ async def require_continuable(parts: WorkerParts, server: serve.Server, queue: s
     if stuck:
         named = ", ".join(stuck[:MAX_NAMED]) + (f" and {len(stuck) - MAX_NAMED} more" if len(stuck) > MAX_NAMED else "")
         raise serve.CannotContinue(
-            f"{len(stuck)} unfinished tasks of another version of Replan cannot go on with this one"
+            f"{count(len(stuck), 'unfinished task')} of another version of Replan cannot go on with this one"
             f" ({process.version()}): {named}. Nothing was called and nothing is lost: finish or cancel them with"
             " a worker of the version that began them, then start this one again."
         )
