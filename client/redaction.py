@@ -58,7 +58,7 @@ from workflows.people.requests import (
 )
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import Catalogue, Companion, ToolSpec
+from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import LoopGuard, RepeatGuard
 from workflows.plans.proposal import (
@@ -227,6 +227,8 @@ class Values(Placeholders):
                 **it.model_dump(mode="json"),
                 **{name: self.text(getattr(it, name)) for name in ("quote", "unusual")},
             }
+        if isinstance(it, ToolSpec) and it.approve == ALWAYS:  # no condition, and who asks together depends on it
+            return {**self._model(it.model_copy(update={"approve": None})), "approve": ALWAYS}
         if isinstance(it, Task | NewSteps):
             self._learn_bounds(it.contract if isinstance(it, Task) else it.effects)
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())

@@ -186,8 +186,10 @@ def test_each_call_of_a_refused_turn_is_told_why() -> None:
 def test_an_empty_answer_is_told_as_one() -> None:
     """No provider takes a turn without words."""
     empty = Exchange(UserTurn("do"), AssistantTurn("  "), StopReason.DONE, Usage())
-    before = RecordedTurn("run", 0, 1, situation(1), Proposed(proposal=GiveUp(reason="?"), rejected=("?",)), empty)
-    said, told = turns([before], situation(2, rejected=("your answer was empty",)))[1:]
+    before = RecordedTurn(
+        "run", 0, 1, situation(1), Proposed(proposal=GiveUp(reason="?"), rejected=(Mistake(text="?"),)), empty
+    )
+    said, told = turns([before], situation(2, rejected=(Mistake(text="your answer was empty"),)))[1:]
 
     assert isinstance(said, AssistantTurn) and said.text.strip()
     assert "your answer was empty" in user(told).text

@@ -134,7 +134,7 @@ async def test_only_usable_kinds_are_proposed() -> None:
 
 async def test_a_rejected_first_plan_is_given_up_with_the_reasons() -> None:
     """The same text gives the same plan, so proposing again would be pointless."""
-    reason = await gives_up(asked("calculate 1+1", rejected=["1 steps, but only 0 tool calls are left"]))
+    reason = await gives_up(asked("calculate 1+1", rejected=[{"text": "1 steps, but only 0 tool calls are left"}]))
 
     assert "1 steps, but only 0 tool calls are left" in reason
 

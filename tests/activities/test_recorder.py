@@ -17,7 +17,7 @@ from tests.activities.situations import NOW
 from workflows.faults.fault import Code
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price
-from workflows.plans.proposal import Answer, Proposed
+from workflows.plans.proposal import Answer, Mistake, Proposed
 
 
 class Counting:
@@ -69,7 +69,7 @@ async def as_it_is(proposed: Proposed, past: Sequence[RecordedTurn]) -> Proposed
 
 async def ask(recorder: TurnRecorder, planner: Counting, turn: int = 1, what: str = "") -> tuple[object, bool]:
     """The answer to a situation, and whether it was recorded."""
-    rejected = (what,) if what else ()
+    rejected = (Mistake(text=what),) if what else ()
     text = "do it" if turn == 1 else ""
     situation = Situation(text=text, turn=turn, now=NOW, converses=True, rejected=rejected)
 

@@ -192,7 +192,7 @@ async def test_a_rejected_alternative_gives_way_to_the_next() -> None:
 
 async def test_a_rejection_that_no_rule_answers_is_given_up_with_its_reasons() -> None:
     """An unchanged plan is not proposed again."""
-    situation = refused(rejected=("1 steps, but only 0 tool calls are left",))
+    situation = refused(rejected=({"text": "1 steps, but only 0 tool calls are left"},))
 
     assert "1 steps, but only 0 tool calls are left" in await gives_up(situation)
 

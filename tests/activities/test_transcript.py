@@ -28,7 +28,7 @@ async def transcript(store_url: str) -> AsyncIterator[Transcript]:
 
 def told(turn: int, what: str = "", **more: Any) -> Situation:
     """What is new at a turn; the first tells the task."""
-    rejected = (what,) if what else ()
+    rejected = ({"text": what},) if what else ()
     text = "book a slot" if turn == 1 else ""
     return Situation.model_validate(
         {"turn": turn, "text": text, "now": NOW, "converses": True, "rejected": rejected, **more}
@@ -86,7 +86,7 @@ def test_clocks_are_no_news(parts: Any) -> None:
 
 OTHER = {
     "result": {"records": (record(step("a"), "completed", result=2),)},
-    "rejection": {"rejected": ("another",)},
+    "rejection": {"rejected": ({"text": "another"},)},
     "down": {"down": ("search",)},
     "seen": {"observations": (seen("a", 2),)},
     "last": {"is_last": True},

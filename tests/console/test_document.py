@@ -41,7 +41,7 @@ FAULT = [
         "reason",
         "observed",
         "retry_after",
-        "effect",
+        "applied",
         "source",
         "attempt",
         "waited",

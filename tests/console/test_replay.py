@@ -127,7 +127,8 @@ async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     """The id of a workflow is in the ids of others that it starts, so its history is replayed under it."""
     shutil.copy(STRAIGHT, file := tmp_path / "any.json")
 
-    assert [one.task_id async for one in replayed(saved([file]))] == ["test-50ac77607112"]
+    [done] = [one async for one in replayed(saved([file]))]
+    assert done.task_id.startswith("test-") and done.cause is None
 
 
 @pytest.mark.full

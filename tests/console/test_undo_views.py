@@ -69,8 +69,8 @@ FOLLOWED = [
         "it was applied -> its result was found, nothing was repeated",
     ),
     ({"decision": "wait", "reconciled": "not_applied"}, "it was not applied -> the same step again"),
-    ({"decision": "escalate", "effect": Applied.UNKNOWN}, "nobody knows whether it was applied -> a person"),
-    ({"decision": "escalate", "effect": Applied.APPLIED}, "it was applied, so it is not repeated -> a person"),
+    ({"decision": "escalate", "applied": Applied.UNKNOWN}, "nobody knows whether it was applied -> a person"),
+    ({"decision": "escalate", "applied": Applied.APPLIED}, "it was applied, so it is not repeated -> a person"),
     ({"decision": "escalate"}, "the retries are used up -> a person has to act"),
 ]
 
@@ -88,7 +88,7 @@ def test_what_was_found_out_stands_below_the_step(given: dict[str, Any], expecte
 
 def test_why_a_person_was_asked_stands_beside_the_answer() -> None:
     """As it stood there before the answer."""
-    met = fault(Code.WORKER_LOST, "ask", effect=Applied.UNKNOWN)
+    met = fault(Code.WORKER_LOST, "ask", applied=Applied.UNKNOWN)
     asked: dict[str, Any] = {"id": "r1", "kind": "fault", "step": "book", "code": "worker_lost", "reason": "Lost."}
     asked |= {"since": BEGAN, "until": BEGAN, "choices": ("provide",)}
     answer = {"choice": "provide", "by": "ann", "at": BEGAN}

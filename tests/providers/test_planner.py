@@ -32,7 +32,7 @@ from tests.providers.planning import CUT_OFF, MAKER, PROVIDERS, api_of, model_of
 from workflows.account.records import StepStatus
 from workflows.faults.fault import Code
 from workflows.planning.situation import MAX_SHOWN, Situation
-from workflows.plans.proposal import Answer, GiveUp, NewSteps, Proposed, Question
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, Proposed, Question
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")
 
@@ -122,7 +122,7 @@ async def test_malformed_json_is_said(whose: str) -> None:
 async def test_the_reasons_of_a_rejection_are_told(provider: str) -> None:
     """All of them, and that nothing was done."""
     why = "step 'book': book_slot: 'day' field required"
-    api, _ = await propose(provider, finishes(), about=asked("book a slot", turn=2, rejected=(why,)))
+    api, _ = await propose(provider, finishes(), about=asked("book a slot", turn=2, rejected=(Mistake(text=why),)))
     told = json.dumps(api.bodies[0])
 
     assert why in told and "nothing of it was carried out" in told

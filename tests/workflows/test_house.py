@@ -54,6 +54,7 @@ ENTRIES = {
     "runtime.dev_server",
     "maintenance.pictures",
     "maintenance.audit",
+    "maintenance.dist",
     "maintenance.build_hook",
     "maintenance.dashboards",
     "maintenance.exceptions",

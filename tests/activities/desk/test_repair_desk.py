@@ -80,7 +80,9 @@ async def test_what_is_within_the_limit_again_is_bought(price: str, code: Code, 
 async def test_what_the_workflow_refuses_to_repeat_is_given_up() -> None:
     """Its word counts, whatever the planner sees."""
     now = (seen("one", {**LAMP, "price": "20.00"}),)
-    situation = after("purchase", BUY, Code.PRECONDITION_FAILED, LAMP, observations=now, rejected=("step 'one-2' no",))
+    situation = after(
+        "purchase", BUY, Code.PRECONDITION_FAILED, LAMP, observations=now, rejected=({"text": "step 'one-2' no"},)
+    )
 
     assert "may not be run" in await gives_up(situation)
 
