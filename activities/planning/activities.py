@@ -27,7 +27,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault, ModelUse, parse_faults
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import Catalogue, Price, ToolSpec
+from workflows.plans.catalogue import FORM, Catalogue, Price, ToolSpec
 from workflows.plans.proposal import BY_HAND, NewSteps, Proposed
 
 TOO_MANY_LOST = (
@@ -130,6 +130,7 @@ class Planning:
 
     def _catalogue(self, planner: str, refused: str | None) -> Catalogue:
         return Catalogue(
+            form=FORM,
             specs={name: kind.spec for name, kind in self._kinds.items()},
             planner=planner,
             searchable=self._searchable,

@@ -20,8 +20,8 @@ def about(items: tuple[Item, ...], decision: str) -> Item:
 async def test_a_run_without_faults_is_told_in_short() -> None:
     """What was asked, planned, returned and changed, and what it took."""
     assert (await text("straight")).splitlines() == [
-        "the-task completed after 0.23 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
-        "2026-11-26 03:57:02Z.",
+        "the-task completed after 0.45 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
+        "2026-11-26 04:23:44Z.",
         "Asked: a saved history: straight.  [event 1]",
         "Plan 1: a (say word=x) and b (say word=<a.said>; needs a).  [events 7-9]",
         "Result: done  [event 33]",
@@ -32,7 +32,7 @@ async def test_a_run_without_faults_is_told_in_short() -> None:
 REMEDIES: dict[str, list[str]] = {
     "escalated": [
         "To do  Read the exception in the worker's log, and fix the tool, or say with raises= what it "
-        "is. Then `python starter.py reset test-63288dc723f3 --to a` goes on from there.",
+        "is. Then `python starter.py reset test-a1c5ddf37cae --to a` goes on from there.",
     ],
     "replans_used_up": [
         "To do  Give more with `--replans`.",
@@ -63,20 +63,20 @@ SAID: dict[str, list[str]] = {
     "replanned": [
         "Plan 1: a (pick word=taken), b (say word=kept) and c (say word=later; needs a).  [events 7-9]",
         "  +  b (say) finished at its first attempt and returned: said: kept.  [event 17]",
-        " 1.  a (pick) was rejected (conflict): This word is taken. Observed: free: free.  [event 20]",
+        " 1.  a (pick) was rejected (conflict): This word is taken. Observed: free: free.  [event 22]",
         "     The same call would fail again: a new plan, no retry.",
-        "     Observed again with say: said: taken.  [events 23-25]",
-        "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 29-31]",
-        "Plan 2, instead of plan 1:  [events 29-31]",
+        "     Observed again with say: said: taken.  [events 26-28]",
+        "     The planner was asked for a new plan: plan 2 has a-2 in its place (word: taken -> free).  [events 32-34]",
+        "Plan 2, instead of plan 1:  [events 32-34]",
         "     changed: a -> a-2 (word: taken -> free) and c (needs: a -> a-2)",
         "     kept, since finished: b",
         "Beyond the plan this cost 1 failed attempt, 1 observation and 1 planning call.",
         "Kept from plan 1: b.  [event 17]",
-        "Changed in the world: a-2 (pick).  [event 38]",
+        "Changed in the world: a-2 (pick).  [event 41]",
     ],
     "pure_timeout_again": [
-        "the-task completed after 1.24 s: 1 plan, 1 of 1 step finished, 1 tool call. No faults. Started "
-        "2026-11-26 03:57:05Z.",
+        "the-task completed after 1.33 s: 1 plan, 1 of 1 step finished, 1 tool call. No faults. Started "
+        "2026-11-26 04:23:50Z.",
         "Plan 1: a (stalled word=x).  [events 7-9]",
         "Result: done  [event 28]",
     ],
@@ -111,7 +111,7 @@ SAID: dict[str, list[str]] = {
     ],
     "replans_used_up": [
         "     No new plan was asked for: All 0 replans are used up: give more, e.g. --replans 1. The "
-        "last fault was a: This word is taken.  [event 24]",
+        "last fault was a: This word is taken.  [event 27]",
         "Never started: c.",
         "Changed in the world: nothing.",
     ],
@@ -123,12 +123,12 @@ SAID: dict[str, list[str]] = {
     ],
     "resolved": [
         "     A person was asked (r2), and ann answered retry for all tasks that waited for "
-        'locked/unauthorized, after 0.04 s, at 2026-11-26 03:57:56Z: "The key is here".  [events 34-35]',
-        "     The same call was made again, and succeeded.  [events 46, 50-51]",
+        'locked/unauthorized, after 0.17 s, at 2026-11-26 04:25:52Z: "The key is here".  [events 34-35]',
+        "     The same call was made again, and succeeded.  [events 46, 53-54]",
     ],
     "deployed": [
         "     No worker knew the kind in time: a person is asked.",
-        "     A person was asked (r1); the task tried again by itself after 3.08 s, and went on.  [events 28-30]",
+        "     A person was asked (r1); the task tried again by itself after 3.36 s, and went on.  [events 31-33]",
     ],
     "plan_refused": [
         " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove "
@@ -205,14 +205,14 @@ async def test_what_followed_shows_the_decisions_without_an_outcome(name: str) -
 
 async def test_a_fault_whose_decision_is_not_made_yet_says_so() -> None:
     """Honest, instead of what will probably follow."""
-    item = (await explained("replanned", 20)).items[0]
+    item = (await explained("replanned", 22)).items[0]
 
     assert (item.decision, item.why and item.why.text) == ("undecided", "What follows is not decided yet.")
 
 
 async def test_a_replan_that_is_being_made_says_how_far_it_is() -> None:
     """Looked again, asked, no answer yet."""
-    item = about((await explained("replanned", 30)).items, "replan")
+    item = about((await explained("replanned", 33)).items, "replan")
 
     assert item.then[-1].text == "The planner was asked for a new plan: it has not answered with a plan yet."
 
@@ -222,7 +222,7 @@ async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
     document = (await explained("replanned")).document()
 
     assert [(item["decision"], item["steps"], item["events"]) for item in document["items"]] == [
-        ("replan", ["a"], [20, 23, 24, 25, 29, 30, 31])
+        ("replan", ["a"], [22, 26, 27, 28, 32, 33, 34])
     ]
     assert document["cost"] == {
         "failed_attempts": 1,
@@ -256,7 +256,7 @@ async def test_the_document_has_the_difference_of_the_plans() -> None:
             [
                 "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 15-17]",
                 "     Plan 1: planned: b (say word=kept)  [events 7-9]",
-                "     Plan 2: kept, since finished: b  [events 29-31]",
+                "     Plan 2: kept, since finished: b  [events 32-34]",
                 "It met no fault: nothing to explain.",
             ],
         ),

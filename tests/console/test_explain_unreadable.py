@@ -80,7 +80,7 @@ async def test_a_history_that_nobody_can_read_still_tells_the_order() -> None:
         histories.change_payloads(event, encrypt)
     lines = page.page_lines(explanation.explain_task(await histories.history(events)), None)
 
-    assert " 1.  a (pick) was rejected (persistent semantic): This word is taken.  [event 20]" in lines
+    assert " 1.  a (pick) was rejected (persistent semantic): This word is taken.  [event 22]" in lines
     assert [line for line in lines if line.startswith("Note") and "are encrypted; explained without them." in line]
     assert not [line for line in lines if "secret" in line]
 

@@ -147,3 +147,17 @@ async def test_no_history_is_kept_in_memory() -> None:
         most = max(most, sum(one() is not None for one in seen))
 
     assert (len(seen), most <= 2) == (len(HISTORIES), True)
+
+
+async def test_a_history_of_another_form_is_not_misread(tmp_path: Path) -> None:
+    """A task that an unreleased version began waits for a worker of that version, whatever its history says."""
+    history = WorkflowHistory.from_json("straight", STRAIGHT.read_text())
+    for event in history.events:
+        for payloads in event.marker_recorded_event_attributes.details.values():
+            for payload in payloads.payloads:
+                payload.data = payload.data.replace(b'"form":1,', b"")
+    (file := tmp_path / "old.json").write_text(history.to_json())
+    [old] = [one async for one in replayed(saved([file]))]
+
+    assert old.is_stuck
+    assert "This run was begun by another version of Replan (form 0, here 1)." in old.reason

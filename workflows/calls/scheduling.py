@@ -42,7 +42,7 @@ from workflows.faults.fault import (
 )
 from workflows.limits import spending
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import Catalogue, ToolSpec
+from workflows.plans.catalogue import FORM, Catalogue, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 from workflows.web_ui import details, summary
 
@@ -65,6 +65,10 @@ class InternalActivityFailed(Exception):
         super().__init__(fault.reason)
         self.fault = fault
         self.earlier = earlier
+
+
+class OtherForm(Exception):
+    """The history of a run holds what this version does not read as it was meant."""
 
 
 class ToolReply(NamedTuple):
@@ -342,16 +346,21 @@ async def read_catalogue(
 
     Raises:
         TaskEnded: no worker can answer.
+        OtherForm: another version began the run, whose history this one would misread; the workflow task fails, so that
+            a worker of that version goes on.
     """
     title = "what this worker can do"
     first_turn = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
     try:
         own = OwnCall(progress, retries.CATALOGUE, ids.CATALOGUE, revision=0)
-        return await run_internal_activity(
+        catalogue = await run_internal_activity(
             own, requirements, Catalogue, title=title, local={**requirements, **first_turn}
         )
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
+    if catalogue.form != FORM:
+        raise OtherForm(f"This run was begun by another version of Replan (form {catalogue.form}, here {FORM}).")
+    return catalogue
 
 
 async def ask_planner(

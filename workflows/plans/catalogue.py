@@ -58,6 +58,8 @@ class Companion(BaseModel, frozen=True):
     the default with which the call was made; None to leave the argument out here, too."""
 
 
+FORM = 1
+"""The form of what a task keeps in its history. A release that cannot read an earlier form raises it, and says so."""
 ALWAYS = "always"
 """The value of `approve` that is no condition."""
 
@@ -140,6 +142,8 @@ class Price(BaseModel, frozen=True):
 class Catalogue(Sparse, frozen=True):
     """The specs of the tools that a task may use, and settings of its worker; read at the start of each run."""
 
+    form: int = 0
+    """The FORM of the worker that began the run; 0 before the first release."""
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
