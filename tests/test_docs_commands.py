@@ -31,7 +31,8 @@ ELSEWHERE = {
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
     r"python starter\.py answer (book-a-slot retry|ID provide .*)": "its task has no fault that a person repairs",
-    r"python starter\.py resolve (charge/unauthorized.*|CAUSE)": "tests/crash/test_incidents.py resolves one",
+    r"python starter\.py resolve (charge/\w+.*|CAUSE)": "tests/crash/test_incidents.py resolves one",
+    r".* --contract \"send_money .*": "no tool of the demo: tests/workflows/test_agent_contract.py runs it",
 }
 """Command lines that are not run here, and why."""
 TOLD = {

@@ -221,7 +221,7 @@ def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Paym
     ended = json.loads(run(processes, CHARGE).stdout)
     last = ended["faults"][-1]
 
-    assert (last["reconciled"], last["effect"]) == ("not_applied", "none")
+    assert (last["reconciled"], last["applied"]) == ("not_applied", "none")
     assert len(service.charges) == before
 
 

@@ -77,5 +77,5 @@ def test_by_default_a_person_is_asked(server: DevServer, tmp_path: Path, service
         done = mine.starter("call", "http_request", request(service.url), "--json", *queue)
     [fault] = json.loads(done.stdout)["faults"]
 
-    assert (done.returncode, fault["code"], fault["effect"], service.charges) == (3, "forbidden", "none", [])
+    assert (done.returncode, fault["code"], fault["applied"], service.charges) == (3, "forbidden", "none", [])
     assert "--allow-request 127.0.0.1" in fault["reason"]

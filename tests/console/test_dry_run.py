@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.boundary.interceptor import HeaderInterceptor
@@ -28,7 +27,7 @@ from tests.harness import plan, step
 from tests.processes import ROOT, Processes
 from workflows.calls.interceptor import CallInterceptor
 from workflows.faults.retries import control_queue
-from workflows.inquiries import Findings, InquiryInput, InspectWorkflow
+from workflows.inquiries import InspectWorkflow
 from workflows.planning.situation import Situation
 from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question
 
@@ -226,24 +225,3 @@ async def test_without_a_worker_nobody_is_asked_later(client: Client, commands: 
 
     assert (code, said, errors.count("\n")) == (6, "", 1) and f"No worker answers on queue {queue}: " in errors
     assert await ended_in(client, queue) is WorkflowExecutionStatus.TERMINATED
-
-
-@workflow.defn(name="InspectWorkflow")
-class InspectOfOld:
-    """A worker that knows of tools only, and answers whatever it is asked."""
-
-    @workflow.run
-    async def run(self, inquiry: InquiryInput) -> Findings:
-        """Tell its tools."""
-        return Findings(planner="offline", tools=())
-
-
-@pytest.mark.full
-async def test_an_old_worker_is_a_sentence(client: Client, commands: Processes) -> None:
-    """It answers something else than was asked; nothing waits for a plan that never comes."""
-    old = serve.build(client, "old-planner", workflows=[InspectOfOld], activities=[], interceptors=[])
-    async with old:
-        code, said, errors = await asyncio.to_thread(starter, commands, "--task", "x", "--dry-run", queue="old-planner")
-
-    assert (code, said) == (1, "")
-    assert errors == "The worker is too old for --dry-run: restart it on the version of this console.\n"

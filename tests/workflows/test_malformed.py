@@ -21,9 +21,11 @@ from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
 from tests.workflows.props import Said, Word, echo
 from workflows.account.outcome import REFUSED, Outcome
 from workflows.account.task import Task, TaskStatus
-from workflows.agent import AgentWorkflow
+from workflows.agent import AgentWorkflowfrom workflows.inquiries import UNKNOWN_INQUIRY
 
-WITHOUT_OUTCOME = ("InspectWorkflow", "NotifyWorkflow")
+
+WITHOUT_OUTCOME = {"InspectWorkflow": UNKNOWN_INQUIRY, "NotifyWorkflow": REFUSED}
+"""By type, what the failure of a workflow that is no task says."""
 """The types of the workflows that are neither a task nor its rollback."""
 
 
@@ -47,7 +49,7 @@ async def ended(client: Client, type: str, arguments: Sequence[Payload], queue: 
 def _is_refusal(failure: ApplicationError, type: str) -> bool:
     """Whether the failure says why nobody can read the argument and, for a task, has its Outcome."""
     if type in WITHOUT_OUTCOME:
-        return failure.type == REFUSED and " cannot be read: " in failure.message
+        return failure.type == WITHOUT_OUTCOME[type] and " cannot be read: " in failure.message
     told = Outcome.model_validate(failure.details[0])
     return (
         (failure.type, told.status, told.code, told.steps) == (TaskStatus.FAILED, TaskStatus.FAILED, REFUSED, ())
