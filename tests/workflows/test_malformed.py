@@ -21,8 +21,8 @@ from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
 from tests.workflows.props import Said, Word, echo
 from workflows.account.outcome import REFUSED, Outcome
 from workflows.account.task import Task, TaskStatus
-from workflows.agent import AgentWorkflowfrom workflows.inquiries import UNKNOWN_INQUIRY
-
+from workflows.agent import AgentWorkflow
+from workflows.inquiries import UNKNOWN_INQUIRY
 
 WITHOUT_OUTCOME = {"InspectWorkflow": UNKNOWN_INQUIRY, "NotifyWorkflow": REFUSED}
 """By type, what the failure of a workflow that is no task says."""
