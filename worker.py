@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 from activities.boundary.breakers.turns import telling
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
-from activities.storage.store import is_checked, note_checked
+from activities.storage.store import is_checked, note_checked, sqlite_url
 from activities.toolbox.declare.arguments import misfits
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
@@ -90,21 +90,19 @@ async def run(settings: Settings, abilities: Abilities) -> None:
         typer.echo(await serve.goodbye(server.client, settings.queue))
 
 
-async def require_continuable(parts: WorkerParts, server: serve.Server, queue: str) -> None:
-    """Refuse to serve a queue with unfinished tasks that this version cannot go on with; a version looks once.
+async def require_continuable(server: serve.Server, queue: str) -> None:
+    """Refuse to serve a queue with unfinished tasks that this version cannot go on with.
 
     Raises:
         CannotContinue: there are such tasks.
     """
-    where = parts.databases.store, server.namespace_id, queue, process.version()
-    if await is_checked(*where):
-        return
-    from client import replay  # not at the top: a worker looks once
+    from client import replay  # not at the top: a version looks once
     from client.wording import count
 
     converter = server.client.data_converter
     histories = replay.unfinished(server.client, queue, MAX_UNFINISHED)
-    stuck = [found.task_id async for found in replay.replayed(histories, converter=converter) if found.is_stuck]
+    with telemetry.quiet("temporalio"):  # each replay that fails would be logged with a traceback
+        stuck = [found.task_id async for found in replay.replayed(histories, converter=converter) if found.is_stuck]
     if stuck:
         named = ", ".join(stuck[:MAX_NAMED]) + (f" and {len(stuck) - MAX_NAMED} more" if len(stuck) > MAX_NAMED else "")
         raise serve.CannotContinue(
@@ -112,7 +110,6 @@ async def require_continuable(parts: WorkerParts, server: serve.Server, queue: s
             f" ({process.version()}): {named}. Nothing was called and nothing is lost: finish or cancel them with"
             " a worker of the version that began them, then start this one again."
         )
-    await note_checked(*where)
 
 
 @asynccontextmanager
@@ -123,8 +120,14 @@ async def equipped(
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         where = server.namespace_id, server.is_searchable, buckets, process.version()
+        checked = server.namespace_id, settings.queue, process.version()
+        # Before the store is opened, which migrates it.
+        is_new = not await is_checked(settings.store or sqlite_url(settings.state), *checked)
+        if is_new:
+            await require_continuable(server, settings.queue)
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
-        await require_continuable(parts, server, settings.queue)
+        if is_new:
+            await note_checked(parts.databases.store, *checked)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
         await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.samples, server.is_searchable))
         await stack.enter_async_context(telling(breakers, client, metrics.meter_of(client, settings.queue)))

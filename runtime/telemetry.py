@@ -3,6 +3,8 @@
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
@@ -75,6 +77,18 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     core.filters = [_OneOutage()]
     forwarded = LoggingConfig(TelemetryFilter("WARN", "ERROR"), forwarding=LogForwardingConfig(core))
     Runtime.set_default(metrics.runtime(forwarded, metrics_address), error_if_already_set=False)
+
+
+@contextmanager
+def quiet(logger: str) -> Iterator[None]:
+    """Inside the block, log nothing of this logger below `critical`."""
+    quieted = logging.getLogger(logger)
+    level = quieted.level
+    quieted.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        quieted.setLevel(level)
 
 
 class _OneOutage(OncePer):

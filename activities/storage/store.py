@@ -226,11 +226,31 @@ async def store_id(engine: AsyncEngine) -> str:
         return str((await tx.execute(select(IDENTITY.c.id))).scalar_one())
 
 
-async def is_checked(engine: AsyncEngine, namespace: str, queue: str, version: str) -> bool:
-    """Whether a worker with this store and version has found that it can go on with the unfinished tasks of a queue."""
+async def is_checked(url: str, namespace: str, queue: str, version: str) -> bool:
+    """Whether a worker with this store and version has found that it can go on with the unfinished tasks of a queue.
+
+    The store is not migrated: after that, no worker of the version before could finish these tasks.
+
+    Raises:
+        StoreUnavailable: the store cannot be opened.
+    """
     row = (CHECKED.c.namespace == namespace, CHECKED.c.queue == queue, CHECKED.c.version == version)
-    async with reading(engine).begin() as tx:
-        return (await tx.execute(select(CHECKED.c.queue).where(*row))).first() is not None
+
+    def look(connection: Connection) -> bool:
+        is_there = inspect(connection).has_table(CHECKED.name)
+        return is_there and connection.execute(select(CHECKED.c.queue).where(*row)).first() is not None
+
+    with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
+        engine = _engine(url)
+        if (file := file_of(engine)) and not file.exists():
+            return False
+        try:
+            if file:
+                await asyncio.to_thread(_open_file, engine)
+            async with engine.connect() as connection:
+                return await connection.run_sync(look)
+        finally:
+            await engine.dispose()
 
 
 async def note_checked(engine: AsyncEngine, namespace: str, queue: str, version: str) -> None:

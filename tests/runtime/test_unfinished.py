@@ -45,6 +45,7 @@ async def test_a_worker_refuses_tasks_that_another_version_began(
         refused = await asyncio.to_thread(
             processes.run, [sys.executable, str(ROOT / "worker.py"), "--queue", old.queue]
         )
+        was_opened = (tmp_path / "new" / "state" / "store.db").exists()
         after = (await handle.fetch_history()).events[-1].event_id
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
@@ -57,4 +58,6 @@ async def test_a_worker_refuses_tasks_that_another_version_began(
     assert "1 unfinished task of another version of Replan cannot go on with this one (0." in refused.stderr
     assert f": {handle.id}. Nothing was called" in refused.stderr
     assert before == after
+    assert "Traceback" not in refused.stderr
+    assert not was_opened, "the version before can still open its store"
     assert json.loads(done.stdout)["status"] == "completed"
