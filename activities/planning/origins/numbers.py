@@ -8,7 +8,7 @@ from math import isfinite
 from activities.planning.origins.strict import CONNECTORS, ends_at, joins, starts_at
 
 _MAX_BITS = 2_000
-_DIGITS = re.compile(r"[0-9]+(?:[.,'\u2019][0-9]+)*")
+_DIGITS = re.compile(r"(?<![a-zA-Z0-9])[0-9]+(?:[.,'\u2019][0-9]+)*")
 _READINGS = (  # how a number is written, and which of its characters only group digits
     (re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"), " "),
     (re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?"), ","),
