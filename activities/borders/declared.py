@@ -69,7 +69,8 @@ def entries(raises: Raises) -> Mapping[type[BaseException], Entry]:
 
 def entry_of(raised: type[BaseException], raises: Mapping[type[BaseException], Entry]) -> Entry | None:
     """The entry for a class or for the nearest of its parents; None if the tool declares none of them."""
-    return next((raises[parent] for parent in parents(raised) if parent in raises), None)
+    # By identity: a class of a class may have a hash or an equality that raises.
+    return next((entry for parent in parents(raised) for known, entry in raises.items() if known is parent), None)
 
 
 def mistakes(raises: object) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from activities.borders import described
+from activities.borders import declared, described
 from activities.storage.store import spoken
 from activities.toolbox.declare.kind import Kind, describe
 from activities.toolbox.declare.tool import Tool
@@ -115,14 +115,12 @@ class Registry(Mapping[str, Kind]):
     def _unknown_exceptions(self) -> Iterator[str]:
         """A line for each package that a tools file imports, and of whose exceptions nobody says what they are."""
         own = [kind for name, kind in self._kinds.items() if name in self.own]
-        declared = {raised for kind in own for raised in kind.raises}
+        raises = {raised: entry for kind in own for raised, entry in kind.raises.items()}
         packages = {package for module in {kind.function.__module__ for kind in own} for package in _imported(module)}
         for package in sorted(packages - sys.stdlib_module_names - OWN):
-            left = [
-                exception for exception in described.unknown(package) if not declared.intersection(type.mro(exception))
-            ]
+            left = [found for found in described.unknown(package) if declared.entry_of(found, raises) is None]
             if left:
-                names = ", ".join(exception.__name__ for exception in left[:3]) + (", …" if len(left) > 3 else "")
+                names = ", ".join(found.__qualname__ for found in left[:3]) + (", …" if len(left) > 3 else "")
                 remedy = "say what they are with raises= (docs/tools.md#exceptions-of-other-libraries)."
                 yield f"No table knows the exceptions of {package} ({names}), so each is a bug, for a person: {remedy}"
 

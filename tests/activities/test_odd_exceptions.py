@@ -13,6 +13,7 @@ from activities.borders import KNOWN, judge, table_of
 from activities.borders.declared import entries
 from activities.borders.table import Proof
 from activities.borders.waits import seconds
+from activities.toolbox.registry import Registry
 from replan import Busy, Key, Refused, Tool, ToolError, fault, tool
 from tests.activities.bench import Bench
 from workflows.faults.fault import Applied, Code
@@ -260,6 +261,13 @@ async def test_an_attempt_ends_with_a_fault_whatever_its_class_does(calls: Bench
     found, _ = await calls.fails(charging(CLASSES[odd]()))
 
     assert found.code is Code.BUG and HIDDEN not in found.model_dump_json()
+
+
+def test_tools_are_described_whatever_the_classes_do_that_a_package_has() -> None:
+    """`--check` looks at the exceptions of each package that a tools file imports, here of this one."""
+    kept = [make() for make in CLASSES.values()]
+
+    assert "No table knows the exceptions of tests (" in Registry([charging(kept[0])]).catalogue()
 
 
 async def test_only_our_own_classes_say_that_an_earlier_attempt_was_harmless(calls: Bench) -> None:
