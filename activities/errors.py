@@ -62,6 +62,9 @@ class ToolError(Exception):
     """How many of the call's requests that may change something the error proves to have had no effect; None if the
     tool itself says that the whole call had none."""
 
+    proves_nothing = False
+    """True if the call may have had its effect although it failed."""
+
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
     ) -> None:
@@ -99,6 +102,12 @@ def unsent(error: E) -> E:
 def answered(error: E) -> E:
     """Mark an error whose request was answered and had no effect; earlier requests of the attempt may have had one."""
     error.requests = 1
+    return error
+
+
+def unproven(error: E) -> E:
+    """Mark an error that proves nothing: what was sent may have had its effect."""
+    error.proves_nothing = True
     return error
 
 

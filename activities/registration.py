@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,8 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
+from activities.toolbox.mcp.loading import SUFFIX, Foreign, load_servers
+from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
 from workflows.plans.catalogue import Price
@@ -120,6 +122,8 @@ class Abilities:
     """Who is told of requests to people; None for nobody."""
     page_base: str | None = None
     """Where people open the page on which they answer; None if it is not known."""
+    foreign: Foreign = field(default_factory=Foreign)
+    """The MCP servers of the tools files."""
 
     @classmethod
     def of(
@@ -142,11 +146,13 @@ class Abilities:
         selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
-        loaded = {**dict.fromkeys(own, ""), **load_all(options.tools)}
-        registry = Registry(loaded, builtin=offered, demo=demo, has_model=has_model)
+        files = [name for name in options.tools if name.endswith(SUFFIX)]
+        loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
+        foreign = load_servers(files, environment, [*offered, *loaded])
+        registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         notify = receiver_of(options.notify, environment), page_base(options.notify_base)
-        return cls(selection, registry, faults, environment, *notify)
+        return cls(selection, registry, faults, environment, *notify, foreign)
 
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
@@ -273,15 +279,17 @@ async def open_parts(
         loop = await stack.enter_async_context(ToolLoop(on_unusable))
         of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry)))
         databases = await stack.enter_async_context(of_tools.twins())
+        web = Web(Reach.of(options.allow_hosts))
+        servers = Servers(abilities.foreign.configs, of_tools.store, web)
+        servers.expect(abilities.foreign.listings)
         resources = Resources(
             of_tools.store,
             await stack.enter_async_context(loop.entered(deadline.client())),
             options.documents_root,
             workspace=options.workspace_root,
             allow_hosts=options.allow_hosts,
-            services=Services.of(
-                options.allow_requests, options.http_headers, abilities.environment, Web(Reach.of(options.allow_hosts))
-            ),
+            services=Services.of(options.allow_requests, options.http_headers, abilities.environment, web),
+            servers=await stack.enter_async_context(loop.entered(servers.opened())),
             model=abilities.selection.step_model,
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}

@@ -52,6 +52,13 @@ class JsonSchema:
             if wrong := _wrong(name, part, resolver):
                 raise BadSchema(wrong)
 
+    @classmethod
+    def part_of_checked(cls, part: Mapping[str, Any]) -> "JsonSchema":
+        """A schema that needs no check, as a part of one that was checked."""
+        made = cls.__new__(cls)
+        made._schema = dict(part)
+        return made
+
     @cached_property
     def is_object(self) -> bool:
         """Whether each value must be a JSON object, as the arguments of a call are."""
@@ -77,13 +84,59 @@ class JsonSchema:
         Raises:
             BadSchema: the schema refers to itself without end, or is nested too deeply.
         """
+        return [
+            f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
+            for misfit in self._misfits(value)
+        ]
+
+    def broken_rules(self, value: JsonValue) -> list[str]:
+        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, and without the value.
+
+        Raises:
+            BadSchema: as `misfits`.
+        """
+        return [
+            f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
+        ]
+
+    def _misfits(self, value: JsonValue) -> list[Any]:
         from referencing.exceptions import Unresolvable
 
         try:
-            found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
-            return [f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}" for misfit in found]
+            return list(islice(_validator(self._schema).iter_errors(value), MAX_NAMED))
         except (RecursionError, Unresolvable) as error:
             raise BadSchema("it refers to itself without end, or is nested too deeply") from error
+
+
+def _rule(misfit: Any) -> str:
+    """What a value should be, without the value."""
+    rule, wanted = misfit.validator, misfit.validator_value
+    if rule == "type":
+        return f"must be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}"
+    if rule == "required":
+        missing = [name for name in wanted if name not in misfit.instance]
+        return f"lacks {', '.join(missing)}"
+    if rule in ("anyOf", "oneOf", "allOf", "not", "if"):
+        return f"does not fit {rule} of its schema"
+    if rule == "additionalProperties":
+        return "has a name that is not declared"
+    return f"must fit {rule} {canonical(wanted)}"
+
+
+def checkable(schema: Any) -> Any:
+    """A foreign schema without the rules that `JsonSchema` refuses: it takes what these allow, and more."""
+    if isinstance(schema, list):
+        return [checkable(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    left_out = {name for name in schema if name in UNBOUNDED and not isinstance(schema[name], bool)}
+    if "patternProperties" in left_out:
+        left_out.add("additionalProperties")
+    if isinstance(pattern := schema.get("pattern"), str) and _pattern(pattern) is None:
+        left_out.add("pattern")
+    if isinstance(reference := schema.get("$ref"), str) and not reference.startswith("#"):
+        left_out.add("$ref")
+    return {name: checkable(part) for name, part in schema.items() if name not in left_out}
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -65,6 +65,8 @@ class Kind:
     """How people write requests for it that the offline planner understands."""
     sentence: Callable[[Any, date], str] | None = None
     """Makes a sentence for people from a result and today's date."""
+    is_hidden: bool = False
+    """Whether only another kind's option calls it, and no plan."""
 
     @property
     def is_async(self) -> bool:
@@ -169,6 +171,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
             for declared_form in tool.options.forms
         ],
         sentence=tool.options.sentence,
+        is_hidden=tool.is_hidden,
     )
 
 

@@ -190,6 +190,7 @@ class Tool(Generic[P, R]):
         decorator: str = "",
         *,
         pure: bool = False,
+        place: str = "",
     ) -> None:
         # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`, and for a `decorator` that does
         # not exist; `unknown` are unknown keywords.
@@ -199,6 +200,9 @@ class Tool(Generic[P, R]):
         self.unknown = unknown
         self.decorator = decorator
         self.pure = pure
+        self.place = place  # file and line, if it is not those of the function
+        self.because = ""  # why it has its effect, if no decorator says so
+        self.is_hidden = False  # whether only an option of another tool calls it
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__

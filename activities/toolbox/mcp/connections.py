@@ -1,0 +1,425 @@
+"""The connections to MCP servers: one to each, opened when it is needed and again when it has ended."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import structlog
+from mcp import Client, MCPError
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.session import ClientRequestContext
+from mcp.client.stdio import get_default_environment
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+    ListRootsResult,
+    Root,
+    ToolListChangedNotification,
+)
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+
+from activities import deadline, sends
+from activities.borders.waits import seconds
+from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.log_redaction import text_of
+from activities.toolbox.http.network import Web
+from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.mcp.answers import MAX_TOLD, Texts, answer_of, tool_error
+from activities.toolbox.mcp.schema import ForeignResult
+from activities.toolbox.mcp.servers import CannotOpen, Config, Listed, Listing, Servers
+from activities.toolbox.mcp.transports import CALL_NAME, Sent, Streams, Wire, over_http, over_pipes
+from workflows.faults.fault import Code
+
+OPEN_SECONDS = 30.0
+"""Seconds that a server has to start and to list its tools; `npx` and `uvx` may install it first."""
+BACKOFF = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds until a server is started again, by how often it has ended soon after its start."""
+STABLE_SECONDS = 60.0
+"""A connection that held this long begins to count anew."""
+MAX_TOOLS = 1_000
+
+_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+_REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
+
+log = structlog.get_logger("replan.mcp")
+
+
+@dataclass
+class _Connection:
+    """An open connection, which a task of its own keeps."""
+
+    client: Client
+    wire: Wire
+    listing: Listing
+    texts: Texts
+    closing: asyncio.Event
+    keeper: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.wire.ended.is_set() or self.closing.is_set() or (self.keeper and self.keeper.done()))
+
+
+class Kept:
+    """The connection to one server."""
+
+    def __init__(self, config: Config, web: Web) -> None:
+        self._config = config
+        self._web = web
+        self.expected: Mapping[str, Listed] | None = None
+        self._connection: _Connection | None = None
+        self._lock = asyncio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+        self._opened_at = 0.0
+        self._last_failure = ""
+
+    async def connection(self) -> _Connection:
+        """The open connection; it is opened if there is none. Raises CannotOpen."""
+        async with self._lock:
+            if self._connection is not None and self._connection.is_open:
+                return self._connection
+            if self._connection is not None:
+                await self._drop(self._connection)
+            if (wait := self._not_before - time.monotonic()) > 0:
+                raise CannotOpen(f"{self._last_failure or 'it ended'}; it is started again in {wait:.0f} s")
+            self._opened_at = time.monotonic()
+            try:
+                self._connection = await self._open()
+            except CannotOpen as why:
+                self._failed(str(why))
+                raise
+            return self._connection
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._drop(self._connection)
+
+    async def _drop(self, connection: _Connection) -> None:
+        self._connection, has_ended = None, connection.wire.ended.is_set()
+        connection.closing.set()
+        if connection.keeper is not None:
+            await asyncio.wait([connection.keeper])
+        if has_ended:
+            if time.monotonic() - self._opened_at > STABLE_SECONDS:
+                self._failures = 0
+            self._failed(connection.wire.why)
+
+    def _failed(self, why: str) -> None:
+        wait = BACKOFF[min(self._failures, len(BACKOFF) - 1)]
+        self._failures += 1
+        self._not_before, self._last_failure = time.monotonic() + wait, why
+        log.warning("mcp_server_ended", server=self._config.name, reason=why, wait=wait)
+
+    async def _open(self) -> _Connection:
+        opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
+        wire, closing = Wire(), asyncio.Event()
+        # Of no call: what the connection sends must not count as sent by the call that happened to open it.
+        with sends.counted(sends.Sends()), deadline.within(float("inf")):
+            keeper = asyncio.create_task(self._keep(wire, closing, opened), name=f"mcp {self._config.name}")
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return replace(await asyncio.shield(opened), keeper=keeper)
+        except TimeoutError:
+            closing.set()
+            keeper.cancel()
+            raise CannotOpen(f"it gave no answer within {OPEN_SECONDS:g} s") from None
+        except asyncio.CancelledError:
+            closing.set()
+            keeper.cancel()
+            raise
+
+    async def _keep(self, wire: Wire, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
+        """Open the connection, and keep it until it ends or is closed. anyio wants all of it in one task."""
+        name = self._config.name
+        try:
+            async with Client(
+                _as_transport(self._streams(wire)),
+                cache=None,
+                client_info=Implementation(name="replan", version="1"),
+                list_roots_callback=self._roots if self._config.roots else None,
+                message_handler=self._on_message,
+            ) as client:
+                listing = await self._list(client)
+                if not opened.done():
+                    texts = Texts(self._config.errors, listing.server_name)
+                    opened.set_result(_Connection(client, wire, listing, texts, closing))
+                await _first(wire.ended.wait(), closing.wait())
+        except BaseException as error:
+            wire.end(_why(error, wire))
+            if not opened.done():
+                opened.set_exception(CannotOpen(wire.why))
+                opened.exception()  # it may be that nobody waits any more
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+                raise
+        finally:
+            wire.end("the connection was closed")
+            log.debug("mcp_closed", server=name, reason=wire.why)
+
+    def _streams(self, wire: Wire) -> AbstractAsyncContextManager[Streams]:
+        config = self._config
+        if config.command:
+            environment = {**get_default_environment(), **config.env}
+            return over_pipes(wire, config.name, config.command, environment, config.cwd)
+        auth: httpx2.Auth | None = None
+        if config.client_id:
+            auth = ClientCredentialsOAuthProvider(
+                config.url, _Tokens(), config.client_id, config.client_secret, scope=config.scope
+            )
+        return over_http(wire, config.url, config.headers, auth, self._web)
+
+    async def _list(self, client: Client) -> Listing:
+        tools, cursor = list[Listed](), None
+        while len(tools) < MAX_TOOLS:
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                hints = tool.annotations
+                tools.append(
+                    Listed(
+                        tool.name,
+                        tool.input_schema,
+                        tool.output_schema,
+                        tool.title or (hints.title if hints else "") or "",
+                        tool.description or "",
+                        bool(hints and hints.read_only_hint),
+                    )
+                )
+            if (cursor := page.next_cursor) is None:
+                break
+        info = client.server_info
+        return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version))
+
+    async def _roots(self, context: ClientRequestContext) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in self._config.roots])
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification) and self._connection is not None:
+            # The next call opens a new connection, and lists the tools.
+            self._connection.closing.set()
+
+    def _check(self, connection: _Connection, tool: str) -> None:
+        """Refuse a call of a tool that is another one than at the worker's start."""
+        if self.expected is None or tool not in self.expected:
+            return
+        now = next((listed for listed in connection.listing.tools if listed.name == tool), None)
+        kind = f"{self._config.name}.{tool}"
+        if now is None:
+            raise unsent(NeedsPerson(f"The server has no tool {kind} any more: start the worker again."))
+        if now.digest != self.expected[tool].digest:
+            changed = _difference(self.expected[tool].schema, now.schema)
+            raise unsent(NeedsPerson(f"The tool {kind} of the server has changed{changed}: start the worker again."))
+
+    async def call(
+        self, tool: str, args: dict[str, JsonValue], result: type[BaseModel] | None, *, is_read: bool
+    ) -> JsonValue:
+        kind = f"{self._config.name}.{tool}"
+        for is_last in (False, True):
+            try:
+                connection = await self.connection()
+            except CannotOpen as why:
+                raise unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.")) from None
+            self._check(connection, tool)
+            token, sent = uuid.uuid4().hex, Sent(deadline.at())
+            connection.wire.calls[token] = sent
+            try:
+                found = await self._ask(connection, tool, args, token)
+            except (MCPError, ValidationError, httpx2.HTTPError) as error:
+                if not is_last and self._is_over(connection, error, sent):
+                    connection.closing.set()  # its session is gone, and nothing was done: once more
+                    continue
+                raise self._fault(connection, kind, error, sent) from None
+            finally:
+                del connection.wire.calls[token]
+            return self._result(connection, kind, tool, found, result, is_read=is_read)
+        raise AssertionError
+
+    async def _ask(
+        self, connection: _Connection, tool: str, args: dict[str, JsonValue], token: str
+    ) -> CallToolResult | InputRequiredResult:
+        # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
+        params = CallToolRequestParams(name=tool, arguments=args, _meta={CALL_NAME: token})
+        deadline.check()
+        found: CallToolResult | InputRequiredResult = await connection.client.session.send_request(
+            CallToolRequest(params=params), _RESULT
+        )
+        return found
+
+    def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
+        """Whether a call was not made only because the connection or the server's session had ended before."""
+        if sent.status == 404:
+            return True
+        return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not sent.began
+
+    def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
+        """The exception for a call that has no result."""
+        if sent.status is not None and sent.status >= 300:
+            return _of_status(kind, sent)
+        if not sent.began:
+            if sent.is_late:
+                return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))
+            why = connection.wire.why or "the connection failed"
+            return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}; nothing was sent."))
+        if isinstance(error, ValidationError):
+            reason = f"{kind} answered with a result that the protocol does not have."
+            return unproven(Refused(reason, code="unexpected_result"))
+        if isinstance(error, MCPError) and error.code not in (CONNECTION_CLOSED, PARSE_ERROR):
+            return _of_error(kind, error)
+        if isinstance(error, MCPError) and error.code == PARSE_ERROR:
+            return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
+        if connection.wire.is_too_large:
+            return unproven(NeedsPerson(f"{kind} gave no answer: {connection.wire.why}.", code="too_large"))
+        why = connection.wire.why or "the connection was cut"
+        return unproven(Unreachable(f"{kind} gave no answer: {why}."))
+
+    def _result(
+        self,
+        connection: _Connection,
+        kind: str,
+        tool: str,
+        found: CallToolResult | InputRequiredResult,
+        result: type[BaseModel] | None,
+        *,
+        is_read: bool,
+    ) -> JsonValue:
+        if isinstance(found, InputRequiredResult):
+            reason = f"{kind} asks for something before it goes on, which Replan cannot give: call it in another way."
+            raise answered(NeedsPerson(reason))
+        if (fault := connection.texts.fault(kind, found)) is not None:
+            raise fault
+        if result is None or not issubclass(result, ForeignResult):
+            value: JsonValue = answer_of(found, is_read=is_read).model_dump(mode="json")
+            return value
+        value = found.structured_content
+        listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
+        wrong = ["it is missing"] if value is None else []
+        if value is not None and listed is not None and listed.output_schema is not None:
+            with suppress(Exception):  # a schema that cannot be used was left out when the kinds were made
+                wrong = JsonSchema.part_of_checked(listed.output_schema).broken_rules(value)
+        if wrong:
+            reason = f"The structured result of {kind} does not fit its schema: {'; '.join(wrong)}."
+            raise unproven(Refused(reason, code="unexpected_result"))
+        return value
+
+
+def _of_status(kind: str, sent: Sent) -> ToolError:
+    """The exception for an HTTP response that is no success."""
+    status = sent.status or 0
+    words = f"The server of {kind} answered with HTTP status {status}"
+    wait = seconds(sent.headers.get("retry-after", ""))
+    match status:
+        case 401:
+            return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
+        case 403:
+            return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
+        case 429:
+            return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
+        case _ if status >= 500:
+            return tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
+        case 408:
+            return tool_error(Code.TIMEOUT, f"{words}.", proves_none=False, retry_after=wait)
+        case _ if status < 400:
+            return answered(
+                NeedsPerson(f"{words}, a redirect that is not followed: write its new address in the file.")
+            )
+    return answered(NeedsPerson(f"{words}: check its url."))
+
+
+def _of_error(kind: str, error: MCPError) -> ToolError:
+    """The exception for an error of JSON-RPC, which is no result of the tool."""
+    observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
+    if error.code == METHOD_NOT_FOUND:
+        return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
+    if error.code in _REJECTED:
+        return answered(Refused(f"{kind} does not take these arguments.", code="invalid_input", observed=observed))
+    return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
+
+
+def _why(error: BaseException, wire: Wire) -> str:
+    """Why a connection failed, in words for people."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if wire.why:
+        return wire.why
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return f"it cannot be started ({error.strerror}: {error.filename})"
+    if isinstance(error, MCPError):
+        return f"it answered with the error {error.code}: {text_of(error.message, str, 200)}"
+    return f"{type(error).__name__}: {text_of(error, str, 200)}"
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The names of arguments that have come, gone or changed, in brackets; empty if it is something else."""
+    old, new = before.get("properties", {}), now.get("properties", {})
+    required = {*now.get("required", ())} - {*before.get("required", ())}
+    parts = [f"{name!r} is gone" for name in old if name not in new]
+    parts += [f"{name!r} is new{' and required' if name in required else ''}" for name in new if name not in old]
+    parts += [f"{name!r} has another rule" for name in new if name in old and new[name] != old[name]]
+    return f" ({'; '.join(parts[:5])})" if parts else ""
+
+
+@asynccontextmanager
+async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncIterator[Any]:
+    async with streams as pair:
+        yield pair
+
+
+async def _first(*events: Awaitable[object]) -> None:
+    waiting = [asyncio.ensure_future(event) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+class _Tokens:
+    """Keeps the tokens of an OAuth client in memory."""
+
+    def __init__(self) -> None:
+        self._tokens: Any = None
+        self._client: Any = None
+
+    async def get_tokens(self) -> Any:
+        return self._tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> Any:
+        return self._client
+
+    async def set_client_info(self, client_info: Any) -> None:
+        self._client = client_info
+
+
+def listings(configs: Mapping[str, Config]) -> dict[str, Listing | str]:
+    """By server what it lists, or why it cannot be asked. The connections are closed again."""
+
+    async def ask(servers: Servers, name: str) -> Listing | str:
+        try:
+            return await servers.listing(name)
+        except CannotOpen as why:
+            return str(why)
+
+    async def ask_all() -> dict[str, Listing | str]:
+        async with Servers(configs, None, Web()).opened() as servers:
+            found = await asyncio.gather(*(ask(servers, name) for name in configs))
+        return dict(zip(configs, found, strict=True))
+
+    with ThreadPoolExecutor(1) as pool:  # this thread may run an event loop
+        return pool.submit(lambda: asyncio.run(ask_all())).result()

@@ -1,0 +1,363 @@
+"""Makes a tool of Replan of each tool that an MCP server lists."""
+
+import functools
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, Field, JsonValue, create_model
+
+from activities.errors import NeedsPerson, Refused
+from activities.toolbox.declare import conditions
+from activities.toolbox.declare.conditions import Condition, Undecided
+from activities.toolbox.declare.fields import Fields, NoField
+from activities.toolbox.declare.tool import Companion, Tool, ToolOptions
+from activities.toolbox.injection import Key
+from activities.toolbox.json_schema import BadSchema
+from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp.ahead import Ahead, Noted
+from activities.toolbox.mcp.answers import Answer
+from activities.toolbox.mcp.schema import Foreign, arguments_of, result_of
+from activities.toolbox.mcp.servers import Listed, Listing, Servers
+from workflows.plans.catalogue import Effect
+from workflows.plans.references import pick
+from workflows.text import nearest
+
+MAX_DESCRIPTION = 2_000
+"""Characters of a server's description of a tool that planners are told."""
+MAX_KIND = 100
+"""Characters of a kind's name."""
+
+Observe = Callable[[Servers, Mapping[str, JsonValue]], Awaitable[Ahead]]
+"""Makes what is noted ahead of a call with these arguments."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tools file has a server."""
+
+    file: str
+    text: str = field(repr=False)
+    server: str
+
+    def line(self, *below: str) -> str:
+        """FILE:LINE of a place below the server's table, or of the table."""
+        return f"{self.file}{tools_file.line_of(self.text, ['servers', self.server, *below])}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A server of a tools file, with what it lists."""
+
+    name: str
+    server: tools_file.Server
+    listing: Listing
+    place: Place
+
+
+@dataclass
+class Made:
+    """The tools of some servers, and what is wrong with what the files say of them."""
+
+    tools: list[Tool[..., Any]] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """The kinds that cannot be offered, each with the reason."""
+    mistakes: list[str] = field(default_factory=list)
+
+
+def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
+    """The tools of all sources. `others` are Python tools by kind, which the files may name beside each other's."""
+    made, found = Made(), dict[str, "_Draft"]()
+    for source in sources:
+        made.mistakes += _unknown_tools(source)
+        for listed in source.listing.tools:
+            if source.server.only is not None and listed.name not in source.server.only:
+                continue
+            draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.Tool()))
+            try:
+                draft.prepare()
+            except BadSchema as bad:
+                reason = f"its schema cannot be used, since {bad}"
+                if listed.name in source.server.tools:
+                    made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
+                made.left_out[draft.kind] = reason
+                continue
+            if draft.kind in found or draft.kind in others:
+                taken = "another tool has this name already: rename the server."
+                made.mistakes.append(f"{draft.place}: {draft.kind}: {taken}")
+                continue
+            found[draft.kind] = draft
+    known = {**others, **{kind: draft.bare for kind, draft in found.items()}}
+    for draft in found.values():
+        tool, extra, wrong = draft.tool(known, found)
+        made.mistakes += [f"{draft.place}: {draft.kind}: {mistake}" for mistake in wrong]
+        made.tools += [tool, *extra]
+    return made
+
+
+def kind_of(server: str, tool: str) -> str:
+    """The name of the kind of a server's tool: `server.tool`, with `_` for what no name has."""
+    return f"{server}.{re.sub('[^A-Za-z0-9_.-]', '_', tool)}"[:MAX_KIND]
+
+
+@dataclass
+class _Draft:
+    """One tool of a server, as a file declares it."""
+
+    source: Source
+    listed: Listed
+    row: tools_file.Tool
+
+    @functools.cached_property
+    def kind(self) -> str:
+        return kind_of(self.source.name, self.listed.name)
+
+    @property
+    def place(self) -> str:
+        return self.source.place.line("tools", self.listed.name)
+
+    @property
+    def is_read_by_hint(self) -> bool:
+        return self.listed.read_only and self.source.server.trusted
+
+    @property
+    def effect(self) -> Effect:
+        return self.row.effect or (Effect.READ if self.is_read_by_hint else Effect.UNKEYED)
+
+    @property
+    def reason(self) -> str:
+        """Why the tool has its effect, for `--check`."""
+        if self.row.effect:
+            return "as the file says"
+        if self.is_read_by_hint:
+            return "the server says that it only reads"
+        if self.listed.read_only:
+            return "the server says that it only reads, and trusted = false"
+        return "nobody says that it only reads"
+
+    def prepare(self) -> None:
+        """Make the models. Raises BadSchema."""
+        left_out = [self.row.key] if self.row.key else []
+        self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
+        self.result: type[BaseModel] = (
+            Answer if self.listed.output_schema is None else result_of(f"{self.kind}.result", self.listed.output_schema)
+        )
+        self.ahead: Observe | None = None
+        self.bare = self._tool(ToolOptions())
+
+    async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        """Call a read."""
+        return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
+
+    def tool(
+        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "_Draft"]
+    ) -> tuple[Tool[..., Any], list[Tool[..., Any]], list[str]]:
+        """The tool with its options, a tool that reconciles it if there is one, and mistakes of the file."""
+        row, wrong, extra = self.row, list(self._mistakes()), list[Tool[..., Any]]()
+        options: dict[str, Any] = {
+            name: value
+            for name in ("settle", "ensure", "approve", "retry", "timeout", "authority", "content", "service", "limit")
+            if (value := getattr(row, name)) is not None
+        }
+        server = self.source.server
+        options["untrusted"] = not server.trusted_results if row.untrusted is None else row.untrusted
+        options["credential"] = row.credential or server.credential
+        options.setdefault("service", self.source.name)
+        if server.limit and "limit" not in options:
+            options["limit"] = server.limit
+        if server.timeout and "timeout" not in options:
+            options["timeout"] = server.timeout
+        if self.effect not in (Effect.READ, Effect.TRANSACTIONAL):
+            options["requests"] = 1  # `tools/call` is sent once
+        for name in ("observe", "undo"):
+            if companion := getattr(row, name):
+                options[name] = self._companion(name, companion, known, wrong)
+        if row.fallback:
+            options["fallback"] = _named("fallback", row.fallback, known, wrong)
+        if row.reconcile:
+            other = _named("reconcile", row.reconcile.kind, known, wrong)
+            if other is not None and row.reconcile.applied_if is None:
+                options["reconcile"] = self._companion("reconcile", row.reconcile, known, wrong)
+            elif other is not None and (found := self._reconciling(row.reconcile, drafts, wrong)):
+                options["reconcile"], extra = found, [found.tool]
+        return self._tool(ToolOptions(**options)), extra, wrong
+
+    def _mistakes(self) -> Iterator[str]:
+        row = self.row
+        if row.effect is Effect.TRANSACTIONAL:
+            yield 'effect = "transactional" is for Python tools, which take a Transaction: use another effect.'
+        if (row.effect is Effect.KEYED) is (row.key is None):
+            yield (
+                'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
+                if row.key is None
+                else 'key has a meaning only with effect = "keyed": leave it out.'
+            )
+        names = list(self.listed.schema.get("properties", {}))
+        if row.key is not None and row.key not in names:
+            yield f"has no argument {row.key!r}{nearest(row.key, names)}: key names one of {names}."
+
+    def _tool(self, options: ToolOptions) -> Tool[..., Any]:
+        """A tool with the function that calls the server."""
+        server, name, key_argument, result = self.source.name, self.listed.name, self.row.key, self.result
+        ahead = self.ahead
+
+        async def call(args: Foreign, servers: Servers, key: Key | None = None) -> Any:
+            sent = args.as_sent()
+            if key_argument is not None:
+                sent[key_argument] = str(key)
+            if ahead is not None and key is not None:
+                await servers.note_ahead(key, await ahead(servers, sent))
+            return await servers.call(server, name, sent, result=result, is_read=key is None)
+
+        annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
+        function: Callable[..., Any]
+        if self.effect is Effect.READ:
+
+            async def function(args: Foreign, servers: Servers) -> Any:
+                return await call(args, servers)
+
+        else:
+
+            async def function(args: Foreign, servers: Servers, key: Key) -> Any:
+                return await call(args, servers, key)
+
+            annotations["key"] = Key
+        made = _declared(function, self.kind, annotations, self._description(), self.effect, options, self.place)
+        made.because = self.reason
+        return made
+
+    def _description(self) -> str:
+        """What planners are told. A server's own words are untrusted text: on one line, and bounded."""
+        if self.row.description:
+            return self.row.description
+        words = " ".join((self.listed.description or self.listed.title or f"The tool {self.listed.name}.").split())
+        return words[:MAX_DESCRIPTION]
+
+    def _companion(
+        self, option: str, companion: tools_file.Companion, known: Mapping[str, Tool[..., Any]], wrong: list[str]
+    ) -> Companion | None:
+        other = _named(option, companion.kind, known, wrong)
+        odd = [name for name, path in companion.using.items() if not isinstance(path, str)]
+        if odd:
+            wrong.append(
+                f'{option} takes {odd[0]!r} from no path: write e.g. using = {{ {odd[0]} = "args.{odd[0]}" }}.'
+            )
+        return Companion(other, {name: str(path) for name, path in companion.using.items()}) if other else None
+
+    # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
+
+    def _observing(self, rule: tools_file.Reconcile, read: "_Draft", needed: Collection[str]) -> "Observe | None":
+        """Makes the observation ahead of a call; None if the condition and the read's arguments need none."""
+        roots = {path.partition(".")[0] for path in rule.using.values() if isinstance(path, str)}
+        if not {"before", "call"} & {*needed, *roots}:
+            return None
+
+        async def observe(servers: Servers, sent: Mapping[str, JsonValue]) -> Ahead:
+            now = Ahead(claimed_at=datetime.now(UTC))
+            if "before" not in needed:
+                return now
+            arguments = _arguments(rule.using, {"args": sent, "call": now.noted})
+            return now.model_copy(update={"before": await read.ask(servers, arguments)})
+
+        return observe
+
+    def _reconciling(
+        self, rule: tools_file.Reconcile, drafts: Mapping[str, "_Draft"], wrong: list[str]
+    ) -> Companion | None:
+        read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
+        if read is None or read.effect is not Effect.READ:
+            wrong.append(f"reconcile = {rule.kind} with applied_if must be a read of a server in a tools file.")
+            return None
+        known = {
+            "args": Fields.of(self.args),
+            "result": Fields.of(read.result),
+            "before": Fields.of(read.result),
+            "call": Fields.of(Noted),
+        }
+        found = conditions.mistakes_over(self.kind, "applied_if", applied_if, known)
+        for name, path in rule.using.items():
+            root = str(path).partition(".")[0]
+            if isinstance(path, str) and "." in path and root in ("args", "call"):
+                try:
+                    known[root].type(path)
+                except NoField as missing:
+                    found.append(f"{name} = {path!r} leads nowhere{missing}.")
+            theirs = read.listed.schema.get("properties", {})
+            if name not in theirs:
+                found.append(f"{rule.kind} has no argument {name!r}{nearest(name, theirs)}.")
+        wrong += [f"reconcile: {mistake}" for mistake in found]
+        if found:
+            return None
+        condition = Condition.read(applied_if)
+        self.ahead = self._observing(rule, read, {name.partition(".")[0] for name in condition.names})
+        fields: dict[str, Any] = {
+            name: (Any, Field(None, alias=info.alias)) for name, info in self.args.model_fields.items()
+        }
+        arguments = create_model("Reconciled", __base__=Foreign, call_key=(str, ...), **fields)
+
+        async def function(args: Any, servers: Servers) -> Any:
+            sent = args.as_sent()
+            noted = await servers.ahead(str(sent.pop("call_key")))
+            if noted is None:
+                raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
+            values: dict[str, Any] = {"args": sent, "call": noted.noted, "before": noted.before}
+            values["result"] = await read.ask(servers, _arguments(rule.using, values))
+            try:
+                is_applied = condition.holds(values)
+            except Undecided as why:
+                raise NeedsPerson(f"The condition {condition.source!r} of {kind} is not decided: {why}") from None
+            if not is_applied:
+                raise Refused(f"{rule.kind} does not show the effect of the call.", code="not_found")
+            return pick({"result": values["result"]}, rule.result, kind) if rule.result else values["result"]
+
+        annotations = {"args": arguments, "servers": Servers, "return": self.result}
+        words = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
+        options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
+        made = _declared(function, kind, annotations, words, Effect.READ, options, self.place)
+        made.is_hidden = True
+        paths = {info.alias or name: f"args.{info.alias or name}" for name, info in self.args.model_fields.items()}
+        return Companion(made, {**paths, "call_key": "key"})
+
+
+def _declared(
+    function: Callable[..., Any],
+    kind: str,
+    annotations: dict[str, Any],
+    description: str,
+    effect: Effect,
+    options: ToolOptions,
+    place: str,
+) -> Tool[..., Any]:
+    function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
+    return Tool(function, effect, options, place=place)
+
+
+def _arguments(using: Mapping[str, JsonValue], values: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """The arguments of a read: paths over `values`, other values as they are; a path without a value is left out."""
+    found = dict[str, JsonValue]()
+    for name, path in using.items():
+        if not (isinstance(path, str) and path.partition(".")[0] in values and "." in path):
+            found[name] = path
+            continue
+        at: Any = values
+        for part in path.split("."):
+            at = at.get(part) if isinstance(at, Mapping) else None
+        if at is not None:
+            found[name] = at
+    return found
+
+
+def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: list[str]) -> Tool[..., Any] | None:
+    if kind not in known:
+        wrong.append(f"{option} names {kind!r}, which is in no tools file{nearest(kind, known)}: load it.")
+    return known.get(kind)
+
+
+def _unknown_tools(source: Source) -> Iterator[str]:
+    names = [listed.name for listed in source.listing.tools]
+    for name in [*source.server.tools, *(source.server.only or ())]:
+        if name not in names:
+            near = nearest(name, names) or f": it has {', '.join(names[:20])}"
+            yield f"{source.place.line('tools', name)}: {source.name} has no tool {name!r}{near}."

@@ -1,0 +1,144 @@
+"""Pydantic models for the JSON schemas of a foreign server's tools: of their arguments, and of their results.
+
+Values are validated by the server's own schema. Names, types and paths are read from a plain form without `$ref`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, ClassVar, cast
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, create_model
+from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import CoreSchema
+
+from activities.borders.validation import RULE
+from activities.toolbox.json_schema import BadSchema, JsonSchema, checkable
+
+MAX_PARTS = 2_000
+"""The most objects and lists of a schema without its references."""
+MAX_DEPTH = 12
+"""The depth below which a schema allows any value; one that refers to itself has no end."""
+DEFINITIONS = ("$defs", "definitions")
+LEFT_OUT = (*DEFINITIONS, "$schema", "$id")
+RESERVED = frozenset(dir(BaseModel))
+"""Names that pydantic does not take for fields."""
+
+
+class Foreign(BaseModel):
+    """The arguments of a foreign tool."""
+
+    model_config = ConfigDict(populate_by_name=True, protected_namespaces=(), extra="forbid")
+    form: ClassVar[dict[str, Any] | None] = None
+    """The JSON schema, as the server says it; None for that of the fields."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(core) if cls.form is None else cls.form
+
+    def as_sent(self) -> dict[str, JsonValue]:
+        """The arguments that were given, by the server's names."""
+        sent: dict[str, JsonValue] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return sent
+
+
+class ForeignResult(Foreign):
+    """The result of a foreign tool; a server may return more than it has declared."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[Foreign]:
+    """A model of a tool's arguments, but for those `left_out`, which Replan fills in itself.
+
+    Raises:
+        BadSchema: the schema cannot be used; the message says why in words that fit into a longer sentence.
+    """
+    schema, plain = _checked(schema)
+    if plain.get("type", "object") != "object":
+        raise BadSchema("its arguments are no object")
+    properties = {name: part for name, part in plain.get("properties", {}).items() if name not in left_out}
+    required = [name for name in plain.get("required", ()) if name not in left_out]
+    # Unlike in the standard, what is not declared is not taken, unless the schema itself says so.
+    is_open = bool(plain.get("additionalProperties"))
+    form = {**plain, "type": "object", "properties": properties, "required": required, "additionalProperties": is_open}
+    return _model(Foreign, tool, schema, form)
+
+
+def result_of(tool: str, schema: Mapping[str, Any]) -> type[ForeignResult]:
+    """A model of a tool's structured result. Raises BadSchema as `arguments_of`."""
+    schema, plain = _checked(schema)
+    form = {**plain, "type": "object", "additionalProperties": True}
+    return _model(ForeignResult, tool, schema, form)
+
+
+def misfit(schema: JsonSchema) -> Callable[[Any], Any]:
+    """A validator of pydantic for a JSON schema; its errors name the rule, and never the value."""
+
+    def check(value: Any) -> Any:
+        try:
+            wrong = schema.broken_rules(value)
+        except BadSchema as bad:
+            raise PydanticCustomError(RULE, "cannot be checked, since {why}", {"why": str(bad)}) from None
+        if wrong:
+            raise PydanticCustomError(RULE, "{rules}", {"rules": "; ".join(wrong)})
+        return value
+
+    return check
+
+
+def _model(base: type[Any], tool: str, schema: Mapping[str, Any], form: Mapping[str, Any]) -> type[Any]:
+    definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
+    required = form.get("required", ())
+    fields = dict[str, Any]()
+    for number, name in enumerate(form.get("properties", ())):
+        part = schema["properties"][name]
+        own = {"allOf": [part], **definitions} if isinstance(part, Mapping) else {}
+        checked = Annotated[Any, AfterValidator(misfit(JsonSchema.part_of_checked(own)))]
+        is_plain = name.isidentifier() and not name.startswith("_") and name not in RESERVED
+        default = ... if name in required else None
+        if is_plain:
+            fields[name] = (checked, Field(default))
+        else:
+            fields[f"field_{number}"] = (checked, Field(default, alias=name))
+    made = cast("Any", create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields))
+    made.model_config["extra"] = "allow" if form.get("additionalProperties") else "forbid"
+    made.form = {"title": made.__name__, **form}
+    return made
+
+
+def _title(tool: str) -> str:
+    return "".join(part.capitalize() for part in tool.replace(".", "_").replace("-", "_").split("_")) or "Tool"
+
+
+def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What can be checked of a schema, and the same without references and definitions."""
+    try:
+        schema: dict[str, Any] = checkable(foreign)
+        JsonSchema(schema)  # refuses what is too large, or leads nowhere
+    except RecursionError:
+        raise BadSchema("it is nested too deeply") from None
+    left = MAX_PARTS
+
+    def walk(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise BadSchema(f"it has more than {MAX_PARTS} parts")
+        if isinstance(value, list):
+            return [walk(item, depth + 1) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        if depth > MAX_DEPTH:
+            return {}
+        if isinstance(reference := value.get("$ref"), str):
+            others = {name: part for name, part in value.items() if name != "$ref"}
+            return {**walk(_at(schema, reference), depth + 1), **walk(others, depth)}
+        return {name: walk(part, depth + 1) for name, part in value.items() if name not in LEFT_OUT}
+
+    return schema, walk(schema, 0)
+
+
+def _at(schema: Any, reference: str) -> Any:
+    for part in reference.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        schema = schema[int(name)] if isinstance(schema, list) else schema[name]
+    return schema if isinstance(schema, Mapping) else {}

@@ -1,0 +1,302 @@
+"""How messages get to an MCP server and back: over the pipes of a process, or over HTTP.
+
+Each call carries a token in its `_meta`, so that a transport can say of a call what became of its request.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from os import close, pipe
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx2
+import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+
+from activities import deadline
+from activities.log_redaction import text_of
+from activities.toolbox.http.network import Web, checked, read_body
+
+CALL_NAME = "io.replan/call"
+"""The name in `_meta` of what tells a call from others."""
+MAX_MESSAGE = 16 * 1024 * 1024
+"""The most bytes of a message of a server; a process that sends a longer one is ended."""
+MAX_LINE = 500
+"""Characters of a line that a server writes to stderr, in the log."""
+LINES_PER_MINUTE = 60
+"""The lines of a server's stderr that are logged in a minute."""
+END_SECONDS = 5.0
+"""Seconds that a process has to end after its pipes were closed, with its supervisor's patience."""
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+log = structlog.get_logger("replan.mcp")
+
+
+@dataclass
+class Sent:
+    """What is known of the request of one call."""
+
+    deadline: float | None
+    """When it may not be sent any more; None for never."""
+    began: bool = False
+    """Whether sending began."""
+    status: int | None = None
+    """The status of an HTTP response."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its attempt has ended: the process may have been frozen meanwhile."""
+        return self.deadline is not None and deadline.clock() >= self.deadline
+
+
+Calls = dict[str, Sent]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@dataclass
+class Wire:
+    """One connection to a server."""
+
+    calls: Calls = field(default_factory=dict)
+    """The calls under way, by their tokens."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    why: str = ""
+    """Why the connection ended, in words for people; empty while it is open."""
+    is_too_large: bool = False
+    """Whether it ended since the server sent too much."""
+
+    def end(self, why: str) -> None:
+        self.why = self.why or why
+        self.ended.set()
+
+    def sent(self, message: Any) -> Sent | None:
+        """What is known of the call that a message makes."""
+        params = message.params if isinstance(message, JSONRPCRequest) else None
+        token = ((params or {}).get("_meta") or {}).get(CALL_NAME)
+        return self.calls.get(token) if isinstance(token, str) else None
+
+
+@asynccontextmanager
+async def over_pipes(
+    wire: Wire, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> AsyncIterator[Streams]:
+    """Start the process of a server, and speak with it through its pipes; it ends when the block ends.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    watched, kept = pipe()  # only this process has the writing end: when it is gone, the supervisor notices
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(SUPERVISOR), str(watched), *command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=MAX_MESSAGE,
+            env=dict(env),
+            cwd=cwd,
+            pass_fds=(watched,),
+            start_new_session=True,
+        )
+    except BaseException:
+        close(kept)
+        raise
+    finally:
+        close(watched)
+    to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+    last = _LastLine()
+    stdin, stdout, stderr = (cast("Any", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
+    tasks = [
+        asyncio.create_task(_read(wire, stdout, to_session)),
+        asyncio.create_task(_write(wire, stdin, from_session, to_session)),
+        asyncio.create_task(_log_errors(server, stderr, last)),
+    ]
+    try:
+        yield from_server, to_server
+    finally:
+        for task in tasks[:2]:
+            task.cancel()
+        stdin.close()
+        for stream in (to_session, from_server, to_server, from_session):
+            stream.close()
+        try:
+            async with asyncio.timeout(0.5):  # a server ends when its input does
+                await process.wait()
+        except TimeoutError:
+            pass
+        close(kept)
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if process.returncode:
+            wire.why = f"its process ended with {process.returncode}{last.words}"
+        process._transport.close()  # type: ignore[attr-defined]  # else it warns where a grandchild holds a pipe
+
+
+async def _read(
+    wire: Wire, stdout: asyncio.StreamReader, to_session: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    """Pass the messages of a server on; what is no message is dropped, or fails the call that it names."""
+    dropped = 0
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            try:
+                line = await stdout.readline()
+            except ValueError:
+                wire.is_too_large = True
+                wire.end(f"it sent a message of more than {MAX_MESSAGE} bytes")
+                break
+            if not line:
+                wire.end("its process ended, or closed its output")
+                break
+            try:
+                await to_session.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+                continue
+            except (ValueError, RecursionError):
+                pass
+            if named := re.match(rb'\s*\{.{0,200}?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")', line, re.DOTALL):
+                error = ErrorData(code=PARSE_ERROR, message="the answer is no message of JSON-RPC")
+                failed = JSONRPCError(jsonrpc="2.0", id=json.loads(named[1]), error=error)
+                await to_session.send(SessionMessage(failed))
+            elif line.strip():
+                dropped += 1
+                if dropped in (1, 100, 10_000):
+                    log.warning("mcp_output_dropped", lines=dropped, reason="no message of JSON-RPC")
+    to_session.close()
+
+
+async def _write(
+    wire: Wire,
+    stdin: asyncio.StreamWriter,
+    from_session: MemoryObjectReceiveStream[SessionMessage],
+    to_session: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    try:
+        async for outgoing in from_session:
+            message = outgoing.message
+            data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            sent = wire.sent(message)
+            if sent is not None and sent.is_late and isinstance(message, JSONRPCRequest):
+                late = ErrorData(code=PARSE_ERROR, message="too late")
+                await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=late)))
+                continue
+            if sent is not None:
+                sent.began = True
+            stdin.write(data)
+            await stdin.drain()
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        wire.end("its process ended, or closed its input")
+        to_session.close()
+
+
+@dataclass
+class _LastLine:
+    """The last line of a server's stderr, which often says why it ended."""
+
+    text: str = ""
+
+    @property
+    def words(self) -> str:
+        return f": {self.text}" if self.text else ""
+
+
+async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine) -> None:
+    """Log what a server writes to stderr, without secrets, and not more than a minute's worth of lines."""
+    rest, minute, logged = b"", 0.0, 0
+    while chunk := await stderr.read(64 * 1024):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[: 4 * MAX_LINE]
+        for line in lines:
+            words = line[: 4 * MAX_LINE].decode(errors="replace").strip()
+            if not words:
+                continue
+            last.text = text_of(words, str, MAX_LINE)
+            if time.monotonic() - minute > 60:
+                minute, logged = time.monotonic(), 0
+            logged += 1
+            if logged <= LINES_PER_MINUTE:
+                log.info("mcp_stderr", server=server, line=last.text)
+
+
+@asynccontextmanager
+async def over_http(
+    wire: Wire, url: str, headers: Mapping[str, str], auth: httpx2.Auth | None, web: Web
+) -> AsyncIterator[Streams]:
+    """Speak with a server at a URL."""
+    async with (
+        httpx2.AsyncClient(
+            transport=_Watched(wire, httpx2.URL(url), web),
+            headers=dict(headers),
+            auth=auth,
+            timeout=httpx2.Timeout(None, connect=10.0, pool=10.0),
+            follow_redirects=False,
+            trust_env=True,
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+    ):
+        yield streams  # type: ignore[misc]  # streams with a context, which have the same methods
+
+
+class _Watched(httpx2.AsyncBaseTransport):
+    """Notes what becomes of each call, and reaches other hosts than the server's only where they are public."""
+
+    def __init__(self, wire: Wire, server: httpx2.URL, web: Web) -> None:
+        self._wire = wire
+        self._server = server
+        self._web = web
+        self._named = httpx2.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if (request.url.host, request.url.port) != (self._server.host, self._server.port):
+            return await self._elsewhere(request)
+        sent = self._sent(request)
+        if sent is not None and sent.is_late:
+            raise httpx2.ConnectTimeout("too late", request=request)
+        try:
+            response = await self._named.handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol):
+            raise
+        except BaseException:
+            if sent is not None:
+                sent.began = True
+            raise
+        if sent is not None:
+            sent.began, sent.status, sent.headers = True, response.status_code, response.headers
+        return response
+
+    async def _elsewhere(self, request: httpx2.Request) -> httpx2.Response:
+        """Ask another host, e.g. that of an authorization server."""
+        url, content = checked(request.url), await request.aread()
+        async with self._web.exchange(url, request.method, dict(request.headers), content) as answer:
+            body = await read_body(answer, 1024 * 1024, 30.0)
+            kept = {name: value for name, value in answer.headers.items() if name != "content-encoding"}
+            return httpx2.Response(answer.status_code, headers=kept, content=body.content, request=request)
+
+    def _sent(self, request: httpx2.Request) -> Sent | None:
+        if request.method != "POST":
+            return None
+        try:
+            message = jsonrpc_message_adapter.validate_json(request.content, by_name=False)
+        except (ValueError, httpx2.RequestNotRead):
+            return None
+        return self._wire.sent(message)
+
+    async def aclose(self) -> None:
+        await self._named.aclose()
