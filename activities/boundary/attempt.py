@@ -22,8 +22,9 @@ from activities.borders import judge
 from activities.borders.table import Proof, Verdict, attribute, carried, class_name, is_pythons_own, traceback_of
 from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
-from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed, text_of
+from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed
 from activities.providers.metering import Meter, start_meter
+from activities.scrubbing import text_of
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.libraries import is_foreign

@@ -36,7 +36,7 @@ class Part(BaseModel):
     """The characters of data that are left out, since they are too many."""
 
 
-class Answer(BaseModel):
+class ToolAnswer(BaseModel):
     """The result of a foreign tool that declares no form of its results."""
 
     model_config = ConfigDict(extra="ignore")
@@ -47,7 +47,7 @@ class Answer(BaseModel):
     """The characters of text that are left out at the end, since they are too many."""
 
 
-def answer_of(result: CallToolResult, *, is_read: bool) -> Answer:
+def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
     """A result as text and parts, cut to what a result may have."""
     text, most = text_of(result), MAX_READ_TEXT if is_read else MAX_EFFECT_TEXT
     parts, room = list[Part](), most - min(len(text), most)
@@ -61,7 +61,7 @@ def answer_of(result: CallToolResult, *, is_read: bool) -> Answer:
         if room < 0:
             break
         parts.append(part)
-    return Answer(text=text[:most], parts=parts, left_out=max(0, len(text) - most))
+    return ToolAnswer(text=text[:most], parts=parts, left_out=max(0, len(text) - most))
 
 
 def text_of(result: CallToolResult) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -31,17 +31,18 @@ from mcp_types import (
     Root,
     ToolListChangedNotification,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from activities import deadline, sends
 from activities.borders.waits import seconds
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
-from activities.log_redaction import text_of
+from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import JsonSchema
 from activities.toolbox.mcp.answers import MAX_TOLD, Texts, answer_of, tool_error
+from activities.toolbox.mcp.config import CannotOpen, Config, Listed, Listing
 from activities.toolbox.mcp.schema import ForeignResult
-from activities.toolbox.mcp.servers import CannotOpen, Config, Listed, Listing, Servers
 from activities.toolbox.mcp.transports import CALL_NAME, Sent, Streams, Wire, over_http, over_pipes
 from workflows.faults.fault import Code
 
@@ -69,10 +70,20 @@ class _Connection:
     texts: Texts
     closing: asyncio.Event
     keeper: asyncio.Task[None] | None = None
+    is_stale: bool = False
+    """Whether the server has said that its list of tools changed since it was read."""
+    is_retired: bool = False
+    """Whether it takes no new calls; those under way go on."""
 
     @property
     def is_open(self) -> bool:
-        return not (self.wire.ended.is_set() or self.closing.is_set() or (self.keeper and self.keeper.done()))
+        return not (self.wire.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
+
+    async def close(self) -> None:
+        self.is_retired = True
+        self.closing.set()
+        if self.keeper is not None:
+            await asyncio.wait([self.keeper])
 
 
 class Kept:
@@ -88,6 +99,9 @@ class Kept:
         self._not_before = 0.0
         self._opened_at = 0.0
         self._last_failure = ""
+        self._mode = "auto"
+        self._left = list[_Connection]()
+        self._leaving = set[asyncio.Task[None]]()
 
     async def connection(self) -> _Connection:
         """The open connection; it is opened if there is none. Raises CannotOpen."""
@@ -95,30 +109,48 @@ class Kept:
             if self._connection is not None and self._connection.is_open:
                 return self._connection
             if self._connection is not None:
-                await self._drop(self._connection)
+                await self._leave(self._connection)
             if (wait := self._not_before - time.monotonic()) > 0:
                 raise CannotOpen(f"{self._last_failure or 'it ended'}; it is started again in {wait:.0f} s")
             self._opened_at = time.monotonic()
             try:
-                self._connection = await self._open()
+                try:
+                    self._connection = await self._open()
+                except CannotOpen:
+                    if self._mode != "auto" or not self._config.command:
+                        raise
+                    self._mode = "legacy"  # some old servers end when they get a request that they do not know
+                    self._connection = await self._open()
             except CannotOpen as why:
+                self._mode = "auto"
                 self._failed(str(why))
                 raise
             return self._connection
 
     async def close(self) -> None:
-        if self._connection is not None:
-            await self._drop(self._connection)
+        for task in self._leaving:
+            task.cancel()
+        connections = [*self._left, *([self._connection] if self._connection else [])]
+        await asyncio.gather(*(connection.close() for connection in connections))
 
-    async def _drop(self, connection: _Connection) -> None:
-        self._connection, has_ended = None, connection.wire.ended.is_set()
-        connection.closing.set()
-        if connection.keeper is not None:
-            await asyncio.wait([connection.keeper])
-        if has_ended:
-            if time.monotonic() - self._opened_at > STABLE_SECONDS:
-                self._failures = 0
-            self._failed(connection.wire.why)
+    async def _leave(self, connection: _Connection) -> None:
+        """Close a connection that has ended; one that takes no new calls when those under way have ended."""
+        self._connection = None
+        if not connection.wire.ended.is_set():
+            self._left.append(connection)
+            self._leaving.add(task := asyncio.create_task(self._close_idle(connection)))
+            task.add_done_callback(self._leaving.discard)
+            return
+        await connection.close()
+        if time.monotonic() - self._opened_at > STABLE_SECONDS:
+            self._failures = 0
+        self._failed(connection.wire.why)
+
+    async def _close_idle(self, connection: _Connection) -> None:
+        while connection.wire.calls and not connection.wire.ended.is_set():  # noqa: ASYNC110  # for minutes
+            await asyncio.sleep(0.5)
+        await connection.close()
+        self._left.remove(connection)
 
     def _failed(self, why: str) -> None:
         wait = BACKOFF[min(self._failures, len(BACKOFF) - 1)]
@@ -151,6 +183,7 @@ class Kept:
             async with Client(
                 _as_transport(self._streams(wire)),
                 cache=None,
+                mode=self._mode,
                 client_info=Implementation(name="replan", version="1"),
                 list_roots_callback=self._roots if self._config.roots else None,
                 message_handler=self._on_message,
@@ -159,7 +192,8 @@ class Kept:
                 if not opened.done():
                     texts = Texts(self._config.errors, listing.server_name)
                     opened.set_result(_Connection(client, wire, listing, texts, closing))
-                await _first(wire.ended.wait(), closing.wait())
+                async with _listening(client, self._note_change):
+                    await _first(wire.ended.wait(), closing.wait())
         except BaseException as error:
             wire.end(_why(error, wire))
             if not opened.done():
@@ -208,9 +242,13 @@ class Kept:
         return ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in self._config.roots])
 
     async def _on_message(self, message: Any) -> None:
-        if isinstance(message, ToolListChangedNotification) and self._connection is not None:
-            # The next call opens a new connection, and lists the tools.
-            self._connection.closing.set()
+        if isinstance(message, ToolListChangedNotification):
+            self._note_change()
+
+    def _note_change(self) -> None:
+        """The next call reads the list of tools again."""
+        if self._connection is not None:
+            self._connection.is_stale = True
 
     def _check(self, connection: _Connection, tool: str) -> None:
         """Refuse a call of a tool that is another one than at the worker's start."""
@@ -231,7 +269,10 @@ class Kept:
         for is_last in (False, True):
             try:
                 connection = await self.connection()
-            except CannotOpen as why:
+                if connection.is_stale:
+                    connection.is_stale = False
+                    connection.listing = await self._list(connection.client)
+            except (CannotOpen, MCPError) as why:
                 raise unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.")) from None
             self._check(connection, tool)
             token, sent = uuid.uuid4().hex, Sent(deadline.at())
@@ -240,7 +281,7 @@ class Kept:
                 found = await self._ask(connection, tool, args, token)
             except (MCPError, ValidationError, httpx2.HTTPError) as error:
                 if not is_last and self._is_over(connection, error, sent):
-                    connection.closing.set()  # its session is gone, and nothing was done: once more
+                    connection.is_retired = True  # the session is gone, and nothing was done: once more
                     continue
                 raise self._fault(connection, kind, error, sent) from None
             finally:
@@ -267,12 +308,12 @@ class Kept:
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
         """The exception for a call that has no result."""
-        if sent.status is not None and sent.status >= 300:
+        if sent.status is not None and sent.status >= 300 and not _is_spoken(error, sent):
             return _of_status(kind, sent)
         if not sent.began:
             if sent.is_late:
                 return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))
-            why = connection.wire.why or "the connection failed"
+            why = sent.why or connection.wire.why or "the connection failed"
             return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}; nothing was sent."))
         if isinstance(error, ValidationError):
             reason = f"{kind} answered with a result that the protocol does not have."
@@ -281,9 +322,9 @@ class Kept:
             return _of_error(kind, error)
         if isinstance(error, MCPError) and error.code == PARSE_ERROR:
             return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
-        if connection.wire.is_too_large:
-            return unproven(NeedsPerson(f"{kind} gave no answer: {connection.wire.why}.", code="too_large"))
-        why = connection.wire.why or "the connection was cut"
+        why = sent.why or connection.wire.why or "the connection was cut"
+        if connection.wire.is_too_large or sent.is_too_large:
+            return unproven(NeedsPerson(f"{kind} gave no answer: {why}.", code="too_large"))
         return unproven(Unreachable(f"{kind} gave no answer: {why}."))
 
     def _result(
@@ -314,6 +355,12 @@ class Kept:
             reason = f"The structured result of {kind} does not fit its schema: {'; '.join(wrong)}."
             raise unproven(Refused(reason, code="unexpected_result"))
         return value
+
+
+def _is_spoken(error: Exception, sent: Sent) -> bool:
+    """Whether a response that is no success has an error of JSON-RPC, which says more than its status."""
+    is_transports = isinstance(error, MCPError) and error.message == "Server returned an error response"
+    return isinstance(error, MCPError) and not is_transports and (sent.status or 0) in (400, 404, 422, 500)
 
 
 def _of_status(kind: str, sent: Sent) -> ToolError:
@@ -378,6 +425,27 @@ async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncI
         yield pair
 
 
+@asynccontextmanager
+async def _listening(client: Client, changed: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `changed` when a server of the newer protocol says that its list of tools has changed."""
+
+    async def listen() -> None:
+        with suppress(MCPError, RuntimeError, TimeoutError):  # it does not offer it, or it ends
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    changed()
+
+    tools = client.server_capabilities.tools if client.server_capabilities else None
+    is_newer = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    listener = asyncio.create_task(listen()) if is_newer and tools and tools.list_changed else None
+    try:
+        yield
+    finally:
+        if listener is not None:
+            listener.cancel()
+            await asyncio.wait([listener])
+
+
 async def _first(*events: Awaitable[object]) -> None:
     waiting = [asyncio.ensure_future(event) for event in events]
     try:
@@ -410,15 +478,17 @@ class _Tokens:
 def listings(configs: Mapping[str, Config]) -> dict[str, Listing | str]:
     """By server what it lists, or why it cannot be asked. The connections are closed again."""
 
-    async def ask(servers: Servers, name: str) -> Listing | str:
+    async def ask(config: Config) -> Listing | str:
+        kept = Kept(config, Web())
         try:
-            return await servers.listing(name)
+            return (await kept.connection()).listing
         except CannotOpen as why:
             return str(why)
+        finally:
+            await kept.close()
 
     async def ask_all() -> dict[str, Listing | str]:
-        async with Servers(configs, None, Web()).opened() as servers:
-            found = await asyncio.gather(*(ask(servers, name) for name in configs))
+        found = await asyncio.gather(*map(ask, configs.values()))
         return dict(zip(configs, found, strict=True))
 
     with ThreadPoolExecutor(1) as pool:  # this thread may run an event loop

@@ -18,9 +18,10 @@ from activities.toolbox.injection import Key
 from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
-from activities.toolbox.mcp.answers import Answer
+from activities.toolbox.mcp.answers import ToolAnswer
+from activities.toolbox.mcp.config import Listed, Listing
 from activities.toolbox.mcp.schema import Foreign, arguments_of, result_of
-from activities.toolbox.mcp.servers import Listed, Listing, Servers
+from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
 from workflows.text import nearest
@@ -35,7 +36,7 @@ Observe = Callable[[Servers, Mapping[str, JsonValue]], Awaitable[Ahead]]
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePlace:
     """Where a tools file has a server."""
 
     file: str
@@ -52,9 +53,9 @@ class Source:
     """A server of a tools file, with what it lists."""
 
     name: str
-    server: tools_file.Server
+    server: tools_file.ServerTable
     listing: Listing
-    place: Place
+    place: FilePlace
 
 
 @dataclass
@@ -75,7 +76,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
         for listed in source.listing.tools:
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
-            draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.Tool()))
+            draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
             try:
                 draft.prepare()
             except BadSchema as bad:
@@ -108,7 +109,7 @@ class _Draft:
 
     source: Source
     listed: Listed
-    row: tools_file.Tool
+    row: tools_file.ToolTable
 
     @functools.cached_property
     def kind(self) -> str:
@@ -142,7 +143,9 @@ class _Draft:
         left_out = [self.row.key] if self.row.key else []
         self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
         self.result: type[BaseModel] = (
-            Answer if self.listed.output_schema is None else result_of(f"{self.kind}.result", self.listed.output_schema)
+            ToolAnswer
+            if self.listed.output_schema is None
+            else result_of(f"{self.kind}.result", self.listed.output_schema)
         )
         self.ahead: Observe | None = None
         self.bare = self._tool(ToolOptions())
@@ -236,7 +239,7 @@ class _Draft:
         return words[:MAX_DESCRIPTION]
 
     def _companion(
-        self, option: str, companion: tools_file.Companion, known: Mapping[str, Tool[..., Any]], wrong: list[str]
+        self, option: str, companion: tools_file.CompanionTable, known: Mapping[str, Tool[..., Any]], wrong: list[str]
     ) -> Companion | None:
         other = _named(option, companion.kind, known, wrong)
         odd = [name for name, path in companion.using.items() if not isinstance(path, str)]
@@ -248,7 +251,7 @@ class _Draft:
 
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
-    def _observing(self, rule: tools_file.Reconcile, read: "_Draft", needed: Collection[str]) -> "Observe | None":
+    def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", needed: Collection[str]) -> "Observe | None":
         """Makes the observation ahead of a call; None if the condition and the read's arguments need none."""
         roots = {path.partition(".")[0] for path in rule.using.values() if isinstance(path, str)}
         if not {"before", "call"} & {*needed, *roots}:
@@ -264,7 +267,7 @@ class _Draft:
         return observe
 
     def _reconciling(
-        self, rule: tools_file.Reconcile, drafts: Mapping[str, "_Draft"], wrong: list[str]
+        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "_Draft"], wrong: list[str]
     ) -> Companion | None:
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
         if read is None or read.effect is not Effect.READ:

@@ -9,7 +9,7 @@ import structlog
 
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.mcp import tools_file
-from activities.toolbox.mcp.servers import CannotOpen, Config, Listing
+from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
 
 SUFFIX = ".toml"
@@ -48,8 +48,8 @@ def load_servers(names: Iterable[str], environment: Mapping[str, str], others: I
     except ModuleNotFoundError as error:
         raise ToolMistakes([MISSING]) from error
     mistakes = list[str]()
-    places = dict[str, kinds.Place]()
-    tables, configs = dict[str, tools_file.Server](), dict[str, Config]()
+    places = dict[str, kinds.FilePlace]()
+    tables, configs = dict[str, tools_file.ServerTable](), dict[str, Config]()
     for path in paths:
         try:
             read = tools_file.read(path)
@@ -57,7 +57,7 @@ def load_servers(names: Iterable[str], environment: Mapping[str, str], others: I
             mistakes += bad.mistakes
             continue
         for name, server in read.servers.items():
-            place = kinds.Place(str(path), path.read_text(encoding="utf-8-sig"), name)
+            place = kinds.FilePlace(str(path), path.read_text(encoding="utf-8-sig"), name)
             if name in tables:
                 mistakes.append(f"{place.line()}: the server {name} is in {places[name].line()}, too: rename one.")
                 continue

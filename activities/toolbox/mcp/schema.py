@@ -102,7 +102,8 @@ def _model(base: type[Any], tool: str, schema: Mapping[str, Any], form: Mapping[
     made = cast("Any", create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields))
     made.model_config["extra"] = "allow" if form.get("additionalProperties") else "forbid"
     made.form = {"title": made.__name__, **form}
-    return made
+    model: type[Any] = made
+    return model
 
 
 def _title(tool: str) -> str:

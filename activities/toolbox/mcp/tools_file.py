@@ -30,7 +30,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Companion(_Table):
+class CompanionTable(_Table):
     """Another tool, and where its arguments come from."""
 
     kind: str
@@ -39,7 +39,7 @@ class Companion(_Table):
     """By argument a path, e.g. `args.repo_path`; in `reconcile` whatever is no path is the value itself."""
 
 
-class Reconcile(Companion):
+class ReconcileTable(CompanionTable):
     """A read that finds out whether a call with an unknown outcome was applied."""
 
     applied_if: str | None = None
@@ -50,7 +50,7 @@ class Reconcile(Companion):
     """The path to the result of the call in the read's result; by default the whole."""
 
 
-class Tool(_Table):
+class ToolTable(_Table):
     """What the file says of one tool; a word that is left out is as for a Python tool."""
 
     effect: Effect | None = None
@@ -58,10 +58,10 @@ class Tool(_Table):
     """The argument that takes the idempotency key; for `keyed` tools."""
     description: str | None = None
     """Instead of the server's own description, for the planner."""
-    observe: Companion | None = None
-    reconcile: Reconcile | None = None
+    observe: CompanionTable | None = None
+    reconcile: ReconcileTable | None = None
     settle: float | None = None
-    undo: Companion | None = None
+    undo: CompanionTable | None = None
     fallback: str | None = None
     ensure: str | None = None
     approve: str | None = None
@@ -85,7 +85,7 @@ class ErrorRow(_Table):
     """Whether it is an answer that the server does not mark as an error; then the answer begins with the text."""
 
 
-class OAuth(_Table):
+class OAuthTable(_Table):
     """Client credentials (OAuth 2.1) for a server behind a URL."""
 
     client_id: str
@@ -94,7 +94,7 @@ class OAuth(_Table):
     scope: str | None = None
 
 
-class Server(_Table):
+class ServerTable(_Table):
     """An MCP server: a command, or a URL."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -103,7 +103,7 @@ class Server(_Table):
     """By variable of the server's environment, the NAME of the worker's variable, or `file:PATH`."""
     headers: dict[str, str] = Field(default_factory=dict)
     """By header, the NAME of a variable, or `file:PATH`; a value of `Authorization` without a blank is a token."""
-    oauth: OAuth | None = None
+    oauth: OAuthTable | None = None
     cwd: str | None = None
     trusted: bool = True
     """Whether `readOnlyHint` of the server is believed: then the tool is a `read`."""
@@ -116,12 +116,12 @@ class Server(_Table):
     timeout: float | None = None
     limit: str | None = None
     credential: str | None = None
-    tools: dict[str, Tool] = Field(default_factory=dict)
+    tools: dict[str, ToolTable] = Field(default_factory=dict)
     errors: dict[str, ErrorRow] = Field(default_factory=dict)
     """By a text of the server's answers, what it means."""
 
     @model_validator(mode="after")
-    def _check(self) -> "Server":
+    def _check(self) -> "ServerTable":
         if (self.command is None) is (self.url is None):
             raise PydanticCustomError(RULE, 'needs either command = [...] or url = "..."')
         wrong = ("headers", "oauth") if self.command else ("env", "cwd")
@@ -132,7 +132,7 @@ class Server(_Table):
 
 
 class ToolsFile(_Table):
-    servers: dict[Annotated[str, Field(pattern=SERVER_NAME)], Server] = Field(min_length=1)
+    servers: dict[Annotated[str, Field(pattern=SERVER_NAME)], ServerTable] = Field(min_length=1)
 
 
 class BadToolsFile(ValueError):
@@ -225,10 +225,10 @@ def _instead(loc: Sequence[str]) -> str:
     """What there is instead of the last name of a place."""
     models: Mapping[int, Mapping[str, type[BaseModel]]] = {
         1: {"": ToolsFile},
-        3: {"": Server},
-        4: {"oauth": OAuth},
-        5: {"tools": Tool, "errors": ErrorRow},
-        6: {"observe": Companion, "reconcile": Reconcile, "undo": Companion},
+        3: {"": ServerTable},
+        4: {"oauth": OAuthTable},
+        5: {"tools": ToolTable, "errors": ErrorRow},
+        6: {"observe": CompanionTable, "reconcile": ReconcileTable, "undo": CompanionTable},
     }
     at = models.get(len(loc), {})
     model = at.get("") or (at.get(loc[2 if len(loc) < 6 else 4]) if len(loc) > 3 else None)

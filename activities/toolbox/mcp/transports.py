@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from os import close, pipe
 from pathlib import Path
@@ -21,10 +21,10 @@ import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from activities import deadline
-from activities.log_redaction import text_of
+from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
 
 CALL_NAME = "io.replan/call"
@@ -53,6 +53,15 @@ class Sent:
     status: int | None = None
     """The status of an HTTP response."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+    """Why it has no response, in words for people; empty if it has one, or the whole connection has failed."""
+    is_too_large: bool = False
+    """Whether the server sent too much."""
+
+    async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
+        """Note that sending begins; `httpcore2` calls it for each event of an HTTP request."""
+        if event.endswith("send_request_headers.started"):
+            self.began = True
 
     @property
     def is_late(self) -> bool:
@@ -255,7 +264,10 @@ async def over_http(
 
 
 class _Watched(httpx2.AsyncBaseTransport):
-    """Notes what becomes of each call, and reaches other hosts than the server's only where they are public."""
+    """Notes what becomes of each call, and reaches other hosts than the server's only where they are public.
+
+    A request that fails has a response for the SDK, too: an exception would end the connection for all other calls.
+    """
 
     def __init__(self, wire: Wire, server: httpx2.URL, web: Web) -> None:
         self._wire = wire
@@ -266,37 +278,69 @@ class _Watched(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if (request.url.host, request.url.port) != (self._server.host, self._server.port):
             return await self._elsewhere(request)
-        sent = self._sent(request)
-        if sent is not None and sent.is_late:
-            raise httpx2.ConnectTimeout("too late", request=request)
+        sent = self._sent(request) if request.method == "POST" else None
+        if sent is None:
+            return await self._named.handle_async_request(request)
+        if sent.is_late:
+            return _failed(request, "too late")
+        request.extensions = {**request.extensions, "trace": sent.trace}
         try:
             response = await self._named.handle_async_request(request)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol):
-            raise
-        except BaseException:
-            if sent is not None:
-                sent.began = True
-            raise
-        if sent is not None:
-            sent.began, sent.status, sent.headers = True, response.status_code, response.headers
-        return response
+            sent.status, sent.headers = response.status_code, response.headers
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                await self._read(response)
+            return response
+        except _TooLarge:
+            sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
+        except httpx2.HTTPError as error:
+            sent.why = _words(error)
+        return _failed(request, sent.why)
+
+    async def _read(self, response: httpx2.Response) -> None:
+        """Read a body that is no stream, so that one which is cut off fails here."""
+        content = bytearray()
+        async with aclosing(response.aiter_bytes()) as parts:
+            async for part in parts:
+                content += part
+                if len(content) > MAX_MESSAGE:
+                    raise _TooLarge
+        response._content = bytes(content)
 
     async def _elsewhere(self, request: httpx2.Request) -> httpx2.Response:
         """Ask another host, e.g. that of an authorization server."""
         url, content = checked(request.url), await request.aread()
         async with self._web.exchange(url, request.method, dict(request.headers), content) as answer:
             body = await read_body(answer, 1024 * 1024, 30.0)
-            kept = {name: value for name, value in answer.headers.items() if name != "content-encoding"}
+            kept = {name: value for name, value in answer.headers.items() if name not in _OF_CODING}
             return httpx2.Response(answer.status_code, headers=kept, content=body.content, request=request)
 
     def _sent(self, request: httpx2.Request) -> Sent | None:
-        if request.method != "POST":
-            return None
         try:
-            message = jsonrpc_message_adapter.validate_json(request.content, by_name=False)
+            return self._wire.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False))
         except (ValueError, httpx2.RequestNotRead):
             return None
-        return self._wire.sent(message)
 
     async def aclose(self) -> None:
         await self._named.aclose()
+
+
+_OF_CODING = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class _TooLarge(Exception):
+    """A body has more than MAX_MESSAGE bytes."""
+
+
+def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
+    """A response that fails one call of the SDK, and no other."""
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": why}}
+    return httpx2.Response(500, json=error, request=request)
+
+
+def _words(error: httpx2.HTTPError) -> str:
+    match error:
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+            return "it takes no connection"
+        case httpx2.TimeoutException():
+            return "it is silent"
+    return "the connection was cut"
