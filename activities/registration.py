@@ -35,7 +35,7 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.mcp.loading import SUFFIX, Foreign, load_servers
+from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
@@ -122,7 +122,7 @@ class Abilities:
     """Who is told of requests to people; None for nobody."""
     page_base: str | None = None
     """Where people open the page on which they answer; None if it is not known."""
-    foreign: Foreign = field(default_factory=Foreign)
+    foreign: ForeignTools = field(default_factory=ForeignTools)
     """The MCP servers of the tools files."""
 
     @classmethod

@@ -92,7 +92,7 @@ def _part(content: Any) -> Part | None:
     return None
 
 
-class Texts:
+class AnswerTexts:
     """What the texts of one server's answers mean: the rows of the tools file, then those that Replan knows."""
 
     def __init__(self, own: Mapping[str, ErrorRow], server_name: str) -> None:

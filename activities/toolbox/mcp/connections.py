@@ -40,10 +40,10 @@ from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answ
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import JsonSchema
-from activities.toolbox.mcp.answers import MAX_TOLD, Texts, answer_of, tool_error
+from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
 from activities.toolbox.mcp.config import CannotOpen, Config, Listed, Listing
 from activities.toolbox.mcp.schema import ForeignResult
-from activities.toolbox.mcp.transports import CALL_NAME, Sent, Streams, Wire, over_http, over_pipes
+from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 from workflows.faults.fault import Code
 
 OPEN_SECONDS = 30.0
@@ -65,9 +65,9 @@ class _Connection:
     """An open connection, which a task of its own keeps."""
 
     client: Client
-    wire: Wire
+    link: Link
     listing: Listing
-    texts: Texts
+    texts: AnswerTexts
     closing: asyncio.Event
     keeper: asyncio.Task[None] | None = None
     is_stale: bool = False
@@ -77,7 +77,7 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        return not (self.wire.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
+        return not (self.link.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
 
     async def close(self) -> None:
         self.is_retired = True
@@ -136,7 +136,7 @@ class Kept:
     async def _leave(self, connection: _Connection) -> None:
         """Close a connection that has ended; one that takes no new calls when those under way have ended."""
         self._connection = None
-        if not connection.wire.ended.is_set():
+        if not connection.link.ended.is_set():
             self._left.append(connection)
             self._leaving.add(task := asyncio.create_task(self._close_idle(connection)))
             task.add_done_callback(self._leaving.discard)
@@ -144,10 +144,10 @@ class Kept:
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
             self._failures = 0
-        self._failed(connection.wire.why)
+        self._failed(connection.link.why)
 
     async def _close_idle(self, connection: _Connection) -> None:
-        while connection.wire.calls and not connection.wire.ended.is_set():  # noqa: ASYNC110  # for minutes
+        while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
             await asyncio.sleep(0.5)
         await connection.close()
         self._left.remove(connection)
@@ -160,10 +160,10 @@ class Kept:
 
     async def _open(self) -> _Connection:
         opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
-        wire, closing = Wire(), asyncio.Event()
+        link, closing = Link(), asyncio.Event()
         # Of no call: what the connection sends must not count as sent by the call that happened to open it.
         with sends.counted(sends.Sends()), deadline.within(float("inf")):
-            keeper = asyncio.create_task(self._keep(wire, closing, opened), name=f"mcp {self._config.name}")
+            keeper = asyncio.create_task(self._keep(link, closing, opened), name=f"mcp {self._config.name}")
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 return replace(await asyncio.shield(opened), keeper=keeper)
@@ -176,12 +176,12 @@ class Kept:
             keeper.cancel()
             raise
 
-    async def _keep(self, wire: Wire, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
+    async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
         """Open the connection, and keep it until it ends or is closed. anyio wants all of it in one task."""
         name = self._config.name
         try:
             async with Client(
-                _as_transport(self._streams(wire)),
+                _as_transport(self._streams(link)),
                 cache=None,
                 mode=self._mode,
                 client_info=Implementation(name="replan", version="1"),
@@ -190,32 +190,32 @@ class Kept:
             ) as client:
                 listing = await self._list(client)
                 if not opened.done():
-                    texts = Texts(self._config.errors, listing.server_name)
-                    opened.set_result(_Connection(client, wire, listing, texts, closing))
+                    texts = AnswerTexts(self._config.errors, listing.server_name)
+                    opened.set_result(_Connection(client, link, listing, texts, closing))
                 async with _listening(client, self._note_change):
-                    await _first(wire.ended.wait(), closing.wait())
+                    await _first(link.ended.wait(), closing.wait())
         except BaseException as error:
-            wire.end(_why(error, wire))
+            link.end(_why(error, link))
             if not opened.done():
-                opened.set_exception(CannotOpen(wire.why))
+                opened.set_exception(CannotOpen(link.why))
                 opened.exception()  # it may be that nobody waits any more
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
         finally:
-            wire.end("the connection was closed")
-            log.debug("mcp_closed", server=name, reason=wire.why)
+            link.end("the connection was closed")
+            log.debug("mcp_closed", server=name, reason=link.why)
 
-    def _streams(self, wire: Wire) -> AbstractAsyncContextManager[Streams]:
+    def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
         config = self._config
         if config.command:
             environment = {**get_default_environment(), **config.env}
-            return over_pipes(wire, config.name, config.command, environment, config.cwd)
+            return over_pipes(link, config.name, config.command, environment, config.cwd)
         auth: httpx2.Auth | None = None
         if config.client_id:
             auth = ClientCredentialsOAuthProvider(
                 config.url, _Tokens(), config.client_id, config.client_secret, scope=config.scope
             )
-        return over_http(wire, config.url, config.headers, auth, self._web)
+        return over_http(link, config.url, config.headers, auth, self._web)
 
     async def _list(self, client: Client) -> Listing:
         tools, cursor = list[Listed](), None
@@ -276,7 +276,7 @@ class Kept:
                 raise unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.")) from None
             self._check(connection, tool)
             token, sent = uuid.uuid4().hex, Sent(deadline.at())
-            connection.wire.calls[token] = sent
+            connection.link.calls[token] = sent
             try:
                 found = await self._ask(connection, tool, args, token)
             except (MCPError, ValidationError, httpx2.HTTPError) as error:
@@ -285,7 +285,7 @@ class Kept:
                     continue
                 raise self._fault(connection, kind, error, sent) from None
             finally:
-                del connection.wire.calls[token]
+                del connection.link.calls[token]
             return self._result(connection, kind, tool, found, result, is_read=is_read)
         raise AssertionError
 
@@ -313,7 +313,7 @@ class Kept:
         if not sent.began:
             if sent.is_late:
                 return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))
-            why = sent.why or connection.wire.why or "the connection failed"
+            why = sent.why or connection.link.why or "the connection failed"
             return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}; nothing was sent."))
         if isinstance(error, ValidationError):
             reason = f"{kind} answered with a result that the protocol does not have."
@@ -322,8 +322,8 @@ class Kept:
             return _of_error(kind, error)
         if isinstance(error, MCPError) and error.code == PARSE_ERROR:
             return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
-        why = sent.why or connection.wire.why or "the connection was cut"
-        if connection.wire.is_too_large or sent.is_too_large:
+        why = sent.why or connection.link.why or "the connection was cut"
+        if connection.link.is_too_large or sent.is_too_large:
             return unproven(NeedsPerson(f"{kind} gave no answer: {why}.", code="too_large"))
         return unproven(Unreachable(f"{kind} gave no answer: {why}."))
 
@@ -396,12 +396,12 @@ def _of_error(kind: str, error: MCPError) -> ToolError:
     return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
 
 
-def _why(error: BaseException, wire: Wire) -> str:
+def _why(error: BaseException, link: Link) -> str:
     """Why a connection failed, in words for people."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if wire.why:
-        return wire.why
+    if link.why:
+        return link.why
     if isinstance(error, FileNotFoundError | PermissionError):
         return f"it cannot be started ({error.strerror}: {error.filename})"
     if isinstance(error, MCPError):

@@ -20,7 +20,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listed, Listing
-from activities.toolbox.mcp.schema import Foreign, arguments_of, result_of
+from activities.toolbox.mcp.schema import ForeignArgs, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
@@ -206,7 +206,7 @@ class _Draft:
         server, name, key_argument, result = self.source.name, self.listed.name, self.row.key, self.result
         ahead = self.ahead
 
-        async def call(args: Foreign, servers: Servers, key: Key | None = None) -> Any:
+        async def call(args: ForeignArgs, servers: Servers, key: Key | None = None) -> Any:
             sent = args.as_sent()
             if key_argument is not None:
                 sent[key_argument] = str(key)
@@ -218,12 +218,12 @@ class _Draft:
         function: Callable[..., Any]
         if self.effect is Effect.READ:
 
-            async def function(args: Foreign, servers: Servers) -> Any:
+            async def function(args: ForeignArgs, servers: Servers) -> Any:
                 return await call(args, servers)
 
         else:
 
-            async def function(args: Foreign, servers: Servers, key: Key) -> Any:
+            async def function(args: ForeignArgs, servers: Servers, key: Key) -> Any:
                 return await call(args, servers, key)
 
             annotations["key"] = Key
@@ -298,7 +298,7 @@ class _Draft:
         fields: dict[str, Any] = {
             name: (Any, Field(None, alias=info.alias)) for name, info in self.args.model_fields.items()
         }
-        arguments = create_model("Reconciled", __base__=Foreign, call_key=(str, ...), **fields)
+        arguments = create_model("Reconciled", __base__=ForeignArgs, call_key=(str, ...), **fields)
 
         async def function(args: Any, servers: Servers) -> Any:
             sent = args.as_sent()

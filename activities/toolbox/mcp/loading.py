@@ -22,7 +22,7 @@ log = structlog.get_logger("replan.mcp")
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignTools:
     """The tools of MCP servers, and how to reach these."""
 
     tools: Mapping[Tool[..., Any], str] = field(default_factory=dict)
@@ -32,7 +32,9 @@ class Foreign:
     listings: Mapping[str, Listing] = field(default_factory=dict)
 
 
-def load_servers(names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]]) -> Foreign:
+def load_servers(
+    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]]
+) -> ForeignTools:
     """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name.
 
     The servers are started for a moment, to ask them for their tools.
@@ -42,7 +44,7 @@ def load_servers(names: Iterable[str], environment: Mapping[str, str], others: I
     """
     paths = [Path(name) for name in names]
     if not paths:
-        return Foreign()
+        return ForeignTools()
     try:
         from activities.toolbox.mcp import connections, kinds
     except ModuleNotFoundError as error:
@@ -82,4 +84,4 @@ def load_servers(names: Iterable[str], environment: Mapping[str, str], others: I
         raise ToolMistakes(made.mistakes)
     for kind, reason in made.left_out.items():
         log.warning("mcp_tool_left_out", kind=kind, reason=reason)
-    return Foreign(dict.fromkeys(made.tools, ""), made.left_out, configs, listings)
+    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings)

@@ -23,7 +23,7 @@ RESERVED = frozenset(dir(BaseModel))
 """Names that pydantic does not take for fields."""
 
 
-class Foreign(BaseModel):
+class ForeignArgs(BaseModel):
     """The arguments of a foreign tool."""
 
     model_config = ConfigDict(populate_by_name=True, protected_namespaces=(), extra="forbid")
@@ -40,13 +40,13 @@ class Foreign(BaseModel):
         return sent
 
 
-class ForeignResult(Foreign):
+class ForeignResult(ForeignArgs):
     """The result of a foreign tool; a server may return more than it has declared."""
 
     model_config = ConfigDict(extra="allow")
 
 
-def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[Foreign]:
+def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:
     """A model of a tool's arguments, but for those `left_out`, which Replan fills in itself.
 
     Raises:
@@ -60,7 +60,7 @@ def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[s
     # Unlike in the standard, what is not declared is not taken, unless the schema itself says so.
     is_open = bool(plain.get("additionalProperties"))
     form = {**plain, "type": "object", "properties": properties, "required": required, "additionalProperties": is_open}
-    return _model(Foreign, tool, schema, form)
+    return _model(ForeignArgs, tool, schema, form)
 
 
 def result_of(tool: str, schema: Mapping[str, Any]) -> type[ForeignResult]:

@@ -74,7 +74,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 @dataclass
-class Wire:
+class Link:
     """One connection to a server."""
 
     calls: Calls = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Wire:
 
 @asynccontextmanager
 async def over_pipes(
-    wire: Wire, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None
+    link: Link, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None
 ) -> AsyncIterator[Streams]:
     """Start the process of a server, and speak with it through its pipes; it ends when the block ends.
 
@@ -128,8 +128,8 @@ async def over_pipes(
     last = _LastLine()
     stdin, stdout, stderr = (cast("Any", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
     tasks = [
-        asyncio.create_task(_read(wire, stdout, to_session)),
-        asyncio.create_task(_write(wire, stdin, from_session, to_session)),
+        asyncio.create_task(_read(link, stdout, to_session)),
+        asyncio.create_task(_write(link, stdin, from_session, to_session)),
         asyncio.create_task(_log_errors(server, stderr, last)),
     ]
     try:
@@ -155,12 +155,12 @@ async def over_pipes(
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.returncode:
-            wire.why = f"its process ended with {process.returncode}{last.words}"
+            link.why = f"its process ended with {process.returncode}{last.words}"
         process._transport.close()  # type: ignore[attr-defined]  # else it warns where a grandchild holds a pipe
 
 
 async def _read(
-    wire: Wire, stdout: asyncio.StreamReader, to_session: MemoryObjectSendStream[SessionMessage | Exception]
+    link: Link, stdout: asyncio.StreamReader, to_session: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> None:
     """Pass the messages of a server on; what is no message is dropped, or fails the call that it names."""
     dropped = 0
@@ -169,11 +169,11 @@ async def _read(
             try:
                 line = await stdout.readline()
             except ValueError:
-                wire.is_too_large = True
-                wire.end(f"it sent a message of more than {MAX_MESSAGE} bytes")
+                link.is_too_large = True
+                link.end(f"it sent a message of more than {MAX_MESSAGE} bytes")
                 break
             if not line:
-                wire.end("its process ended, or closed its output")
+                link.end("its process ended, or closed its output")
                 break
             try:
                 await to_session.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
@@ -192,7 +192,7 @@ async def _read(
 
 
 async def _write(
-    wire: Wire,
+    link: Link,
     stdin: asyncio.StreamWriter,
     from_session: MemoryObjectReceiveStream[SessionMessage],
     to_session: MemoryObjectSendStream[SessionMessage | Exception],
@@ -201,7 +201,7 @@ async def _write(
         async for outgoing in from_session:
             message = outgoing.message
             data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-            sent = wire.sent(message)
+            sent = link.sent(message)
             if sent is not None and sent.is_late and isinstance(message, JSONRPCRequest):
                 late = ErrorData(code=PARSE_ERROR, message="too late")
                 await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=late)))
@@ -211,7 +211,7 @@ async def _write(
             stdin.write(data)
             await stdin.drain()
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        wire.end("its process ended, or closed its input")
+        link.end("its process ended, or closed its input")
         to_session.close()
 
 
@@ -246,12 +246,12 @@ async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine
 
 @asynccontextmanager
 async def over_http(
-    wire: Wire, url: str, headers: Mapping[str, str], auth: httpx2.Auth | None, web: Web
+    link: Link, url: str, headers: Mapping[str, str], auth: httpx2.Auth | None, web: Web
 ) -> AsyncIterator[Streams]:
     """Speak with a server at a URL."""
     async with (
         httpx2.AsyncClient(
-            transport=_Watched(wire, httpx2.URL(url), web),
+            transport=_Watched(link, httpx2.URL(url), web),
             headers=dict(headers),
             auth=auth,
             timeout=httpx2.Timeout(None, connect=10.0, pool=10.0),
@@ -269,8 +269,8 @@ class _Watched(httpx2.AsyncBaseTransport):
     A request that fails has a response for the SDK, too: an exception would end the connection for all other calls.
     """
 
-    def __init__(self, wire: Wire, server: httpx2.URL, web: Web) -> None:
-        self._wire = wire
+    def __init__(self, link: Link, server: httpx2.URL, web: Web) -> None:
+        self._link = link
         self._server = server
         self._web = web
         self._named = httpx2.AsyncHTTPTransport()
@@ -316,7 +316,7 @@ class _Watched(httpx2.AsyncBaseTransport):
 
     def _sent(self, request: httpx2.Request) -> Sent | None:
         try:
-            return self._wire.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False))
+            return self._link.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False))
         except (ValueError, httpx2.RequestNotRead):
             return None
 
