@@ -1,6 +1,7 @@
 """The connections to MCP servers: one to each, opened when it is needed and again when it has ended."""
 
 import asyncio
+import contextvars
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -163,7 +164,11 @@ class Kept:
         link, closing = Link(), asyncio.Event()
         # Of no call: what the connection sends must not count as sent by the call that happened to open it.
         with sends.counted(sends.Sends()), deadline.within(float("inf")):
-            keeper = asyncio.create_task(self._keep(link, closing, opened), name=f"mcp {self._config.name}")
+            context = contextvars.copy_context()
+            context.run(structlog.contextvars.clear_contextvars)  # nor are its log lines those of that call
+            keeper = asyncio.create_task(
+                self._keep(link, closing, opened), name=f"mcp {self._config.name}", context=context
+            )
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 return replace(await asyncio.shield(opened), keeper=keeper)

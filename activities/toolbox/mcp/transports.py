@@ -180,6 +180,9 @@ async def _read(
                 continue
             except (ValueError, RecursionError):
                 pass
+            if not line.endswith(b"\n"):
+                link.end("its process ended in the middle of a message")
+                break
             if named := re.match(rb'\s*\{.{0,200}?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")', line, re.DOTALL):
                 error = ErrorData(code=PARSE_ERROR, message="the answer is no message of JSON-RPC")
                 failed = JSONRPCError(jsonrpc="2.0", id=json.loads(named[1]), error=error)
