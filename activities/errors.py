@@ -139,6 +139,17 @@ class NeedsPerson(ToolError):
     default = Code.NEEDS_PERSON
 
 
+class AsksPerson(NeedsPerson):
+    """A service asks for something that a person has to say; then the call is made again, with the answers.
+
+    For Replan itself: the workflow shows the call as one to approve, and the person edits its arguments.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.fault = self.fault.model_copy(update={"code": Code.NEEDS_APPROVAL})
+
+
 class DatabaseUnavailable(Exception):
     """A database of Replan or of a tool cannot be reached or is locked; nothing was changed in it."""
 

@@ -220,7 +220,7 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     return [
         first,
         f"    {kind.description.splitlines()[0]}",
-        f"    {', '.join(more)}; {'pure' if spec.pure else spec.retry}, {spec.timeout:g} s",
+        f"    {', '.join(more)}{'; ' * bool(more)}{'pure' if spec.pure else spec.retry}, {spec.timeout:g} s",
     ]
 
 

@@ -65,6 +65,8 @@ class Kind:
     """How people write requests for it that the offline planner understands."""
     sentence: Callable[[Any, date], str] | None = None
     """Makes a sentence for people from a result and today's date."""
+    for_people: frozenset[str] = frozenset()
+    """Arguments that only a person may give, when the call is shown for an approval; no schema has them."""
     is_hidden: bool = False
     """Whether only another kind's option calls it, and no plan."""
 
@@ -171,6 +173,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
             for declared_form in tool.options.forms
         ],
         sentence=tool.options.sentence,
+        for_people=tool.for_people,
         is_hidden=tool.is_hidden,
     )
 

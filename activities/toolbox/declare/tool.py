@@ -202,6 +202,7 @@ class Tool(Generic[P, R]):
         self.pure = pure
         self.place = place  # file and line, if it is not those of the function
         self.because = ""  # why it has its effect, if no decorator says so
+        self.for_people = frozenset[str]()  # arguments that only a person may give
         self.is_hidden = False  # whether only an option of another tool calls it
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")

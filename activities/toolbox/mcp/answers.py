@@ -1,11 +1,12 @@
 """What a server answers: the result of a tool as plain data of bounded size, and the meaning of its errors."""
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import not_
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -93,31 +94,48 @@ def _part(content: Any) -> Part | None:
 
 
 class AnswerTexts:
-    """What the texts of one server's answers mean: the rows of the tools file, then those that Replan knows."""
+    """What the texts of one server's answers mean: by the rows of the tools file, then by those that Replan knows."""
 
     def __init__(self, own: Mapping[str, ErrorRow], server_name: str) -> None:
         """`server_name` is what the server calls itself."""
-        known = _known().get(server_name, {})
-        self._rows = list({**dict(own), **{text: row for text, row in known.items() if text not in own}}.items())
+        self._own = {text.casefold(): row for text, row in own.items()}
+        self._known = [*_known().get(server_name, ()), *_known()["sdk"]]
 
-    def fault(self, tool: str, result: CallToolResult) -> ToolError | None:
+    def fault(self, kind: str, tool: str, result: CallToolResult) -> ToolError | None:
         """The error that an answer is; None if it is a success."""
-        text = text_of(result)
-        row = self._row(text, is_error=bool(result.is_error))
-        if row is not None:
-            reason = f"{tool} answered with an error that the tools file knows."
-            return tool_error(Code(row.code), reason, text, proves_none=row.applied == "none")
-        if not result.is_error:
+        text, is_error = text_of(result), bool(result.is_error)
+        lowered, start = text.casefold(), text[:MAX_TOLD]
+        for wanted, row in self._own.items():
+            begins = row.in_success and lowered.lstrip().startswith(wanted)
+            if begins or (is_error and wanted in lowered):
+                reason = f"{kind} answered with a text that its tools file has under errors."
+                return tool_error(Code(row.code), reason, text, proves_none=row.applied == "none")
+        for known in self._known:
+            if known.holds(tool, start, is_error=is_error):
+                reason = f"{kind} answered that it failed ({known.code})."
+                return tool_error(known.code, reason, text, proves_none=known.applied == "none")
+        if not is_error:
             return None
-        return tool_error(Code.REFUSED, f"{tool} answered with an error.", text, proves_none=False)
+        return tool_error(Code.REFUSED, f"{kind} answered with an error.", text, proves_none=False)
 
-    def _row(self, text: str, *, is_error: bool) -> ErrorRow | None:
-        lowered = text.casefold().lstrip()
-        for wanted, row in self._rows:
-            begins = row.in_success and lowered.startswith(wanted.casefold())
-            if begins or (is_error and wanted.casefold() in lowered):
-                return row
-        return None
+
+class KnownText(BaseModel):
+    """A row of `texts.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    match: re.Pattern[str]
+    code: Code
+    applied: Literal["none", "unknown"]
+    example: str
+    tool: str = ""
+    where: Literal["error", "success"] = Field(default="error", alias="in")
+    observed: bool = True
+
+    def holds(self, tool: str, text: str, *, is_error: bool) -> bool:
+        """Whether the row is about this text of an answer of `tool`."""
+        is_about = (self.where == "error") is is_error and self.tool in ("", tool)
+        return is_about and self.match.search(text) is not None
 
 
 def tool_error(
@@ -133,11 +151,8 @@ _CLASSES: Mapping[Any, type[ToolError]] = {chosen.quadrant: chosen for chosen in
 
 
 @cache
-def _known() -> Mapping[str, Mapping[str, ErrorRow]]:
-    """By the name that a server gives to itself, the rows of `texts.toml`."""
+def _known() -> Mapping[str, Sequence[KnownText]]:
+    """The rows of `texts.toml` by the name that a server gives to itself; `sdk` has those that hold for all."""
     file = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
-    found = dict[str, dict[str, ErrorRow]]()
-    for server in file.values():
-        rows = {text: ErrorRow.model_validate(row) for text, row in server["errors"].items()}
-        found |= dict.fromkeys(server["names"], rows)
-    return found
+    of_sdks = [row for rows in file.pop("sdk").values() for row in rows]
+    return {name: [KnownText.model_validate(row) for row in rows] for name, rows in {**file, "sdk": of_sdks}.items()}

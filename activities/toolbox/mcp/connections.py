@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
     Implementation,
     InputRequiredResult,
     ListRootsResult,
@@ -37,10 +40,11 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from activities import deadline, sends
 from activities.borders.waits import seconds
-from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.mcp import questions
 from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
 from activities.toolbox.mcp.config import CannotOpen, Config, Listed, Listing
 from activities.toolbox.mcp.schema import ForeignResult
@@ -54,6 +58,8 @@ BACKOFF = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 STABLE_SECONDS = 60.0
 """A connection that held this long begins to count anew."""
 MAX_TOOLS = 1_000
+MAX_ROUNDS = 5
+"""How often a call is sent again with what the server asked for."""
 
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 _REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
@@ -90,8 +96,10 @@ class _Connection:
 class Kept:
     """The connection to one server."""
 
-    def __init__(self, config: Config, web: Web) -> None:
+    def __init__(self, config: Config, web: Web, *, logs: bool = True) -> None:
+        """With `logs`, the log has what the server writes to stderr, and why it ended."""
         self._config = config
+        self._logs = logs
         self._web = web
         self.expected: Mapping[str, Listed] | None = None
         self._connection: _Connection | None = None
@@ -157,7 +165,8 @@ class Kept:
         wait = BACKOFF[min(self._failures, len(BACKOFF) - 1)]
         self._failures += 1
         self._not_before, self._last_failure = time.monotonic() + wait, why
-        log.warning("mcp_server_ended", server=self._config.name, reason=why, wait=wait)
+        if self._logs:
+            log.warning("mcp_server_ended", server=self._config.name, reason=why, wait=wait)
 
     async def _open(self) -> _Connection:
         opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
@@ -191,6 +200,7 @@ class Kept:
                 mode=self._mode,
                 client_info=Implementation(name="replan", version="1"),
                 list_roots_callback=self._roots if self._config.roots else None,
+                elicitation_callback=partial(self._elicit, link),
                 message_handler=self._on_message,
             ) as client:
                 listing = await self._list(client)
@@ -214,7 +224,7 @@ class Kept:
         config = self._config
         if config.command:
             environment = {**get_default_environment(), **config.env}
-            return over_pipes(link, config.name, config.command, environment, config.cwd)
+            return over_pipes(link, config.name, config.command, environment, config.cwd, logs=self._logs)
         auth: httpx2.Auth | None = None
         if config.client_id:
             auth = ClientCredentialsOAuthProvider(
@@ -243,6 +253,15 @@ class Kept:
         info = client.server_info
         return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version))
 
+    async def _elicit(self, link: Link, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        """Answer what a server asks during a call; with the older protocol, it does not say during which."""
+        for sent in link.calls.values():
+            if (answer := questions.elicited(params, sent.answers)) is not None:
+                return answer
+        for sent in link.calls.values():
+            sent.asked = questions.of(params).sentence(f"A tool of {self._config.name}")
+        return ElicitResult(action="decline")
+
     async def _roots(self, context: ClientRequestContext) -> ListRootsResult:
         return ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in self._config.roots])
 
@@ -268,7 +287,13 @@ class Kept:
             raise unsent(NeedsPerson(f"The tool {kind} of the server has changed{changed}: start the worker again."))
 
     async def call(
-        self, tool: str, args: dict[str, JsonValue], result: type[BaseModel] | None, *, is_read: bool
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        answers: Mapping[str, JsonValue],
+        result: type[BaseModel] | None,
+        *,
+        is_read: bool,
     ) -> JsonValue:
         kind = f"{self._config.name}.{tool}"
         for is_last in (False, True):
@@ -280,10 +305,10 @@ class Kept:
             except (CannotOpen, MCPError) as why:
                 raise unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.")) from None
             self._check(connection, tool)
-            token, sent = uuid.uuid4().hex, Sent(deadline.at())
+            token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
             connection.link.calls[token] = sent
             try:
-                found = await self._ask(connection, tool, args, token)
+                found = await self._ask(connection, tool, args, token, answers)
             except (MCPError, ValidationError, httpx2.HTTPError) as error:
                 if not is_last and self._is_over(connection, error, sent):
                     connection.is_retired = True  # the session is gone, and nothing was done: once more
@@ -291,19 +316,33 @@ class Kept:
                 raise self._fault(connection, kind, error, sent) from None
             finally:
                 del connection.link.calls[token]
-            return self._result(connection, kind, tool, found, result, is_read=is_read)
+            return self._result(connection, kind, tool, found, sent, result, is_read=is_read)
         raise AssertionError
 
     async def _ask(
-        self, connection: _Connection, tool: str, args: dict[str, JsonValue], token: str
-    ) -> CallToolResult | InputRequiredResult:
-        # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
-        params = CallToolRequestParams(name=tool, arguments=args, _meta={CALL_NAME: token})
-        deadline.check()
-        found: CallToolResult | InputRequiredResult = await connection.client.session.send_request(
-            CallToolRequest(params=params), _RESULT
-        )
-        return found
+        self,
+        connection: _Connection,
+        tool: str,
+        args: dict[str, JsonValue],
+        token: str,
+        answers: Mapping[str, JsonValue],
+    ) -> CallToolResult | questions.Question:
+        """Send the call, and again with the answers to what the server asks for before it works on it."""
+        given: dict[str, Any] = {}
+        for _ in range(MAX_ROUNDS):
+            # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
+            params = CallToolRequestParams(name=tool, arguments=args, _meta={CALL_NAME: token}, **given)
+            deadline.check()
+            found: CallToolResult | InputRequiredResult = await connection.client.session.send_request(
+                CallToolRequest(params=params), _RESULT
+            )
+            if isinstance(found, CallToolResult):
+                return found
+            responses, question = questions.answered(found, answers, self._config.roots)
+            if question is not None:
+                return question
+            given = {"input_responses": responses, "request_state": found.request_state}
+        return questions.Question("the same again and again", {})
 
     def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
         """Whether a call was not made only because the connection or the server's session had ended before."""
@@ -337,15 +376,19 @@ class Kept:
         connection: _Connection,
         kind: str,
         tool: str,
-        found: CallToolResult | InputRequiredResult,
+        found: CallToolResult | questions.Question,
+        sent: Sent,
         result: type[BaseModel] | None,
         *,
         is_read: bool,
     ) -> JsonValue:
-        if isinstance(found, InputRequiredResult):
-            reason = f"{kind} asks for something before it goes on, which Replan cannot give: call it in another way."
-            raise answered(NeedsPerson(reason))
-        if (fault := connection.texts.fault(kind, found)) is not None:
+        if isinstance(found, questions.Question):
+            raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
+        fault = connection.texts.fault(kind, tool, found)
+        if sent.asked:
+            asks = AsksPerson(sent.asked)
+            raise unproven(asks) if fault is None or fault.proves_nothing else asks
+        if fault is not None:
             raise fault
         if result is None or not issubclass(result, ForeignResult):
             value: JsonValue = answer_of(found, is_read=is_read).model_dump(mode="json")
@@ -484,7 +527,7 @@ def listings(configs: Mapping[str, Config]) -> dict[str, Listing | str]:
     """By server what it lists, or why it cannot be asked. The connections are closed again."""
 
     async def ask(config: Config) -> Listing | str:
-        kept = Kept(config, Web())
+        kept = Kept(config, Web(), logs=False)
         try:
             return (await kept.connection()).listing
         except CannotOpen as why:

@@ -20,7 +20,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listed, Listing
-from activities.toolbox.mcp.schema import ForeignArgs, arguments_of, result_of
+from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
@@ -212,7 +212,7 @@ class _Draft:
                 sent[key_argument] = str(key)
             if ahead is not None and key is not None:
                 await servers.note_ahead(key, await ahead(servers, sent))
-            return await servers.call(server, name, sent, result=result, is_read=key is None)
+            return await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
 
         annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
         function: Callable[..., Any]
@@ -228,7 +228,7 @@ class _Draft:
 
             annotations["key"] = Key
         made = _declared(function, self.kind, annotations, self._description(), self.effect, options, self.place)
-        made.because = self.reason
+        made.because, made.for_people = self.reason, frozenset({ANSWERS})
         return made
 
     def _description(self) -> str:

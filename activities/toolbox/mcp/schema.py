@@ -4,6 +4,7 @@ Values are validated by the server's own schema. Names, types and paths are read
 """
 
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, create_model
@@ -19,7 +20,9 @@ MAX_DEPTH = 12
 """The depth below which a schema allows any value; one that refers to itself has no end."""
 DEFINITIONS = ("$defs", "definitions")
 LEFT_OUT = (*DEFINITIONS, "$schema", "$id")
-RESERVED = frozenset(dir(BaseModel))
+ANSWERS = "replan_answers"
+"""The argument with which a person answers what a server asks; no plan may have it."""
+RESERVED = frozenset({*dir(BaseModel), "as_sent", "answers", "form", ANSWERS})
 """Names that pydantic does not take for fields."""
 
 
@@ -34,9 +37,14 @@ class ForeignArgs(BaseModel):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return handler(core) if cls.form is None else cls.form
 
+    @property
+    def answers(self) -> dict[str, JsonValue]:
+        """What a person answered to the server's questions: by the name of the question, the fields of its form."""
+        return getattr(self, ANSWERS, None) or {}
+
     def as_sent(self) -> dict[str, JsonValue]:
         """The arguments that were given, by the server's names."""
-        sent: dict[str, JsonValue] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        sent: dict[str, JsonValue] = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={ANSWERS})
         return sent
 
 
@@ -60,7 +68,8 @@ def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[s
     # Unlike in the standard, what is not declared is not taken, unless the schema itself says so.
     is_open = bool(plain.get("additionalProperties"))
     form = {**plain, "type": "object", "properties": properties, "required": required, "additionalProperties": is_open}
-    return _model(ForeignArgs, tool, schema, form)
+    more: dict[str, Any] = {ANSWERS: (dict[str, JsonValue] | None, None)}
+    return _model(ForeignArgs, tool, schema, form, more)
 
 
 def result_of(tool: str, schema: Mapping[str, Any]) -> type[ForeignResult]:
@@ -85,10 +94,16 @@ def misfit(schema: JsonSchema) -> Callable[[Any], Any]:
     return check
 
 
-def _model(base: type[Any], tool: str, schema: Mapping[str, Any], form: Mapping[str, Any]) -> type[Any]:
+def _model(
+    base: type[Any],
+    tool: str,
+    schema: Mapping[str, Any],
+    form: Mapping[str, Any],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> type[Any]:
     definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
     required = form.get("required", ())
-    fields = dict[str, Any]()
+    fields = dict(more)
     for number, name in enumerate(form.get("properties", ())):
         part = schema["properties"][name]
         own = {"allOf": [part], **definitions} if isinstance(part, Mapping) else {}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
@@ -50,11 +51,14 @@ class Servers:
         server: str,
         tool: str,
         args: Mapping[str, JsonValue],
+        answers: Mapping[str, JsonValue] = MappingProxyType({}),
         *,
         result: type[BaseModel] | None = None,
         is_read: bool = False,
     ) -> JsonValue:
-        """Call a tool once, and return its result as JSON: of the form `result`, else as an `ToolAnswer` with text.
+        """Call a tool once, and return its result as JSON: of the form `result`, else as a `ToolAnswer` with text.
+
+        `answers` are what a person said to the server's questions, by their names.
 
         Raises:
             ToolError: the call failed; what that proves about its effect is noted in the error.
@@ -62,7 +66,7 @@ class Servers:
         if server not in self._kept:
             known = ", ".join(self._kept) or "no server"
             raise NeedsPerson(f"No tools file of this worker names the server {server}: there is {known}.")
-        return await self._kept[server].call(tool, dict(args), result, is_read=is_read)
+        return await self._kept[server].call(tool, dict(args), answers, result, is_read=is_read)
 
     async def note_ahead(self, key: str, noted: ahead.Ahead) -> None:
         """Note what was before a call, in place of what was before an earlier attempt."""

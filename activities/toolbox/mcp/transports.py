@@ -33,7 +33,7 @@ MAX_MESSAGE = 16 * 1024 * 1024
 """The most bytes of a message of a server; a process that sends a longer one is ended."""
 MAX_LINE = 500
 """Characters of a line that a server writes to stderr, in the log."""
-LINES_PER_MINUTE = 60
+LINES_PER_MINUTE = 20
 """The lines of a server's stderr that are logged in a minute."""
 END_SECONDS = 5.0
 """Seconds that a process has to end after its pipes were closed, with its supervisor's patience."""
@@ -57,6 +57,10 @@ class Sent:
     """Why it has no response, in words for people; empty if it has one, or the whole connection has failed."""
     is_too_large: bool = False
     """Whether the server sent too much."""
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """What a person answered to the server's questions."""
+    asked: str = ""
+    """What the server asked while it worked on the call, and nobody has answered."""
 
     async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
         """Note that sending begins; `httpcore2` calls it for each event of an HTTP request."""
@@ -98,9 +102,11 @@ class Link:
 
 @asynccontextmanager
 async def over_pipes(
-    link: Link, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None
+    link: Link, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None, *, logs: bool
 ) -> AsyncIterator[Streams]:
     """Start the process of a server, and speak with it through its pipes; it ends when the block ends.
+
+    With `logs`, what it writes to stderr goes to the log.
 
     Raises:
         OSError: no process can be started.
@@ -130,7 +136,7 @@ async def over_pipes(
     tasks = [
         asyncio.create_task(_read(link, stdout, to_session)),
         asyncio.create_task(_write(link, stdin, from_session, to_session)),
-        asyncio.create_task(_log_errors(server, stderr, last)),
+        asyncio.create_task(_log_errors(server, stderr, last, LINES_PER_MINUTE if logs else 0)),
     ]
     try:
         yield from_server, to_server
@@ -229,8 +235,8 @@ class _LastLine:
         return f": {self.text}" if self.text else ""
 
 
-async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine) -> None:
-    """Log what a server writes to stderr, without secrets, and not more than a minute's worth of lines."""
+async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine, most: int) -> None:
+    """Log what a server writes to stderr, without secrets, and at most so many lines a minute."""
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -243,7 +249,7 @@ async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine
             if time.monotonic() - minute > 60:
                 minute, logged = time.monotonic(), 0
             logged += 1
-            if logged <= LINES_PER_MINUTE:
+            if logged <= most:
                 log.info("mcp_stderr", server=server, line=last.text)
 
 
