@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import not_
@@ -10,13 +11,14 @@ from typing import Any, Literal
 
 from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic_core import to_json
 
 from activities.errors import ToolError, unproven
 from activities.toolbox.mcp.tools_file import ErrorRow
 from workflows.faults.fault import QUADRANT, Code
 
-MAX_READ_TEXT, MAX_EFFECT_TEXT = 700_000, 24_000
-"""Characters of the text of a result: of a read, and of a tool with an effect, whose result stays in history."""
+MAX_READ, MAX_EFFECT = 700_000, 40_000
+"""Bytes of a result as JSON: of a read, and of a tool with an effect, whose result stays in history."""
 MAX_DATA = 256 * 1024
 """Characters of an image or a sound, which is base64; a larger one is left out, and its size is said."""
 MAX_TOLD = 2_000
@@ -46,23 +48,34 @@ class ToolAnswer(BaseModel):
     parts: list[Part] = Field(default_factory=list, exclude_if=not_)
     left_out: int = Field(default=0, exclude_if=not_)
     """The characters of text that are left out at the end, since they are too many."""
+    parts_left_out: int = Field(default=0, exclude_if=not_)
+    """The number of parts that are left out at the end, since they are too many."""
 
 
 def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
     """A result as text and parts, cut to what a result may have."""
-    text, most = text_of(result), MAX_READ_TEXT if is_read else MAX_EFFECT_TEXT
-    parts, room = list[Part](), most - min(len(text), most)
-    for content in result.content:
-        if (part := _part(content)) is None:
-            continue
-        data, room_here = part.data or "", min(MAX_DATA, room)
-        if len(data) > room_here:
+    whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
+    text = _beginning(whole, room)
+    room -= len(to_json(text))
+    parts, found = list[Part](), [part for content in result.content if (part := _part(content))]
+    for part in found:
+        data = part.data or ""
+        if len(data) > min(MAX_DATA, room):
             part = part.model_copy(update={"data": None, "left_out": len(data)})
-        room -= len(part.data or "") + 200
+        room -= len(part.model_dump_json()) + 1
         if room < 0:
             break
         parts.append(part)
-    return ToolAnswer(text=text[:most], parts=parts, left_out=max(0, len(text) - most))
+    left_out = {"left_out": len(whole) - len(text), "parts_left_out": len(found) - len(parts)}
+    return ToolAnswer(text=text, parts=parts, **left_out)
+
+
+def _beginning(text: str, most: int) -> str:
+    """As much of a text as has at most so many bytes as JSON."""
+    text = text[:most]
+    if len(to_json(text)) <= most:
+        return text
+    return text[: bisect_right(range(len(text)), most, key=lambda length: len(to_json(text[:length]))) - 1]
 
 
 def text_of(result: CallToolResult) -> str:
