@@ -38,7 +38,15 @@ class Listing:
 
 
 class CannotOpen(Exception):
-    """A server cannot be started, reached or asked for its tools; the message says why, without its name."""
+    """A server cannot be started, reached or asked for its tools; the message says why, without its name.
+
+    `why` is the message without `told`, the words of the server itself, which are untrusted.
+    """
+
+    def __init__(self, why: str, told: str = "") -> None:
+        super().__init__(f"{why}: {told}" if told else why)
+        self.why = why
+        self.told = told
 
 
 @dataclass(frozen=True)

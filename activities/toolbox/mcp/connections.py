@@ -37,22 +37,25 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
 from activities import deadline, sends
 from activities.borders.waits import seconds
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
-from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.json_schema import JsonSchema, checkable
 from activities.toolbox.mcp import questions
 from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
 from activities.toolbox.mcp.config import CannotOpen, Config, Listed, Listing
 from activities.toolbox.mcp.schema import ForeignResult
-from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
+from activities.toolbox.mcp.transports import CALL_NAME, UNREADABLE, Link, Sent, Streams, over_http, over_pipes
 from workflows.faults.fault import Code
 
 OPEN_SECONDS = 30.0
 """Seconds that a server has to start and to list its tools; `npx` and `uvx` may install it first."""
+READY_SHARE = 0.9
+"""The share of an attempt's time within which the connection must be ready."""
 BACKOFF = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until a server is started again, by how often it has ended soon after its start."""
 STABLE_SECONDS = 60.0
@@ -103,42 +106,53 @@ class Kept:
         self._web = web
         self.expected: Mapping[str, Listed] | None = None
         self._connection: _Connection | None = None
-        self._lock = asyncio.Lock()
+        self._opening: asyncio.Task[_Connection] | None = None
         self._failures = 0
         self._not_before = 0.0
         self._opened_at = 0.0
-        self._last_failure = ""
+        self._last_failure = CannotOpen("it ended")
         self._mode = "auto"
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
 
     async def connection(self) -> _Connection:
-        """The open connection; it is opened if there is none. Raises CannotOpen."""
-        async with self._lock:
-            if self._connection is not None and self._connection.is_open:
-                return self._connection
-            if self._connection is not None:
-                await self._leave(self._connection)
-            if (wait := self._not_before - time.monotonic()) > 0:
-                raise CannotOpen(f"{self._last_failure or 'it ended'}; it is started again in {wait:.0f} s")
-            self._opened_at = time.monotonic()
-            try:
-                try:
-                    self._connection = await self._open()
-                except CannotOpen:
-                    if self._mode != "auto" or not self._config.command:
-                        raise
-                    self._mode = "legacy"  # some old servers end when they get a request that they do not know
-                    self._connection = await self._open()
-            except CannotOpen as why:
-                self._mode = "auto"
-                self._failed(str(why))
-                raise
+        """The open connection; it is opened if there is none. Raises CannotOpen.
+
+        It is opened for all calls: one that waits no longer does not end it.
+        """
+        if self._connection is not None and self._connection.is_open:
             return self._connection
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._reopen())
+            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._opening)
+
+    async def _reopen(self) -> _Connection:
+        if self._connection is not None:
+            await self._leave(self._connection)
+        if (wait := self._not_before - time.monotonic()) > 0:
+            last = self._last_failure
+            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.told)
+        self._opened_at = time.monotonic()
+        try:
+            try:
+                self._connection = await self._open()
+            except CannotOpen:
+                if self._mode != "auto" or not self._config.command:
+                    raise
+                self._mode = "legacy"  # some old servers end when they get a request that they do not know
+                self._connection = await self._open()
+        except CannotOpen as why:
+            self._mode = "auto"
+            self._failed(why)
+            raise
+        return self._connection
 
     async def close(self) -> None:
-        for task in self._leaving:
+        ending = [*self._leaving, *([self._opening] if self._opening else [])]
+        for task in ending:
             task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         connections = [*self._left, *([self._connection] if self._connection else [])]
         await asyncio.gather(*(connection.close() for connection in connections))
 
@@ -153,7 +167,7 @@ class Kept:
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
             self._failures = 0
-        self._failed(connection.link.why)
+        self._failed(CannotOpen(connection.link.why, connection.link.told))
 
     async def _close_idle(self, connection: _Connection) -> None:
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
@@ -161,12 +175,12 @@ class Kept:
         await connection.close()
         self._left.remove(connection)
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, why: CannotOpen) -> None:
         wait = BACKOFF[min(self._failures, len(BACKOFF) - 1)]
         self._failures += 1
         self._not_before, self._last_failure = time.monotonic() + wait, why
         if self._logs:
-            log.warning("mcp_server_ended", server=self._config.name, reason=why, wait=wait)
+            log.warning("mcp_server_ended", server=self._config.name, reason=str(why), wait=wait)
 
     async def _open(self) -> _Connection:
         opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
@@ -188,6 +202,7 @@ class Kept:
         except asyncio.CancelledError:
             closing.set()
             keeper.cancel()
+            await asyncio.wait([keeper])
             raise
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
@@ -210,9 +225,9 @@ class Kept:
                 async with _listening(client, self._note_change):
                     await _first(link.ended.wait(), closing.wait())
         except BaseException as error:
-            link.end(_why(error, link))
+            link.end(*_why(error))
             if not opened.done():
-                opened.set_exception(CannotOpen(link.why))
+                opened.set_exception(CannotOpen(link.why, link.told))
                 opened.exception()  # it may be that nobody waits any more
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
@@ -298,12 +313,18 @@ class Kept:
         kind = f"{self._config.name}.{tool}"
         for is_last in (False, True):
             try:
-                connection = await self.connection()
-                if connection.is_stale:
-                    connection.is_stale = False
-                    connection.listing = await self._list(connection.client)
-            except (CannotOpen, MCPError) as why:
-                raise unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.")) from None
+                async with asyncio.timeout(_until_end()):
+                    connection = await self.connection()
+                    if connection.is_stale:
+                        connection.is_stale = False
+                        connection.listing = await self._list(connection.client)
+            except TimeoutError:
+                reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
+                raise unsent(Unreachable(reason, code="timeout")) from None
+            except CannotOpen as error:
+                raise _unreachable(kind, error.why, error.told) from None
+            except MCPError as error:
+                raise _unreachable(kind, *_why(error)) from None
             self._check(connection, tool)
             token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
             connection.link.calls[token] = sent
@@ -352,7 +373,7 @@ class Kept:
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
         """The exception for a call that has no result."""
-        if sent.status is not None and sent.status >= 300 and not _is_spoken(error, sent):
+        if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
             return _of_status(kind, sent)
         if not sent.began:
             if sent.is_late:
@@ -362,14 +383,19 @@ class Kept:
         if isinstance(error, ValidationError):
             reason = f"{kind} answered with a result that the protocol does not have."
             return unproven(Refused(reason, code="unexpected_result"))
-        if isinstance(error, MCPError) and error.code not in (CONNECTION_CLOSED, PARSE_ERROR):
+        if isinstance(error, MCPError) and not sent.why and not self._is_cut(connection, error):
+            if _is_unreadable(error) or not sent.is_spoken:
+                return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
             return _of_error(kind, error)
-        if isinstance(error, MCPError) and error.code == PARSE_ERROR:
-            return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
         why = sent.why or connection.link.why or "the connection was cut"
         if connection.link.is_too_large or sent.is_too_large:
             return unproven(NeedsPerson(f"{kind} gave no answer: {why}.", code="too_large"))
         return unproven(Unreachable(f"{kind} gave no answer: {why}."))
+
+    def _is_cut(self, connection: _Connection, error: MCPError) -> bool:
+        """Whether an error says that there is no answer, and is no answer of the server."""
+        is_over = connection.link.ended.is_set() or connection.closing.is_set()
+        return error.code == CONNECTION_CLOSED and (is_over or error.message.startswith("SSE stream"))
 
     def _result(
         self,
@@ -393,22 +419,33 @@ class Kept:
         if result is None or not issubclass(result, ForeignResult):
             value: JsonValue = answer_of(found, is_read=is_read).model_dump(mode="json")
             return value
-        value = found.structured_content
+        # JSON has no NaN and no infinity, which Python's parsers take all the same.
+        value = from_json(to_json(found.structured_content, inf_nan_mode="null"))
         listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
         wrong = ["it is missing"] if value is None else []
         if value is not None and listed is not None and listed.output_schema is not None:
             with suppress(Exception):  # a schema that cannot be used was left out when the kinds were made
-                wrong = JsonSchema.part_of_checked(listed.output_schema).broken_rules(value)
+                wrong = JsonSchema.part_of_checked(checkable(listed.output_schema)).broken_rules(value)
         if wrong:
             reason = f"The structured result of {kind} does not fit its schema: {'; '.join(wrong)}."
             raise unproven(Refused(reason, code="unexpected_result"))
         return value
 
 
-def _is_spoken(error: Exception, sent: Sent) -> bool:
-    """Whether a response that is no success has an error of JSON-RPC, which says more than its status."""
-    is_transports = isinstance(error, MCPError) and error.message == "Server returned an error response"
-    return isinstance(error, MCPError) and not is_transports and (sent.status or 0) in (400, 404, 422, 500)
+def _until_end() -> float | None:
+    """Seconds until shortly before the attempt ends, so that it can still say that nothing was sent."""
+    left = deadline.left()
+    return None if left is None else left * READY_SHARE
+
+
+def _unreachable(kind: str, why: str, told: str) -> ToolError:
+    observed: JsonValue = {"text": told} if told else None
+    return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.", observed=observed))
+
+
+def _is_unreadable(error: MCPError) -> bool:
+    """Whether an error is one of the transports, for an answer that is no message."""
+    return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
 
 
 def _of_status(kind: str, sent: Sent) -> ToolError:
@@ -444,17 +481,15 @@ def _of_error(kind: str, error: MCPError) -> ToolError:
     return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
 
 
-def _why(error: BaseException, link: Link) -> str:
-    """Why a connection failed, in words for people."""
+def _why(error: BaseException) -> tuple[str, str]:
+    """Why a connection failed, in words for people, and the words of the server or of a library."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if link.why:
-        return link.why
     if isinstance(error, FileNotFoundError | PermissionError):
-        return f"it cannot be started ({error.strerror}: {error.filename})"
+        return f"it cannot be started ({error.strerror}: {error.filename})", ""
     if isinstance(error, MCPError):
-        return f"it answered with the error {error.code}: {text_of(error.message, str, 200)}"
-    return f"{type(error).__name__}: {text_of(error, str, 200)}"
+        return f"it answered with the error {error.code}", text_of(error.message, str, 200)
+    return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ def main() -> int:
             command[0], command, os.environ, setsid=True, setsigdef=[signal.SIGCHLD, signal.SIGTERM, signal.SIGINT]
         )
     except OSError as error:
-        sys.stderr.write(f"cannot be started: {error.strerror}\n")
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
         return 127
     for standard in (0, 1, 2):  # else the worker would not see that the server closed its own
         os.close(standard)

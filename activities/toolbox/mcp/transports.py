@@ -27,6 +27,8 @@ from activities import deadline
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
 
+UNREADABLE = "the answer is no message of JSON-RPC"
+"""The message of the error for a call whose answer cannot be read."""
 CALL_NAME = "io.replan/call"
 """The name in `_meta` of what tells a call from others."""
 MAX_MESSAGE = 16 * 1024 * 1024
@@ -53,6 +55,8 @@ class Sent:
     status: int | None = None
     """The status of an HTTP response."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    """The body of an HTTP response that is no stream."""
     why: str = ""
     """Why it has no response, in words for people; empty if it has one, or the whole connection has failed."""
     is_too_large: bool = False
@@ -66,6 +70,25 @@ class Sent:
         """Note that sending begins; `httpcore2` calls it for each event of an HTTP request."""
         if event.endswith("send_request_headers.started"):
             self.began = True
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether an error is the server's own message, and not what a transport makes of an HTTP response.
+
+        Of some statuses the message is left aside, since they say more.
+        """
+        if self.status is None:  # over pipes
+            return True
+        kind = self.headers.get("content-type", "").lower()
+        if self.status >= 300 and self.status not in (400, 404, 422, 500):
+            return False
+        if kind.startswith("text/event-stream"):
+            return True
+        try:
+            message = jsonrpc_message_adapter.validate_json(self.body, by_name=False)
+        except ValueError:
+            return False
+        return kind.startswith("application/json") and isinstance(message, JSONRPCError)
 
     @property
     def is_late(self) -> bool:
@@ -86,11 +109,14 @@ class Link:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     why: str = ""
     """Why the connection ended, in words for people; empty while it is open."""
+    told: str = ""
+    """The last words of the server itself, which are untrusted."""
     is_too_large: bool = False
     """Whether it ended since the server sent too much."""
 
-    def end(self, why: str) -> None:
-        self.why = self.why or why
+    def end(self, why: str, told: str = "") -> None:
+        if not self.why:
+            self.why, self.told = why, told
         self.ended.set()
 
     def sent(self, message: Any) -> Sent | None:
@@ -161,7 +187,7 @@ async def over_pipes(
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.returncode:
-            link.why = f"its process ended with {process.returncode}{last.words}"
+            link.why, link.told = f"its process ended with {process.returncode}", last.text
         process._transport.close()  # type: ignore[attr-defined]  # else it warns where a grandchild holds a pipe
 
 
@@ -190,7 +216,7 @@ async def _read(
                 link.end("its process ended in the middle of a message")
                 break
             if named := re.match(rb'\s*\{.{0,200}?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")', line, re.DOTALL):
-                error = ErrorData(code=PARSE_ERROR, message="the answer is no message of JSON-RPC")
+                error = ErrorData(code=PARSE_ERROR, message=UNREADABLE)
                 failed = JSONRPCError(jsonrpc="2.0", id=json.loads(named[1]), error=error)
                 await to_session.send(SessionMessage(failed))
             elif line.strip():
@@ -229,10 +255,6 @@ class _LastLine:
     """The last line of a server's stderr, which often says why it ended."""
 
     text: str = ""
-
-    @property
-    def words(self) -> str:
-        return f": {self.text}" if self.text else ""
 
 
 async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine, most: int) -> None:
@@ -298,6 +320,7 @@ class _Watched(httpx2.AsyncBaseTransport):
             sent.status, sent.headers = response.status_code, response.headers
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 await self._read(response)
+                sent.body = response.content
             return response
         except _TooLarge:
             sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
