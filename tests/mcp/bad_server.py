@@ -339,6 +339,8 @@ class Server:
                 return self.answer(ident, self.result(json.dumps(self.ask("roots/list", {}))))
             case "unknown-request":
                 return self.answer(ident, self.result(json.dumps(self.ask("foo/bar", {}))))
+            case "input-required" if params.get("inputResponses"):
+                return self.answer(ident, self.result(json.dumps(params["inputResponses"])))
             case "input-required":
                 asked = {"colour": {"method": "elicitation/create", "params": FORM}}
                 return self.answer(ident, {"resultType": "input_required", "inputRequests": asked, "requestState": "1"})
