@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from activities.toolbox.mcp import tools_file
+from workflows.faults.fault import Code
 from workflows.json_values import digest
 
 
@@ -43,10 +44,12 @@ class CannotOpen(Exception):
     `why` is the message without `told`, the words of the server itself, which are untrusted.
     """
 
-    def __init__(self, why: str, told: str = "") -> None:
+    def __init__(self, why: str, told: str = "", code: Code = Code.UNREACHABLE) -> None:
+        """`code` is that of the fault of a call; transient, unless a person has to mend something."""
         super().__init__(f"{why}: {told}" if told else why)
         self.why = why
         self.told = told
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Config:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
+    issuer: str = ""
+    """The authorization server of the client; empty for the server itself."""
     scope: str | None = None
     cwd: str | None = None
     roots: Sequence[str] = ()
@@ -95,6 +100,7 @@ class Config:
             headers,
             value(server.oauth.client_id) if server.oauth else "",
             value(server.oauth.client_secret) if server.oauth else "",
+            (server.oauth.issuer if server.oauth else None) or "",
             server.oauth.scope if server.oauth else None,
             str(folder / server.cwd) if server.cwd else None,
             [str((folder / root).resolve()) for root in server.roots],

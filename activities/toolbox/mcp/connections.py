@@ -132,7 +132,7 @@ class Kept:
             await self._leave(self._connection)
         if (wait := self._not_before - time.monotonic()) > 0:
             last = self._last_failure
-            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.told)
+            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.told, last.code)
         self._opened_at = time.monotonic()
         try:
             try:
@@ -225,9 +225,9 @@ class Kept:
                 async with _listening(client, self._note_change):
                     await _first(link.ended.wait(), closing.wait())
         except BaseException as error:
-            link.end(*_why(error))
+            link.end(*_why(error, link))
             if not opened.done():
-                opened.set_exception(CannotOpen(link.why, link.told))
+                opened.set_exception(CannotOpen(link.why, link.told, _code(link)))
                 opened.exception()  # it may be that nobody waits any more
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
@@ -243,7 +243,12 @@ class Kept:
         auth: httpx2.Auth | None = None
         if config.client_id:
             auth = ClientCredentialsOAuthProvider(
-                config.url, _Tokens(), config.client_id, config.client_secret, scope=config.scope
+                config.url,
+                _Tokens(),
+                config.client_id,
+                config.client_secret,
+                scope=config.scope,
+                issuer=config.issuer or str(httpx2.URL(config.url).copy_with(raw_path=b"/")),
             )
         return over_http(link, config.url, config.headers, auth, self._web)
 
@@ -322,9 +327,9 @@ class Kept:
                 reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
                 raise unsent(Unreachable(reason, code="timeout")) from None
             except CannotOpen as error:
-                raise _unreachable(kind, error.why, error.told) from None
+                raise _unreachable(kind, error) from None
             except MCPError as error:
-                raise _unreachable(kind, *_why(error)) from None
+                raise _unreachable(kind, CannotOpen(*_why(error, connection.link))) from None
             self._check(connection, tool)
             token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
             connection.link.calls[token] = sent
@@ -373,6 +378,8 @@ class Kept:
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
         """The exception for a call that has no result."""
+        if sent.no_token is not None:
+            return _unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
             return _of_status(kind, sent)
         if not sent.began:
@@ -388,7 +395,8 @@ class Kept:
                 return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
             return _of_error(kind, error)
         why = sent.why or connection.link.why or "the connection was cut"
-        if connection.link.is_too_large or sent.is_too_large:
+        is_large_event = isinstance(error, MCPError) and "exceeded the" in error.message
+        if connection.link.is_too_large or sent.is_too_large or is_large_event:
             return unproven(NeedsPerson(f"{kind} gave no answer: {why}.", code="too_large"))
         return unproven(Unreachable(f"{kind} gave no answer: {why}."))
 
@@ -438,9 +446,13 @@ def _until_end() -> float | None:
     return None if left is None else left * READY_SHARE
 
 
-def _unreachable(kind: str, why: str, told: str) -> ToolError:
-    observed: JsonValue = {"text": told} if told else None
-    return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}.", observed=observed))
+def _unreachable(kind: str, error: CannotOpen) -> ToolError:
+    """The exception for a call that was not sent, since there is no connection."""
+    if error.code is Code.UNREACHABLE:
+        reason = f"The server of {kind} cannot be reached: {error.why}."
+    else:
+        reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
+    return unsent(tool_error(error.code, reason, error.told, proves_none=True))
 
 
 def _is_unreadable(error: MCPError) -> bool:
@@ -481,8 +493,18 @@ def _of_error(kind: str, error: MCPError) -> ToolError:
     return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
 
 
-def _why(error: BaseException) -> tuple[str, str]:
+def _code(link: Link) -> Code:
+    """The code of the fault of a connection that cannot be opened."""
+    lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
+    return link.other.no_token or lasting.get(link.other.status or 0, Code.UNREACHABLE)
+
+
+def _why(error: BaseException, link: Link) -> tuple[str, str]:
     """Why a connection failed, in words for people, and the words of the server or of a library."""
+    if link.other.why:
+        return link.other.why, ""
+    if (link.other.status or 0) >= 300 and not link.other.is_spoken:
+        return f"it answered with HTTP status {link.other.status}", ""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError | PermissionError):

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, create_model
 
-from activities.errors import NeedsPerson, Refused
+from activities import sends
+from activities.errors import NeedsPerson, Refused, ToolError, unsent
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
@@ -211,8 +212,12 @@ class _Draft:
             if key_argument is not None:
                 sent[key_argument] = str(key)
             if ahead is not None and key is not None:
-                await servers.note_ahead(key, await ahead(servers, sent))
-            return await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
+                await _note_ahead(servers, key, ahead, sent)
+            try:
+                return await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
+            except ToolError as error:
+                error.requests = None  # there is no other call, so an error that proves something proves it of all
+                raise
 
         annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
         function: Callable[..., Any]
@@ -322,6 +327,16 @@ class _Draft:
         made.is_hidden = True
         paths = {info.alias or name: f"args.{info.alias or name}" for name, info in self.args.model_fields.items()}
         return Companion(made, {**paths, "call_key": "key"})
+
+
+async def _note_ahead(servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue]) -> None:
+    """Note what is before a call, of whose requests this is none."""
+    with sends.counted(sends.Sends()):
+        try:
+            await servers.note_ahead(key, await ahead(servers, sent))
+        except ToolError as error:
+            error.proves_nothing = False
+            raise unsent(error) from None
 
 
 def _declared(

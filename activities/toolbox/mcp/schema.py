@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    create_model,
+    model_serializer,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema
 
@@ -52,6 +61,15 @@ class ForeignResult(ForeignArgs):
     """The result of a foreign tool; a server may return more than it has declared."""
 
     model_config = ConfigDict(extra="allow")
+
+    @model_serializer
+    def _as_returned(self) -> dict[str, Any]:
+        """The fields that the server returned, by its names."""
+        declared = type(self).model_fields
+        given = {
+            declared[name].alias or name: getattr(self, name) for name in declared if name in self.model_fields_set
+        }
+        return {**given, **(self.model_extra or {})}
 
 
 def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:

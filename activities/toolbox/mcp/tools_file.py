@@ -91,6 +91,8 @@ class OAuthTable(_Table):
     client_id: str
     """The name of the variable or the file that holds it; as below."""
     client_secret: str
+    issuer: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] | None = None
+    """The authorization server to which alone the credentials are sent; by default the server itself."""
     scope: str | None = None
 
 

@@ -19,13 +19,16 @@ import anyio
 import httpx2
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from activities import deadline
+from activities.errors import ToolError
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
+from workflows.faults.fault import Code
 
 UNREADABLE = "the answer is no message of JSON-RPC"
 """The message of the error for a call whose answer cannot be read."""
@@ -61,6 +64,8 @@ class Sent:
     """Why it has no response, in words for people; empty if it has one, or the whole connection has failed."""
     is_too_large: bool = False
     """Whether the server sent too much."""
+    no_token: Code | None = None
+    """The code of the fault if the authorization server gave no token, so that the request was not made."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """What a person answered to the server's questions."""
     asked: str = ""
@@ -106,6 +111,8 @@ class Link:
 
     calls: Calls = field(default_factory=dict)
     """The calls under way, by their tokens."""
+    other: Sent = field(default_factory=lambda: Sent(None))
+    """What is known of the last HTTP request that is no call, such as the handshake."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     why: str = ""
     """Why the connection ended, in words for people; empty while it is open."""
@@ -281,7 +288,8 @@ async def over_http(
 ) -> AsyncIterator[Streams]:
     """Speak with a server at a URL."""
     async with (
-        httpx2.AsyncClient(
+        _Client(
+            link,
             transport=_Watched(link, httpx2.URL(url), web),
             headers=dict(headers),
             auth=auth,
@@ -292,6 +300,38 @@ async def over_http(
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams  # type: ignore[misc]  # streams with a context, which have the same methods
+
+
+class _Client(httpx2.AsyncClient):
+    """Makes a response of what goes wrong beside a request: an exception would end the connection for all calls."""
+
+    def __init__(self, link: Link, **options: Any) -> None:
+        super().__init__(**options)
+        self._link = link
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except (OAuthFlowError, ToolError, TimeoutError, httpx2.HTTPError) as error:
+            sent = _sent(self._link, request)
+            sent.no_token = Code.UNREACHABLE
+            if isinstance(error, OAuthFlowError):
+                sent.why, sent.no_token = "its authorization server gives no token", Code.UNAUTHORIZED
+            elif isinstance(error, ToolError):
+                is_lasting = not error.fault.quadrant.is_transient
+                sent.why = f"of its authorization server: {error}"
+                sent.no_token = Code.UNAUTHORIZED if is_lasting else Code.UNREACHABLE
+            else:
+                sent.why = "its authorization server gives no answer"
+            return _failed(request, sent.why)
+
+
+def _sent(link: Link, request: httpx2.Request) -> Sent:
+    """What is known of the call that a request makes, or of the last one that makes none."""
+    try:
+        return link.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False)) or link.other
+    except (ValueError, httpx2.RequestNotRead):
+        return link.other
 
 
 class _Watched(httpx2.AsyncBaseTransport):
@@ -309,9 +349,10 @@ class _Watched(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if (request.url.host, request.url.port) != (self._server.host, self._server.port):
             return await self._elsewhere(request)
-        sent = self._sent(request) if request.method == "POST" else None
-        if sent is None:
+        if request.method != "POST":
             return await self._named.handle_async_request(request)
+        sent = _sent(self._link, request)
+        sent.why, sent.status = "", None
         if sent.is_late:
             return _failed(request, "too late")
         request.extensions = {**request.extensions, "trace": sent.trace}
@@ -345,12 +386,6 @@ class _Watched(httpx2.AsyncBaseTransport):
             body = await read_body(answer, 1024 * 1024, 30.0)
             kept = {name: value for name, value in answer.headers.items() if name not in _OF_CODING}
             return httpx2.Response(answer.status_code, headers=kept, content=body.content, request=request)
-
-    def _sent(self, request: httpx2.Request) -> Sent | None:
-        try:
-            return self._link.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False))
-        except (ValueError, httpx2.RequestNotRead):
-            return None
 
     async def aclose(self) -> None:
         await self._named.aclose()
