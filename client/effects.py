@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
 from client.history.fetch import fetch_run, rollbacks
@@ -91,10 +91,8 @@ def _not_applied(story: Story) -> list[str]:
     return [id for id, fault in last.items() if fault.reconciled == "not_applied"]
 
 
-class TaskEffect(BaseModel):
+class TaskEffect(BaseModel, frozen=True):
     """One effect of a task; the idempotency key of its call identifies it."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     step: str

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
@@ -37,10 +37,8 @@ TAKEN_WITHIN = 8.0
 POLL_SECONDS = 0.5
 
 
-class Incident(BaseModel):
+class Incident(BaseModel, frozen=True):
     """The tasks of a queue that wait for a person because of one cause."""
-
-    model_config = ConfigDict(frozen=True)
 
     cause: str
     """The resource, which is a kind of tools or `planner`, and the code of the fault, e.g. `charge/unauthorized`."""

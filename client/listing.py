@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
@@ -31,9 +31,7 @@ MAX_WAITING = 1000
 """Of more waiting tasks than this, `list --status waiting` looks at the newest."""
 
 
-class Listed(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Listed(BaseModel, frozen=True):
     task_id: str
     run_id: str
     task: str
@@ -55,10 +53,8 @@ class Listed(BaseModel):
     """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
 
 
-class Waiting(BaseModel):
+class Waiting(BaseModel, frozen=True):
     """A task that waits for a person."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     task: str

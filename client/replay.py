@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from google.protobuf.json_format import ParseError
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
@@ -43,10 +43,8 @@ MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 """The message of a failure in the text that the SDK's core gives for it."""
 
 
-class Replayed(BaseModel):
+class Replayed(BaseModel, frozen=True):
     """A history, and whether it replays."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     """The id of its workflow."""

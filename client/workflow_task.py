@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType, WorkflowTaskFailedCause as Given
 from temporalio.api.failure.v1 import Failure
@@ -88,10 +88,8 @@ HARMLESS = frozenset(
 """Causes of failures by the server itself, which schedules the workflow task again at once."""
 
 
-class FailingTask(BaseModel):
+class FailingTask(BaseModel, frozen=True):
     """A running task whose workflow task has failed, and was not completed since."""
-
-    model_config = ConfigDict(frozen=True)
 
     cause: Cause
     message: str

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from client.explain.words import Sentence, listed
 from client.history.records import Call, CallEnd, Event
@@ -16,9 +16,7 @@ from workflows.faults.fault import Code
 PURPOSES = (metrics.PLANNING, metrics.CORRECTING, metrics.SUMMARISING, metrics.STEPS, metrics.LOST)
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _Line(BaseModel, frozen=True):
     events: tuple[Event, ...] = ()
     """The events of the calls that are counted."""
 
@@ -36,9 +34,7 @@ class Paid(_Line):
     """US dollars, as far as prices are known."""
 
 
-class Receipt(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Receipt(BaseModel, frozen=True):
     wasted: Tally
     """Attempts that could not have helped: each followed a persistent fault of the same call."""
     helped: Tally

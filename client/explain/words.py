@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, InstanceOf, JsonValue
+from pydantic import BaseModel, InstanceOf, JsonValue
 
 from client.history.records import AttemptFailure, Call, Event
 from client.history.story import Change
@@ -20,11 +20,7 @@ from workflows.json_values import canonical
 from workflows.web_ui import shorten
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Sentence(_Part):
+class Sentence(BaseModel, frozen=True):
     """A sentence, and the events that prove it."""
 
     text: InstanceOf[str]
@@ -32,7 +28,7 @@ class Sentence(_Part):
     events: tuple[Event, ...] = ()
 
 
-class Cost(_Part):
+class Cost(BaseModel, frozen=True):
     failed_attempts: int = 0
     """The number of attempts that ended in a fault."""
     observations: int = 0
@@ -52,7 +48,7 @@ class Cost(_Part):
         return Cost(**{name: getattr(self, name) + getattr(other, name) for name in Cost.model_fields})
 
 
-class Item(_Part):
+class Item(BaseModel, frozen=True):
     """One deviation from the plan, explained."""
 
     steps: tuple[str, ...] = ()

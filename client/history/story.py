@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 
 from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
 from workflows import ids
@@ -342,11 +342,7 @@ MISSING = "(none)"
 """In a comparison of two steps, the value of an argument that one of them does not have."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Planned(_Frozen):
+class Planned(BaseModel, frozen=True):
     """A planned step without its title, for the comparison of two plans."""
 
     id: str
@@ -359,14 +355,14 @@ class Planned(_Frozen):
         return cls(id=step.id, kind=step.kind, args=step.args, needs=tuple(sorted(step.dependencies)))
 
 
-class Was(_Frozen):
+class Was(BaseModel, frozen=True):
     """A value before and after a change; `(none)` stands for a missing value."""
 
     before: JsonValue
     after: JsonValue
 
 
-class Change(_Frozen):
+class Change(BaseModel, frozen=True):
     """A step of the new plan that takes the place of a step of the old plan."""
 
     before: Planned
@@ -383,7 +379,7 @@ class Change(_Frozen):
         return [*kind, *self.args.items(), *([("needs", moved)] if before.needs != after.needs else [])]
 
 
-class Diff(_Frozen):
+class Diff(BaseModel, frozen=True):
     """A plan, and how it differs from the plan before it."""
 
     number: int

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -39,11 +39,7 @@ SHORT = timedelta(days=2)
 """Up to this period, the timeline of a report counts by the hour, else by the day."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Spread(_Table):
+class Spread(BaseModel, frozen=True):
     """How values are spread; the quantiles are values that occur (nearest rank)."""
 
     number: int
@@ -61,14 +57,14 @@ class Spread(_Table):
         return cls(number=len(found), least=found[0], median=median, p99=p99, most=found[-1])
 
 
-class ExitCount(_Table):
+class ExitCount(BaseModel, frozen=True):
     status: str
     code: str
     """Why tasks ended so, as in the Outcome; empty for completed ones."""
     tasks: int
 
 
-class FaultCount(_Table):
+class FaultCount(BaseModel, frozen=True):
     """Faults of one code, and how many were followed by what."""
 
     quadrant: str
@@ -78,7 +74,7 @@ class FaultCount(_Table):
     """By Recovery, or the name of another decision."""
 
 
-class RetryCount(_Table):
+class RetryCount(BaseModel, frozen=True):
     tool: str
     code: str
     """The code of the fault before the retry; `unreported` if the attempt ended without a report."""
@@ -87,14 +83,14 @@ class RetryCount(_Table):
     wasted: int
 
 
-class ReplanCount(_Table):
+class ReplanCount(BaseModel, frozen=True):
     code: str
     replans: int
     revisions: dict[str, int]
     """By the number of the plan that failed."""
 
 
-class ToolCount(_Table):
+class ToolCount(BaseModel, frozen=True):
     """What became of the calls of a tool."""
 
     tool: str
@@ -111,7 +107,7 @@ class ToolCount(_Table):
     fallbacks: int
 
 
-class WaitCount(_Table):
+class WaitCount(BaseModel, frozen=True):
     kind: str
     requests: int
     oldest: datetime
@@ -119,31 +115,31 @@ class WaitCount(_Table):
     """The id of the task that waits longest."""
 
 
-class PaidCount(_Table):
+class PaidCount(BaseModel, frozen=True):
     purpose: str
     tokens: int
     usd: float
 
 
-class MetricSum(_Table):
+class MetricSum(BaseModel, frozen=True):
     name: str
     labels: dict[str, str]
     value: int
 
 
-class Unread(_Table):
+class Unread(BaseModel, frozen=True):
     task_id: str
     why: str
 
 
-class Moment(_Table):
+class Moment(BaseModel, frozen=True):
     """The tasks that ended within an hour or a day, by status."""
 
     at: datetime
     tasks: dict[str, int]
 
 
-class Report(_Table):
+class Report(BaseModel, frozen=True):
     """What many tasks did: sums of their counts, and the spread of their values."""
 
     since: datetime | None
