@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from client import start as starting
 from client.continuing import continued
 from client.problem import Problem
-from client.start import TaskOptions
 from client.text import cut, one_line
 from console.arguments import read_duration, read_effect, read_input
 from console.commands import show
@@ -122,10 +121,10 @@ async def start_command(
     until = read_duration("--deadline", deadline)
     limits = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
     profile = profile_name(common, detach=detach, jsonl=jsonl)
-    options = TaskOptions(
-        text=task,
-        plan=plan,
-        documents=documents,
+    new_task = starting.build_task(
+        task,
+        plan,
+        documents=documents or None,
         strategy=strategy,
         planner=planner,
         result_schema=read_schema(result_schema) if result_schema is not None else None,
@@ -136,7 +135,6 @@ async def start_command(
         contract=tuple(map(read_effect, contract or ())),
         limits=limits_for(settings, profile, limits),
     )
-    new_task = starting.build_task(options)
     if task and plan and not (common.json or jsonl):
         print(TEXT_BESIDE_PLAN, file=sys.stderr)
     client = await common.connected()
