@@ -279,7 +279,7 @@ def _prepare(effects: EffectsAtReset, fate: Fate) -> _Prepared:
 
 def _record(effect: TaskEffect, story: Story) -> StepRecord:
     record = record_of(effect, call_with_key(story, effect.key), outlived=outlived(story, effect.key))
-    spec = story.history.catalogue.specs.get(effect.kind) if story.history.catalogue else None
+    spec = story.history.specs.get(effect.kind)
     small = record.slim(0, spec.paths if spec else ())
     return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})
 
@@ -319,8 +319,7 @@ async def _undo(
     """
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
-    specs = effects.story.history.catalogue.specs if effects.story.history.catalogue else {}
-    after = effects.after
+    after, specs = effects.after, effects.story.history.specs
     stays = [
         f"{effect.step} ({effect.kind} has no undo)"
         for effect in after

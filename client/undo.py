@@ -193,8 +193,7 @@ async def undo(
 
 async def _planned(client: Client, story: Story, account: Progress) -> PlannedUndo:
     """The calls of a rollback of `account`; if a person has to confirm, without those that were made before."""
-    specs = story.history.catalogue.specs if story.history.catalogue else {}
-    planned = planned_undo(account, specs)
+    planned = planned_undo(account, story.history.specs)
     if not planned.held:
         return planned
     known = await fetch_effects(client, story, ())
@@ -218,8 +217,7 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
 
 
 def _asks(spec: ToolSpec, task: Task) -> str:
-    is_meant = task.approve == "all" or (task.approve == "effects" and spec.effect is not Effect.READ)
-    return spec.approve or (f"the task asks for {task.approve}" if is_meant else "")
+    return spec.approve or (f"the task asks for {task.approve}" if spec.needs_approval(task.approve) else "")
 
 
 async def _with_confirmed(account: Progress, planned: PlannedUndo, confirm: Confirm | None) -> Progress:
@@ -369,8 +367,7 @@ def over_all_runs(
     for place, record in enumerate(ended, 1):
         record.place = place  # the newest effect is undone first, from whichever run
     whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
-    specs = story.history.catalogue.specs if story.history.catalogue else {}
-    return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(specs)
+    return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(story.history.specs)
 
 
 def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
