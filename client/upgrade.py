@@ -17,6 +17,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.inquiries import CallsInquiry, Misfit, NextCall
 from workflows.json_values import canonical
+from workflows.text import few
 
 MAX_TASKS = 500
 """Of more open tasks than this, the newest are looked at."""
@@ -53,8 +54,7 @@ class OpenTasks:
     @property
     def counted(self) -> str:
         left = f" of {self.running}" if self.running > self.looked_at else ""
-        more = f" and {len(self.untold) - MAX_NAMED} more" if len(self.untold) > MAX_NAMED else ""
-        named = f"{', '.join(map(printable, self.untold[:MAX_NAMED]))}{more}"
+        named = few(list(map(printable, self.untold)), MAX_NAMED)
         untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""
         return f"{self.looked_at}{left} looked at{untold}"
 

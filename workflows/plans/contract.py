@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from workflows.json_values import canonical
 from workflows.sparse import Sparse
+from workflows.text import few
 
 MAX_EFFECTS = 200
 """How many effects a contract keeps; the oldest are dropped, so that a call of them is outside the contract."""
@@ -99,9 +100,8 @@ class AllowedEffect(Sparse, extra="forbid"):
 
 def contract_words(effects: Sequence[AllowedEffect]) -> str:
     """The contract of a task that has read untrusted content, in one sentence."""
-    allowed = "; ".join(map(str, effects[:MAX_SHOWN])) or "no effect"
-    more = f"; and {len(effects) - MAX_SHOWN} more" if len(effects) > MAX_SHOWN else ""
-    return f"It read untrusted content; its contract allows {allowed}{more}."
+    allowed = few(list(map(str, effects)), MAX_SHOWN, "; ") or "no effect"
+    return f"It read untrusted content; its contract allows {allowed}."
 
 
 class Contract(BaseModel):
