@@ -17,7 +17,7 @@ from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
 from workflows.account.task import TaskStatus
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import MalformedArgument, log_dropped, read_argument, read_signal, undecoded
 from workflows.faults import retries
 from workflows.faults.fault import cause_of
 from workflows.json_values import canonical, digest
@@ -272,10 +272,8 @@ class Answers:
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
     def resolve(self, *arguments: Resolution | RawValue) -> None:
-        try:
-            resolution: Resolution = read_argument(arguments, Resolution)
-        except MalformedArgument as malformed:
-            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": str(malformed)})
+        resolution = read_signal(RESOLVE, arguments, Resolution)
+        if resolution is None:
             return
         answers = [
             (open_request, resolution.answer_to(open_request, workflow.now()))
@@ -283,8 +281,7 @@ class Answers:
         ]
         accepted = [(request, answer) for request, answer in answers if answer]
         if accepted and not resolution.cause:
-            reason = "it names no cause, and would answer requests that belong to no incident"
-            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": reason})
+            log_dropped(RESOLVE, "it names no cause, and would answer requests that belong to no incident")
             return
         for request, answer in accepted:
             request.answer = answer
