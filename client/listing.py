@@ -207,21 +207,15 @@ async def _listed(
     """
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
-        try:
-            # A filter may match an older run of a task, and not the newest one.
-            if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
-                return None
-            text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
-            known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
-            status, why = await _status(client, row, str(known.get(STATUS, "")))
-            description = None if closed else await client.get_workflow_handle(row.id).describe()
-            fails = await failing(client, description) if description else None
-            paused = pauses(client, description) if description else ()
-            status = TaskStatus.PAUSED if any(pause.activity is None for pause in paused) else status
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None  # deleted since the list was made
-            raise
+        if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
+            return None
+        text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
+        known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
+        status, why = await _status(client, row, str(known.get(STATUS, "")))
+        description = None if closed else await client.get_workflow_handle(row.id).describe()
+        fails = await failing(client, description) if description else None
+        paused = pauses(client, description) if description else ()
+        status = TaskStatus.PAUSED if any(pause.activity is None for pause in paused) else status
     request = None if closed else await people.oldest_request(row)
     return Listed(
         task_id=row.id,

@@ -44,7 +44,7 @@ from server.remedies import FIELDS, on_page
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.faults.fault import Quadrant
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.limits.budget import LIMITS
 from workflows.people.incidents import Fate
 from workflows.people.requests import (
@@ -303,19 +303,13 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         cards=[card_of(task.id, outcome.task, human_request) for human_request in outcome.requests],
         faults=outcome.faults,
         quadrants=QUADRANTS,
-        result=_result(outcome),
+        result="" if outcome.result is None else text_of(outcome.result),
         costs=[
             *spent_on_models(outcome.spent),
             *(sentence.text for sentence in waste.sentences(receipt, has_faults=True)),
         ],
         is_running=outcome.ended_at is None,
     )
-
-
-def _result(outcome: Outcome) -> str:
-    if outcome.result is None:
-        return ""
-    return outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
 
 
 @router.get("/ui/tasks/{id}/explain")
