@@ -36,7 +36,7 @@ from client.effects import (
     reset_points,
 )
 from client.follow import View
-from client.history.fetch import fetch_history, fetch_run
+from client.history.fetch import fetch_run, fetch_story
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
@@ -118,7 +118,7 @@ async def reset(
     """
     # Everything is checked first, because a reset cannot be taken back.
     description = await handle.describe()
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     step = _step(story, to)
     _refuse_repeated(story, step, fate)
     _refuse_late(story)
@@ -145,7 +145,7 @@ async def reset(
 
 async def require_step(client: Client, handle: Handle, to: str) -> None:
     """Raise Problem if the task has no step `to`, or the step never started."""
-    _step(Story(await fetch_history(client, handle)), to)
+    _step(await fetch_story(client, handle), to)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,14 @@ from temporalio.client import Client
 
 from client.connection import ui_url_of
 from client.explain.waste import Receipt, receipt_of
-from client.history.fetch import fetch_history
-from client.history.story import Story
+from client.history.fetch import fetch_story
 from client.tasks import Handle
 from workflows.account.outcome import Outcome
 
 
 async def task_document(client: Client, handle: Handle, outcome: Outcome) -> dict[str, Any]:
     """What `show --json` prints of a task, as JSON values; docs/console.md lists the fields."""
-    receipt = receipt_of(Story(await fetch_history(client, handle)))
+    receipt = receipt_of(await fetch_story(client, handle))
     place = ui_url_of(client, handle.id)
     return task_fields(outcome, receipt, (await handle.describe()).run_id, place)
 

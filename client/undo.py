@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from client import effects
 from client.effects import EffectState, TaskEffect, fetch_effects, with_reset_point
 from client.follow import Follower, View
-from client.history.fetch import ROLLBACK_OF, fetch_history
+from client.history.fetch import ROLLBACK_OF, fetch_story
 from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
@@ -181,7 +181,7 @@ async def undo(
     found = await existing(rollback.describe())
     if found is not None and found.status is WorkflowExecutionStatus.RUNNING:
         return Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
     account = await _with_confirmed(account, planned, confirm)
@@ -231,8 +231,8 @@ def _digests(planned: PlannedUndo) -> dict[str, str]:
 
 async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm) -> dict[str, str]:
     """What a person confirms of the rollback of a running task; nothing if no call of it needs that."""
-    story = Story(await fetch_history(client, handle))
-    specs = story.history.catalogue.specs if story.history.catalogue else {}
+    story = await fetch_story(client, handle)
+    specs = story.history.specs
     undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
     if story.history.task is None or not any(_asks(spec, story.history.task) for spec in undoing):
         return {}
@@ -273,7 +273,7 @@ async def undo_steps(
         Problem: no worker answers for the task, another such rollback runs, or the rollback ended without an outcome.
     """
     description = await handle.describe()
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     whole = await _account(client, handle, story, description.task_queue)
     records = [record for record in whole.records if record.step.id in steps]
     folded = whole.folded.model_copy(update={"effects": 0})

@@ -15,8 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import TaskEffect, fetch_effects
-from client.history.fetch import fetch_history
-from client.history.story import Story
+from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle
@@ -127,7 +126,7 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
         Problem: no worker answers.
     """
     ledgers = await ask(client, (await handle.describe()).task_queue, EffectsInquiry(task_id=handle.id))
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
 
 

@@ -27,7 +27,6 @@ from client.explain import explanation, page as explained_page, waste
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch
-from client.history.story import Story
 from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status_named
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle, query_progress
@@ -286,7 +285,7 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         lines = explained_page.page_lines(explained, None, on_page)
         fields = {"outcome": None, "silent": problem.sentence(on_page), "lines": lines, "cards": []}
         return _page(request, "task.html", status, **values, **fields)
-    receipt = receipt_of(Story(await fetch.fetch_history(client, task)))
+    receipt = receipt_of(await fetch.fetch_story(client, task))
     doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
     return _page(

@@ -20,7 +20,6 @@ from client.explain import words, world
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.local import local_activity
-from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.remedy import as_command, render
 from client.reset import reference_of
@@ -188,7 +187,7 @@ async def _effects(
     is_unknown = was_cut and rolled_back is None
     if not has_earlier and not is_unknown:
         return []
-    story = Story(await fetch.fetch_history(client, handle))
+    story = await fetch.fetch_story(client, handle)
     sentences = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
     lines = [printable(render(sentence.text, as_command)) for sentence in sentences]
     return [*lines, f"See what stands: {starter('effects', handle.id)}"] if lines else []
