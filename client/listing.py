@@ -138,7 +138,7 @@ async def list_tasks(
     """
     found, note = await _found(client, status, query, limit)
     limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
-    rows = [_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found]
+    rows = [finding.existing(_listed(client, row, limit_requests, narrowed=bool(status or query))) for row in found]
     listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
     return Listing(listed, note)
 
@@ -203,7 +203,8 @@ async def _listed(
 ) -> Listed | None:
     """The data of one listed run; None if it was deleted meanwhile or, with `narrowed`, if the task has a newer run.
 
-    `narrowed` says that the list has a filter.
+    Raises:
+        RPCError: NOT_FOUND, if it was deleted since the list was made.
     """
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING

@@ -19,7 +19,7 @@ from client.connection import ui_base
 from client.lines import wrap
 from client.problem import Problem
 from client.remedy import as_command, render
-from client.tasks import TASK_TYPE
+from client.tasks import TASK_TYPE, existing
 from client.text import one_line, worker
 from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
@@ -421,19 +421,14 @@ async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
             raise
         reported = []
     ids, look = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
-    found = await asyncio.gather(*(_failing(client, id, look) for id in ids))
+    found = await asyncio.gather(*(existing(_failing(client, id, look)) for id in ids))  # one may be deleted by now
     running_in_all = (await client.count_workflows(running, rpc_timeout=RPC_TIMEOUT)).count
     return [of_workflow_tasks([task for task in found if task], len(ids), running_in_all)]
 
 
 async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingTask | None:
     async with look:
-        try:
-            return await failing(client, await client.get_workflow_handle(id).describe())
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:  # deleted since the list was made
-                return None
-            raise
+        return await failing(client, await client.get_workflow_handle(id).describe())
 
 
 async def _web_ui(client: Client) -> list[Check]:
