@@ -84,11 +84,13 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
 async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
     # A worker that hangs has started the first workflow task, too. More events follow only when it is completed.
     if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
-        reason, remedy = (
-            f"No worker answers on queue {queue}",
-            Text("start one with ", start_worker(queue)),
-        )
-        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+        raise no_worker(queue)
+
+
+def no_worker(queue: str, then: str = "") -> Problem:
+    """The Problem of a queue without a worker; `then` is what to do when one was started."""
+    remedy = Text("start one with ", start_worker(queue), then)
+    return Problem("no_worker", f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
 
 
 async def serving(client: Client, queue: str) -> int:
