@@ -120,6 +120,12 @@ class EffectList(NamedTuple):
     deleted_runs: Sequence[str]
     """The ids of the task's runs whose history was deleted."""
 
+    def document(self, task_id: str) -> dict[str, Any]:
+        """The effects as JSON outputs have them."""
+        effects = [effect.model_dump(mode="json") for effect in self.effects]
+        unread = [ledger.model_dump(mode="json") for ledger in self.unread]
+        return {"task_id": task_id, "effects": effects, "unread": unread, "deleted_runs": list(self.deleted_runs)}
+
 
 async def list_effects(client: Client, handle: Handle) -> EffectList:
     """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.

@@ -94,8 +94,7 @@ async def print_requests(client: Client, handle: Handle, common: Common) -> int:
     opened = await people.open_requests(handle)
     if common.json:
         place = ui_url_of(client, handle.id)
-        documents = [request.model_dump(mode="json") for request in opened]
-        print(document.of_anything({"task_id": handle.id, "requests": documents, "ui_url": place}))
+        print(document.of_anything({"task_id": handle.id, "requests": opened, "ui_url": place}))
         return Exit.COMPLETED
     if not opened:
         show.say(printable(f"{handle.id} asks nothing now: {starter('show', handle.id)}"))

@@ -1,6 +1,6 @@
 """`breakers`: list the circuit breakers of tools that have failed, or close one."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from temporalio.client import Client
@@ -31,10 +31,7 @@ async def breakers(client: Client, common: Common, reset: str | None) -> int:
     found = await workers.list_breakers(client, common.queue, reset)
     cards = found.breakers or ()
     if common.json:
-        whole: dict[str, Any] = {"breakers": [card.model_dump(mode="json") for card in cards]}
-        if found.before:
-            whole["reset"] = found.before.model_dump(mode="json")
-        print(document.of_anything(whole))
+        print(document.of_anything({"breakers": cards, **({"reset": found.before} if found.before else {})}))
         return Exit.COMPLETED
     if found.before:
         after = next((card.state for card in cards if card.kind == found.before.kind), "closed")

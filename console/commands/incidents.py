@@ -24,7 +24,7 @@ from workflows.people.incidents import Fate, Resolved
 async def incidents_command(*, common: Common) -> int:
     found = await find_incidents(await common.connected())
     if common.json:
-        print(document.of_anything({"incidents": [incident.model_dump(mode="json") for incident in found]}))
+        print(document.of_anything({"incidents": found}))
         return Exit.COMPLETED
     if not found:
         print(f"No tasks wait for one cause. `{starter('list', '--status', 'waiting')}` lists those with their own.")

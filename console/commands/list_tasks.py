@@ -107,7 +107,7 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
     if note:  # on stderr, so that stdout stays one document or one table
         print(f"note: {note}", file=sys.stderr)
     if common.json:
-        print(document.of_anything({"tasks": [task.model_dump(mode="json") for task in listed]}))
+        print(document.of_anything({"tasks": listed}))
     elif not listed:
         print(_nothing(status, query))
     else:

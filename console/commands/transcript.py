@@ -183,8 +183,7 @@ async def transcript_command(
     cards = await _cards(client, common, run)
     names = await _names(client, {*(card.task for card in cards)} - {run}) | {run: handle.id}
     if common.json:
-        turns = [card.model_dump(mode="json") for card in cards]
-        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": turns}))
+        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": cards}))
     else:
         print_lines(_lines(handle.id, cards, names, full=full))
     return Exit.COMPLETED

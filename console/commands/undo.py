@@ -79,8 +79,8 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
     is_attended = show.is_attended(common)
     rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
     if common.json:
-        records = [record.model_dump(mode="json") for record in rollback.outcome.undo]
-        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": records}
+        records, is_complete = rollback.outcome.undo, rollback.is_complete
+        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": is_complete, "undo": records}
         fields |= rollback.held_fields
         place = ui_url_of(client, rollback.handle.id)
         print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
