@@ -15,11 +15,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime, TelemetryConfig
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from client.filters import bad_query, within
+from client.filters import using_filter, within
 from client.history.account import without_store
 from client.history.reader import is_encrypted
 from client.problem import Problem
@@ -112,12 +111,8 @@ async def count(client: Client, query: str) -> int:
     Raises:
         Problem: the filter cannot be used.
     """
-    try:
+    with using_filter():
         return (await client.count_workflows(within(OURS, query))).count
-    except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT:
-            raise bad_query(error) from error
-        raise
 
 
 async def found(client: Client, query: str, limit: int | None = None) -> AsyncIterator[WorkflowHistory]:

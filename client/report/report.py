@@ -14,9 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
-from client.filters import bad_query, within
+from client.filters import using_filter, within
 from client.history.fetch import fetch_runs
 from client.report.cache import Cache
 from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
@@ -414,7 +413,7 @@ def report_on(rows: Iterable[TaskRow], period: Period | None = None) -> Report:
 
 async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run], int]:
     """The runs of a period, those that are open first, then those that were closed last; and how many are left out."""
-    try:
+    with using_filter():
         all = (await client.count_workflows(period.filter)).count
         listing = client.list_workflows(period.filter, limit=limit, page_size=min(limit, 1000))
         runs = [
@@ -422,10 +421,6 @@ async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run
             async for row in listing
             if row.workflow_type == TASK_TYPE
         ]
-    except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-            raise
-        raise bad_query(error) from error
     return runs, max(0, all - len(runs))
 
 
