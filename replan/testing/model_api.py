@@ -120,7 +120,9 @@ class ModelApi(ABC):
         if not self.is_authorized(headers):
             return self.wrong_key()
         found = [f"POST {path}"] if path != self.path else []
-        found += self.broken_rules(body, headers)
+        found += unknown_fields("body", body, self.fields)
+        found += [f"model: {body.get('model')}"] if body.get("model") != self.model else []
+        found += [*self.broken_rules(body, headers), *self.schema_mistakes(body)]
         found += [] if found else self._unknown_calls(self.read(body))
         self.violations += found
         if body.get("model") != self.model:
