@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import escape
+from markupsafe import Markup, escape
 from pydantic import JsonValue, ValidationError
 
 from client import document, people, tasks, tree
@@ -84,6 +84,7 @@ def _environment() -> Environment:
     made.filters["moment"] = lambda then: f"{then.astimezone(UTC):%Y-%m-%d %H:%M}Z"
     made.filters["path"] = lambda text: quote(text, safe="")
     made.filters["visible"] = visible
+    made.filters["lines"] = lambda text: Markup("<br>").join(map(printable, text.splitlines()))
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
     made.globals["version"] = version()
     made.filters["capitalised"] = capitalised
@@ -281,8 +282,7 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
         # Its history tells what it did, also while no worker answers.
-        explained = explanation.explain_task(await fetch.fetch_history(client, task))
-        lines = explained_page.page_lines(explained, None, on_page)
+        lines = await _explained(client_of(request), task)
         fields = {"outcome": None, "silent": problem.sentence(on_page), "lines": lines, "cards": []}
         return _page(request, "task.html", status, **values, **fields)
     receipt = receipt_of(await fetch.fetch_story(client, task))
@@ -314,9 +314,13 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
 @router.get("/ui/tasks/{id}/explain")
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
-    explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    lines = explained_page.page_lines(explained, None, on_page)
+    lines = await _explained(client_of(request), task)
     return _page(request, "explain.html", id=task.id, lines=lines, tab="explain")
+
+
+async def _explained(client: Client, task: Handle) -> list[str]:
+    explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task))
+    return explained_page.page_lines(explained, None, on_page)
 
 
 @router.get("/ui/tasks/{id}/effects")
