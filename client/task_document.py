@@ -19,7 +19,7 @@ async def task_document(client: Client, handle: Handle, outcome: Outcome) -> dic
 
 
 def task_fields(outcome: Outcome, receipt: Receipt, run_id: str | None, place: str | None) -> dict[str, Any]:
-    """The same from its parts; `place` is the URL of the task in the web UI."""
+    """The document of a task from its parts; `place` is the URL of the task in the web UI."""
     fields = outcome.model_dump(mode="json")
     whole = {"task_id": fields.pop("task_id"), "run_id": run_id, **fields}
     return {**whole, "ui_url": place, "receipt": receipt.document()}

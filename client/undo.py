@@ -79,11 +79,11 @@ class PlannedUndo(BaseModel, frozen=True):
 
     @property
     def code(self) -> str:
-        """What a confirmation repeats. It stands for these calls with all of their arguments."""
+        """The code that a confirmation repeats, which stands for these calls with all of their arguments."""
         return digest("undo", *[part for call in self.calls for part in (call.step, call.digest)])[:12]
 
     def without(self, steps: Collection[str]) -> "PlannedUndo":
-        """The same without the calls that undo these steps."""
+        """This rollback without the calls that undo these steps."""
         return PlannedUndo(calls=tuple(call for call in self.calls if call.step not in steps))
 
 

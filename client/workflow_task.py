@@ -171,7 +171,7 @@ class FailingTask(BaseModel, frozen=True):
         return Text("or ", *back, ends, ", then ", effects, " lists what stays and ", undo, " takes it back")
 
     def document(self, door: Door) -> dict[str, Any]:
-        """It as JSON, in the words of a door."""
+        """The failing task as JSON, with the remedies in the words of a door."""
         return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{render(self.remedy, door)}."}
 
     def problem(self) -> Problem:

@@ -73,7 +73,7 @@ class ModelApi(ABC):
 
     @abstractmethod
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        """The rules of the provider that a request breaks, a sentence each."""
+        """The rules of the provider alone that a request breaks, a sentence each."""
 
     @abstractmethod
     def schemas(self, body: Json) -> Mapping[str, Json]:

@@ -179,7 +179,7 @@ class ResolveWorkflow:
 
     @workflow.query
     def resolved(self) -> Resolved:
-        """How far it is."""
+        """How far the resolution is."""
         return self._now
 
     @workflow.run
