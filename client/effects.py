@@ -85,12 +85,6 @@ def reconciliation_of(story: Story, call: Call) -> Reconciliation | None:
     return Reconciliation(reads, tuple(timers), verdict) if reads or verdict else None
 
 
-def _not_applied(story: Story) -> list[str]:
-    """The ids of the steps that were not applied, as a rollback found out."""
-    last = {fault.step_id: fault for fault in story.account.faults}
-    return [id for id, fault in last.items() if fault.reconciled == "not_applied"]
-
-
 class TaskEffect(BaseModel, frozen=True):
     """One effect of a task; the idempotency key of its call identifies it."""
 
@@ -161,10 +155,11 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
     for call in story.done:
         if call.is_reconcile:
             _update(found, key_of(task, call.step), {"state": EffectState.APPLIED, "result": call.result})
-    for id in _not_applied(story):
-        for effect in [
-            effect for effect in found.values() if effect.step == id and effect.state is EffectState.UNKNOWN
-        ]:
+    last = {fault.step_id: fault for fault in story.account.faults}
+    for effect in list(found.values()):
+        fault = last.get(effect.step)
+        # A rollback finds it out without a call of the step.
+        if effect.state is EffectState.UNKNOWN and fault and fault.reconciled == "not_applied":
             del found[effect.key]
     for call in story.undone:
         by = key_of(task, call.owner)

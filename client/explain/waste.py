@@ -77,7 +77,10 @@ def receipt_of(story: Story) -> Receipt:
         not_helped=tally(retries - helpful, (call for call in retried if call not in helped)),
         replayed=tally(results["ledger"], (call for call in tools if call.replayed)),
         reconciled=tally(results["reconciled"], (call for call in (*story.done, *story.undone) if call.is_reconcile)),
-        not_made=tally(metrics.total(counts, metrics.CIRCUIT_OPEN), (call for call in tools if _is_turned_away(call))),
+        not_made=tally(
+            metrics.total(counts, metrics.CIRCUIT_OPEN),
+            (call for call in tools if call.failing and call.failing.code is Code.CIRCUIT_OPEN),
+        ),
         paid={
             purpose: Paid(
                 tokens=tokens[purpose,],
@@ -99,10 +102,6 @@ def _is_repetition(story: Story, call: Call) -> bool:
     ]
     fault = story.fault_of(before[-1]) if before else None
     return fault is not None and fault.decision == "wait" and fault.is_counted
-
-
-def _is_turned_away(call: Call) -> bool:
-    return call.failing is not None and call.failing.code is Code.CIRCUIT_OPEN
 
 
 def _paid(story: Story, purpose: str) -> Iterator[Call]:

@@ -17,6 +17,7 @@ from workflows.faults.decision import Action, what_follows
 from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.json_values import canonical
+from workflows.text import capitalised
 from workflows.web_ui import shorten
 
 
@@ -193,8 +194,7 @@ def follows(
     quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
     clauses = what_follows(decision, known, reconciled, in_turns=in_turns, is_over=is_over)
-    text = ": ".join(filter(None, clauses))
-    return text[:1].upper() + text[1:]
+    return capitalised(": ".join(filter(None, clauses)))
 
 
 def rolled_back(task: str, stands: str) -> Text:

@@ -199,6 +199,11 @@ class End:
     outcome: Outcome | None = None
     reason: str = ""
 
+    @property
+    def code(self) -> str | None:
+        """Why the task ended, as the task wrote it; None if it did not."""
+        return self.outcome.code if self.outcome else None
+
 
 @dataclass(frozen=True)
 class Pending:
