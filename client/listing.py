@@ -201,7 +201,7 @@ async def _longest_waiting(client: Client, query: str, limit: int) -> list[Workf
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """The data of one listed run; None if it was deleted meanwhile or, with `narrowed`, if the task has a newer run.
+    """The data of one listed run; None if a filter (`narrowed`) found an older run of the task.
 
     Raises:
         RPCError: NOT_FOUND, if it was deleted since the list was made.

@@ -273,7 +273,8 @@ def _prepare(effects: EffectsAtReset, fate: Fate) -> _Prepared:
     gone = {effect.key for effect in undone}
     kept = [effect for effect in new.after if effect.key not in gone and not new.is_in_flight(effect)]
     records = [_record(effect, effects.story) for effect in kept]
-    records += [_as_undone(effect, effects.story) for effect in undone]
+    as_undone = {"status": StepStatus.UNDONE, "result": None}
+    records += [_record(effect, effects.story).model_copy(update=as_undone) for effect in undone]
     return _Prepared(point, records, kept, after if fate is Fate.UNDO else ())
 
 
@@ -282,10 +283,6 @@ def _record(effect: TaskEffect, story: Story) -> StepRecord:
     spec = story.history.specs.get(effect.kind)
     small = record.slim(0, spec.paths if spec else ())
     return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})
-
-
-def _as_undone(effect: TaskEffect, story: Story) -> StepRecord:
-    return _record(effect, story).model_copy(update={"status": StepStatus.UNDONE, "result": None})
 
 
 def _request(effects: EffectsAtReset) -> Call:

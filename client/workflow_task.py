@@ -256,23 +256,18 @@ def unanswered(description: WorkflowExecutionDescription, message: str) -> Faili
 
 
 async def _streak(client: Client, description: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
-    async for event in _newest_first(client, description.id, description.run_id):
-        if ends_streak(event):
-            return
-        if is_failure(event):
-            yield event
-
-
-async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+        execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
         maximum_page_size=PAGE,
     )
     for _ in range(MAX_PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(request)
-        for event in page.history.events:
-            yield event
+        for event in page.history.events:  # the newest first
+            if ends_streak(event):
+                return
+            if is_failure(event):
+                yield event
         if not page.next_page_token:
             return
         request.next_page_token = page.next_page_token

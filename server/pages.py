@@ -22,7 +22,6 @@ from pydantic import JsonValue, ValidationError
 from client import document, people, tasks, tree
 from client.client import Client, TaskHandle
 from client.connection import ui_url_of
-from client.effects import TaskEffect
 from client.explain import explanation, page as explained_page, waste
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, View, fetch_standing
@@ -327,14 +326,11 @@ async def _explained(client: Client, task: Handle) -> list[str]:
 async def effects_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
-    shown = [(effect, _effect_result(effect)) for effect in found.effects]
+    texts = ("" if effect.result is None else canonical(effect.result)[:400] for effect in found.effects)
+    shown = list(zip(found.effects, texts, strict=True))
     unread = [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
     return _page(request, "effects.html", id=task.id, effects=shown, unread=unread, tab="effects")
-
-
-def _effect_result(effect: TaskEffect) -> str:
-    return "" if effect.result is None else canonical(effect.result)[:400]
 
 
 # What people do
@@ -438,14 +434,7 @@ async def act(request: Request, id: str, what: str) -> Response:
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
                 calls = found.planned.calls if found and found.planned else ()
                 held = [(call, [(name, _shown(value)) for name, value in call.args.items()]) for call in calls]
-                fields = rollback_fields(found)
-                shown = {
-                    "status": fields["status"],
-                    "records": fields["undo"],
-                    "confirm": fields["confirm"],
-                    "held": held,
-                }
-                return _page(request, "undone.html", id=task.id, tab="", **shown)
+                return _page(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

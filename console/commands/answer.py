@@ -17,6 +17,7 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import requests
 from console.render.command import starter
+from console.render.terminal import print_lines
 from workflows.people.requests import CHOICES, Choice
 from workflows.text import nearest
 
@@ -60,8 +61,7 @@ async def answer_command(
         shown = await people.request_to_approve(handle, request)
         sent |= people.reference_to(shown, chosen)
         if not common.json:
-            for line in requests.call_lines(shown):
-                show.say(line)
+            print_lines(requests.call_lines(shown))
     return await send(handle, common, chosen, **_who(request, by) | sent)
 
 

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from temporalio.client import Client
 
 from client import document, workers
 from client.text import printable
@@ -23,12 +22,8 @@ async def breakers_command(
     ] = None,
     common: Common,
 ) -> int:
-    return await breakers(await common.connected(), common, reset)
-
-
-async def breakers(client: Client, common: Common, reset: str | None) -> int:
     """Print the state of each tool that ever failed; before, close the breaker of `reset`."""
-    found = await workers.list_breakers(client, common.queue, reset)
+    found = await workers.list_breakers(await common.connected(), common.queue, reset)
     cards = found.breakers or ()
     if common.json:
         print(document.of_anything({"breakers": cards, **({"reset": found.before} if found.before else {})}))

@@ -158,7 +158,11 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
 
 async def show_plan(client: Client, task: Task, common: Common) -> int:
     """Ask a worker for the plan and print it; returns the exit code with which the task would end."""
-    answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=_print_wait)
+
+    def wait() -> None:
+        print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)
+
+    answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=wait)
     found, ending = answer.draft, ending_of(answer.draft)
     if common.json:
         print(document.of_anything(draft_fields(task, found, ending)))
@@ -167,7 +171,3 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
     if ending.code in ("plan_refused", "task_refused"):
         return Exit.BAD_USAGE
     return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)
-
-
-def _print_wait() -> None:
-    print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)

@@ -18,6 +18,7 @@ from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
 from runtime.settings_file import BadSettings, Profile, SettingsFile
+from workflows.json_values import items
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
 
@@ -234,8 +235,7 @@ def _check(path: Path, schema: dict[str, Any]) -> None:
 def _references(value: Any) -> Iterator[str]:
     if isinstance(value, dict) and isinstance(value.get("$ref"), str):
         yield value["$ref"]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for item in parts:
+    for item in items(value):
         yield from _references(item)
 
 

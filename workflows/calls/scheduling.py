@@ -192,7 +192,7 @@ class ToolCall:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
         if spec.pure:
             result = await run_locally(spec, args, StepReturn, id=id, title=title, header=header)
-            if not (isinstance(result, Fault) and _is_only_local(result)):
+            if not (isinstance(result, Fault) and result.code in ONLY_LOCAL):
                 return result, ()
             raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
         # The worker cannot see it of an eager activity: the server sends no retry policy with it.
@@ -577,11 +577,6 @@ async def run_locally(
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         return (await _result_of(running, spec, attempts=1))[0]
-
-
-def _is_only_local(fault: Fault) -> bool:
-    """Whether an ordinary activity may not have this fault of a local activity."""
-    return fault.code in ONLY_LOCAL
 
 
 async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:

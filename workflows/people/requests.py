@@ -422,11 +422,11 @@ def check_given(choice: Choice, message: Given) -> None:
         NotAccepted: what it needs is missing.
     """
     row = CHOICES[choice]
-    if row.needs_option and not any(_has(message, option) for option in row.options):
+    if row.needs_option and not any(_gives(message, option) for option in row.options):
         raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
 
 
-def _has(message: Given, option: Option) -> bool:
+def _gives(message: Given, option: Option) -> bool:
     value = getattr(message, option.name)
     if option.type == "value":  # null is a result, too
         return option.name in message.model_fields_set
