@@ -47,12 +47,16 @@ async def wires(port: int, number: int, sent: bytes) -> AsyncIterator[list[Wire]
 
 
 async def answered(visitor: httpx2.AsyncClient, path: str) -> httpx2.Response:
-    """The response to a visitor who comes back while the server works on all its connections."""
+    """The response to a visitor who comes back while the server works on all its connections.
+
+    Of many clients at the same time it tells some that there is no place, and cuts the others off.
+    """
     async with asyncio.timeout(5):
         while True:
-            response = await visitor.get(path)
-            if response.status_code != 503:
-                return response
+            with suppress(httpx2.ReadError):
+                response = await visitor.get(path)
+                if response.status_code != 503:
+                    return response
             await asyncio.sleep(0.1)
 
 
