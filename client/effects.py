@@ -206,18 +206,8 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
     # Except for transactional kinds, the row is written before the call; without a result it proves no effect.
     is_claim = card.result is None and effect is not Effect.TRANSACTIONAL
     state = EffectState.UNDONE if card.undone_at else EffectState.UNKNOWN if is_claim else EffectState.APPLIED
-    own = TaskEffect(
-        key=card.key,
-        step=card.step,
-        kind=card.kind,
-        effect=effect,
-        state=state,
-        at=card.at,
-        result=card.result,
-        undone_at=card.undone_at,
-        undone_by=card.undone_by,
-        undoes=card.step.removeprefix(ids.UNDO).partition(":")[0] if card.step.startswith(ids.UNDO) else None,
-    )
+    undoes = card.step.removeprefix(ids.UNDO).partition(":")[0] if card.step.startswith(ids.UNDO) else None
+    own = TaskEffect(**dict(card), effect=effect, state=state, undoes=undoes)
     if before is None:
         return own
     if state is EffectState.UNKNOWN:
