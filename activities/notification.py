@@ -55,11 +55,11 @@ class NotDelivered(Exception):
 
 
 class Receiver(Protocol):
-    """Who is told."""
+    """Takes notifications: a web server or a command."""
 
     @property
     def name(self) -> str:
-        """What messages call it: no part of its address that may be secret."""
+        """The name of the receiver in messages, without what may be secret in its address."""
 
     async def tell(self, id: str, body: str) -> None:
         """Hand `body` (JSON) over, with the `id` by which a repetition is recognised.

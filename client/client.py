@@ -57,7 +57,7 @@ class TaskFailed(TaskNotCompleted):
 
 
 class TaskEscalated(TaskNotCompleted):
-    """It needed a person, and nobody was asked or nobody answered."""
+    """The task needed a person, and nobody was asked or nobody answered."""
 
 
 class TaskOverBudget(TaskNotCompleted):
@@ -65,7 +65,7 @@ class TaskOverBudget(TaskNotCompleted):
 
 
 class TaskCancelled(TaskNotCompleted):
-    """Somebody asked it to stop."""
+    """Somebody asked the task to stop."""
 
 
 _ENDED: Mapping[TaskStatus, type[TaskNotCompleted]] = {

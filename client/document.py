@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from pydantic import BaseModel
+
 from client.problem import Problem
 from client.remedy import Door
 from workflows.text import visible
@@ -12,7 +14,11 @@ SCHEMA = 1
 
 def written(value: Any, indent: int | None = 2) -> str:
     """JSON that is safe on a terminal: letters of all languages stay, what is invisible is escaped."""
-    return visible(json.dumps(value, ensure_ascii=False, indent=indent), kept="\n")
+    return visible(json.dumps(value, ensure_ascii=False, indent=indent, default=_of_model), kept="\n")
+
+
+def _of_model(value: BaseModel) -> dict[str, Any]:
+    return value.model_dump(mode="json")
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
@@ -21,6 +27,11 @@ def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
 
 def of_anything(fields: dict[str, Any]) -> str:
     return written({"schema": SCHEMA, **fields})
+
+
+def of_event(name: str, /, **fields: Any) -> str:
+    """An event as JSON in one line; line breaks in it are escaped."""
+    return written({"schema": SCHEMA, "event": name, **fields}, indent=None)
 
 
 def of_problem(problem: Problem, door: Door) -> str:

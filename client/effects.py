@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
 from client.history.fetch import fetch_run, rollbacks
@@ -85,16 +85,8 @@ def reconciliation_of(story: Story, call: Call) -> Reconciliation | None:
     return Reconciliation(reads, tuple(timers), verdict) if reads or verdict else None
 
 
-def _not_applied(story: Story) -> list[str]:
-    """The ids of the steps that were not applied, as a rollback found out."""
-    last = {fault.step_id: fault for fault in story.account.faults}
-    return [id for id, fault in last.items() if fault.reconciled == "not_applied"]
-
-
-class TaskEffect(BaseModel):
+class TaskEffect(BaseModel, frozen=True):
     """One effect of a task; the idempotency key of its call identifies it."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     step: str
@@ -163,10 +155,11 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
     for call in story.done:
         if call.is_reconcile:
             _update(found, key_of(task, call.step), {"state": EffectState.APPLIED, "result": call.result})
-    for id in _not_applied(story):
-        for effect in [
-            effect for effect in found.values() if effect.step == id and effect.state is EffectState.UNKNOWN
-        ]:
+    last = {fault.step_id: fault for fault in story.account.faults}
+    for effect in list(found.values()):
+        fault = last.get(effect.step)
+        # A rollback finds it out without a call of the step.
+        if effect.state is EffectState.UNKNOWN and fault and fault.reconciled == "not_applied":
             del found[effect.key]
     for call in story.undone:
         by = key_of(task, call.owner)
@@ -213,18 +206,8 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
     # Except for transactional kinds, the row is written before the call; without a result it proves no effect.
     is_claim = card.result is None and effect is not Effect.TRANSACTIONAL
     state = EffectState.UNDONE if card.undone_at else EffectState.UNKNOWN if is_claim else EffectState.APPLIED
-    own = TaskEffect(
-        key=card.key,
-        step=card.step,
-        kind=card.kind,
-        effect=effect,
-        state=state,
-        at=card.at,
-        result=card.result,
-        undone_at=card.undone_at,
-        undone_by=card.undone_by,
-        undoes=card.step.removeprefix(ids.UNDO).partition(":")[0] if card.step.startswith(ids.UNDO) else None,
-    )
+    undoes = card.step.removeprefix(ids.UNDO).partition(":")[0] if card.step.startswith(ids.UNDO) else None
+    own = TaskEffect(**dict(card), effect=effect, state=state, undoes=undoes)
     if before is None:
         return own
     if state is EffectState.UNKNOWN:

@@ -1,8 +1,10 @@
 """Keeps a list filter that a user writes within Replan's own workflows."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from client.problem import Problem
 from client.remedy import Argument, Text
@@ -28,6 +30,17 @@ def within(own: str, query: str | None) -> str:
     if mistake := _mistake(query):
         raise Problem("bad_query", Text("This ", Argument("query"), f" cannot be used: it {mistake}"), _EXAMPLE)
     return f"({own}) AND ({query})"
+
+
+@contextmanager
+def using_filter() -> Iterator[None]:
+    """Inside the block, a list filter that the server rejects raises Problem."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise bad_query(error) from error
+        raise
 
 
 def bad_query(error: RPCError) -> Problem:

@@ -308,7 +308,7 @@ class View:
         """Show that a call has waited for some seconds since all slots are in use or, with None, that no call waits."""
 
     def tick(self) -> None:
-        """Called every POLL_SECONDS, so that a view can update the times that it shows."""
+        """Update the times that the view shows; called every POLL_SECONDS."""
 
     def end(self, outcome: Outcome) -> None:
         """Show how the task ended."""

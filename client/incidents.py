@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
@@ -15,10 +15,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.people import open_incidents
 from client.problem import Problem, ProblemKind
-from client.remedy import Argument, Remedy, Text, start_worker
+from client.remedy import Argument, Remedy, Text
 from client.tasks import QUERY_TIMEOUT
 from client.text import one_line
-from client.workers import GIVEN_EVENTS, other_version, serving
+from client.workers import GIVEN_EVENTS, no_worker, other_version, serving
 from client.workflow_task import failing
 from workflows import ids
 from workflows.account import search_attributes
@@ -35,12 +35,11 @@ WAITING = (
 TAKEN_WITHIN = 8.0
 """Seconds that a worker may take to begin with a resolution."""
 POLL_SECONDS = 0.5
+AGAIN = ", then try again"
 
 
-class Incident(BaseModel):
+class Incident(BaseModel, frozen=True):
     """The tasks of a queue that wait for a person because of one cause."""
-
-    model_config = ConfigDict(frozen=True)
 
     cause: str
     """The resource, which is a kind of tools or `planner`, and the code of the fault, e.g. `charge/unauthorized`."""
@@ -101,7 +100,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
     """
     await _require_incident(client, cause, queue)
     if not await serving(client, queue):
-        raise _no_worker(queue)
+        raise no_worker(queue, AGAIN)
     return await client.start_workflow(
         "ResolveWorkflow",
         Resolve(cause=cause, queue=queue, by=by, note=note),
@@ -117,17 +116,9 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
 async def _require_begun(client: Client, running: Running) -> None:
     description = await running.describe()
     if description.history_length <= GIVEN_EVENTS:
-        raise _no_worker(description.task_queue.removesuffix(retries.CONTROL))
+        raise no_worker(description.task_queue.removesuffix(retries.CONTROL), AGAIN)
     if await failing(client, description):
         raise other_version()
-
-
-def _no_worker(queue: str) -> Problem:
-    reason, remedy = (
-        f"No worker answers on queue {queue}",
-        Text("start one with ", start_worker(queue), ", then try again"),
-    )
-    return Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
 
 
 async def _require_incident(client: Client, cause: str, queue: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
@@ -31,9 +31,7 @@ MAX_WAITING = 1000
 """Of more waiting tasks than this, `list --status waiting` looks at the newest."""
 
 
-class Listed(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Listed(BaseModel, frozen=True):
     task_id: str
     run_id: str
     task: str
@@ -55,10 +53,8 @@ class Listed(BaseModel):
     """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
 
 
-class Waiting(BaseModel):
+class Waiting(BaseModel, frozen=True):
     """A task that waits for a person."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     task: str
@@ -142,7 +138,7 @@ async def list_tasks(
     """
     found, note = await _found(client, status, query, limit)
     limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
-    rows = [_listed(client, row, limit_requests, narrowed=bool(status or query)) for row in found]
+    rows = [finding.existing(_listed(client, row, limit_requests, narrowed=bool(status or query))) for row in found]
     listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
     return Listing(listed, note)
 
@@ -205,27 +201,22 @@ async def _longest_waiting(client: Client, query: str, limit: int) -> list[Workf
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """The data of one listed run; None if it was deleted meanwhile or, with `narrowed`, if the task has a newer run.
+    """The data of one listed run; None if a filter (`narrowed`) found an older run of the task.
 
-    `narrowed` says that the list has a filter.
+    Raises:
+        RPCError: NOT_FOUND, if it was deleted since the list was made.
     """
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
-        try:
-            # A filter may match an older run of a task, and not the newest one.
-            if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
-                return None
-            text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
-            known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
-            status, why = await _status(client, row, str(known.get(STATUS, "")))
-            description = None if closed else await client.get_workflow_handle(row.id).describe()
-            fails = await failing(client, description) if description else None
-            paused = pauses(client, description) if description else ()
-            status = TaskStatus.PAUSED if any(pause.activity is None for pause in paused) else status
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None  # deleted since the list was made
-            raise
+        if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
+            return None
+        text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
+        known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
+        status, why = await _status(client, row, str(known.get(STATUS, "")))
+        description = None if closed else await client.get_workflow_handle(row.id).describe()
+        fails = await failing(client, description) if description else None
+        paused = pauses(client, description) if description else ()
+        status = TaskStatus.PAUSED if any(pause.activity is None for pause in paused) else status
     request = None if closed else await people.oldest_request(row)
     return Listed(
         task_id=row.id,

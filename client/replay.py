@@ -10,16 +10,15 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from google.protobuf.json_format import ParseError
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime, TelemetryConfig
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from client.filters import bad_query, within
+from client.filters import using_filter, within
 from client.history.account import without_store
 from client.history.reader import is_encrypted
 from client.problem import Problem
@@ -43,10 +42,8 @@ MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 """The message of a failure in the text that the SDK's core gives for it."""
 
 
-class Replayed(BaseModel):
+class Replayed(BaseModel, frozen=True):
     """A history, and whether it replays."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     """The id of its workflow."""
@@ -114,12 +111,8 @@ async def count(client: Client, query: str) -> int:
     Raises:
         Problem: the filter cannot be used.
     """
-    try:
+    with using_filter():
         return (await client.count_workflows(within(OURS, query))).count
-    except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT:
-            raise bad_query(error) from error
-        raise
 
 
 async def found(client: Client, query: str, limit: int | None = None) -> AsyncIterator[WorkflowHistory]:

@@ -36,7 +36,7 @@ from client.effects import (
     reset_points,
 )
 from client.follow import View
-from client.history.fetch import fetch_history, fetch_run
+from client.history.fetch import fetch_run, fetch_story
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
@@ -118,7 +118,7 @@ async def reset(
     """
     # Everything is checked first, because a reset cannot be taken back.
     description = await handle.describe()
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     step = _step(story, to)
     _refuse_repeated(story, step, fate)
     _refuse_late(story)
@@ -145,7 +145,7 @@ async def reset(
 
 async def require_step(client: Client, handle: Handle, to: str) -> None:
     """Raise Problem if the task has no step `to`, or the step never started."""
-    _step(Story(await fetch_history(client, handle)), to)
+    _step(await fetch_story(client, handle), to)
 
 
 @dataclass(frozen=True)
@@ -273,19 +273,16 @@ def _prepare(effects: EffectsAtReset, fate: Fate) -> _Prepared:
     gone = {effect.key for effect in undone}
     kept = [effect for effect in new.after if effect.key not in gone and not new.is_in_flight(effect)]
     records = [_record(effect, effects.story) for effect in kept]
-    records += [_as_undone(effect, effects.story) for effect in undone]
+    as_undone = {"status": StepStatus.UNDONE, "result": None}
+    records += [_record(effect, effects.story).model_copy(update=as_undone) for effect in undone]
     return _Prepared(point, records, kept, after if fate is Fate.UNDO else ())
 
 
 def _record(effect: TaskEffect, story: Story) -> StepRecord:
     record = record_of(effect, call_with_key(story, effect.key), outlived=outlived(story, effect.key))
-    spec = story.history.catalogue.specs.get(effect.kind) if story.history.catalogue else None
+    spec = story.history.specs.get(effect.kind)
     small = record.slim(0, spec.paths if spec else ())
     return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})
-
-
-def _as_undone(effect: TaskEffect, story: Story) -> StepRecord:
-    return _record(effect, story).model_copy(update={"status": StepStatus.UNDONE, "result": None})
 
 
 def _request(effects: EffectsAtReset) -> Call:
@@ -319,8 +316,7 @@ async def _undo(
     """
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
-    specs = effects.story.history.catalogue.specs if effects.story.history.catalogue else {}
-    after = effects.after
+    after, specs = effects.after, effects.story.history.specs
     stays = [
         f"{effect.step} ({effect.kind} has no undo)"
         for effect in after

@@ -3,7 +3,6 @@
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
@@ -24,7 +23,6 @@ from workflows.commands import command
 from workflows.faults import retries
 from workflows.json_values import digest
 from workflows.limits.budget import Limits
-from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Proposal, Step
 from workflows.web_ui import summary
 
@@ -45,26 +43,6 @@ class Options(BaseModel):
     result_schema: dict[str, JsonValue] | None = None
 
 
-@dataclass(frozen=True)
-class TaskOptions:
-    """The options of a new task; None for an option that was not given."""
-
-    text: str | None = None
-    plan: Path | None = None
-    documents: str | None = None
-    strategy: Literal["plan", "react"] | None = None
-    planner: str | None = None
-    result_schema: dict[str, JsonValue] | None = None
-    on_escalation: Literal["wait", "end", "undo"] = "end"
-    approve: Literal["declared", "effects", "all"] = "declared"
-    answer_within: float | None = None
-    """Seconds; with `wait`, how long a request to a person is open."""
-    untrusted_input: str = ""
-    contract: tuple[AllowedEffect, ...] = ()
-    """Effects that the task may have even after it has read untrusted content."""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-
-
 def _typed(value: object) -> object:
     return {"type": "steps", **value} if isinstance(value, dict) and "steps" in value else value
 
@@ -78,11 +56,11 @@ class PlanFile(BaseModel):
     revisions: tuple[Annotated[Proposal, BeforeValidator(_typed)], ...] = ()
     """What the user wrote for later turns; `Task.revisions` describes it."""
     task: str = ""
-    """The text of the task; that of TaskOptions takes precedence."""
+    """The text of the task; that of `build_task` takes precedence."""
     documents: str | None = None
-    """The folder of documents; that of TaskOptions takes precedence."""
+    """The folder of documents; that of `build_task` takes precedence."""
     options: Options = Options()
-    """Options of the task; those of TaskOptions take precedence."""
+    """Options of the task; those of `build_task` take precedence."""
     # The other fields of what a dry run prints: accepted, so that its output is a plan file, and not used.
     schema_: Literal[1] = Field(default=1, alias="schema")
     dry_run: bool = False
@@ -151,38 +129,26 @@ def check_id(id: str) -> None:
         raise Problem("usage", reason, f"{remedy}, and neither . nor .. alone or between slashes")
 
 
-def build_task(options: TaskOptions) -> Task:
-    """The task that the options ask for.
+def build_task(
+    text: str | None = None, plan: Path | None = None, *, limits: Mapping[str, Any] | None = None, **options: Any
+) -> Task:
+    """The task with this text or plan file, and these fields of Task; None for a field that was not given.
 
     Raises:
         Problem: there is neither a text nor a plan, the plan file cannot be used, or a value is not valid.
     """
-    written = read_plan(options.plan) if options.plan else PlanFile(steps=())
-    name = f"the plan {options.plan.name}" if options.plan else ""
-    text = (options.text or "").strip() or written.task.strip() or name
+    written = read_plan(plan) if plan else PlanFile(steps=())
+    name = f"the plan {plan.name}" if plan else ""
+    text = (text or "").strip() or written.task.strip() or name
     if not text:
         remedy = Text("give ", Argument("task", '"..."'), " or ", Argument("plan", "FILE"))
         raise Problem("no_task", "There is nothing to do", remedy)
-    strategy = options.strategy or written.options.strategy or "plan"
-    schema = options.result_schema
-    _check_answer_within(options.answer_within or 0)
-    within = {} if options.answer_within is None else {"answer_within": options.answer_within}
+    _check_answer_within(options.get("answer_within") or 0)
+    fields = [("documents", written.documents), *written.options, *options.items()]  # the last one counts
+    chosen: dict[str, Any] = {name: value for name, value in fields if value is not None}
+    steps = written.steps if plan else None
     try:
-        return Task(
-            text=text,
-            plan=written.steps if options.plan else None,
-            revisions=written.revisions,
-            documents=options.documents or written.documents,
-            strategy=strategy,
-            planner=options.planner if options.planner is not None else written.options.planner,
-            result_schema=schema if schema is not None else written.options.result_schema,
-            on_escalation=options.on_escalation,
-            approve=options.approve,
-            untrusted_input=options.untrusted_input,
-            contract=options.contract,
-            limits=Limits(**options.limits),
-            **within,
-        )
+        return Task(text=text, plan=steps, revisions=written.revisions, limits=Limits(**(limits or {})), **chosen)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][-1])

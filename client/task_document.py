@@ -6,21 +6,20 @@ from temporalio.client import Client
 
 from client.connection import ui_url_of
 from client.explain.waste import Receipt, receipt_of
-from client.history.fetch import fetch_history
-from client.history.story import Story
+from client.history.fetch import fetch_story
 from client.tasks import Handle
 from workflows.account.outcome import Outcome
 
 
 async def task_document(client: Client, handle: Handle, outcome: Outcome) -> dict[str, Any]:
     """What `show --json` prints of a task, as JSON values; docs/console.md lists the fields."""
-    receipt = receipt_of(Story(await fetch_history(client, handle)))
+    receipt = receipt_of(await fetch_story(client, handle))
     place = ui_url_of(client, handle.id)
     return task_fields(outcome, receipt, (await handle.describe()).run_id, place)
 
 
 def task_fields(outcome: Outcome, receipt: Receipt, run_id: str | None, place: str | None) -> dict[str, Any]:
-    """The same from its parts; `place` is the URL of the task in the web UI."""
+    """The document of a task from its parts; `place` is the URL of the task in the web UI."""
     fields = outcome.model_dump(mode="json")
     whole = {"task_id": fields.pop("task_id"), "run_id": run_id, **fields}
     return {**whole, "ui_url": place, "receipt": receipt.document()}

@@ -172,15 +172,10 @@ def paused_lines(outcome: Outcome) -> list[str]:
     steps, lines = {step.id for step in outcome.steps}, list[str]()
     for pause in outcome.paused:
         if pause.activity not in steps:
-            head = f"{what_is_paused(pause)} {one_line(pause_words(pause))}"
+            name = "the task" if pause.activity is None else printable(pause.kind)
+            head = f"{name} is {one_line(pause_words(pause))}"
             lines += [signed(SIGNS[StepStatus.PAUSED], head, STATUS_COLOURS[StepStatus.PAUSED]), *_resume_lines(pause)]
     return lines
-
-
-def what_is_paused(pause: Pause) -> str:
-    if pause.activity is None:
-        return "the task is"
-    return f"{printable(pause.activity)} is" if pause.kind == pause.activity else f"{printable(pause.kind)} is"
 
 
 def _resume_lines(pause: Pause) -> list[str]:

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from client import effects
 from client.effects import EffectState, TaskEffect, fetch_effects, with_reset_point
 from client.follow import Follower, View
-from client.history.fetch import ROLLBACK_OF, fetch_history
+from client.history.fetch import ROLLBACK_OF, fetch_story
 from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
@@ -79,11 +79,11 @@ class PlannedUndo(BaseModel, frozen=True):
 
     @property
     def code(self) -> str:
-        """What a confirmation repeats. It stands for these calls with all of their arguments."""
+        """The code that a confirmation repeats, which stands for these calls with all of their arguments."""
         return digest("undo", *[part for call in self.calls for part in (call.step, call.digest)])[:12]
 
     def without(self, steps: Collection[str]) -> "PlannedUndo":
-        """The same without the calls that undo these steps."""
+        """This rollback without the calls that undo these steps."""
         return PlannedUndo(calls=tuple(call for call in self.calls if call.step not in steps))
 
 
@@ -181,7 +181,7 @@ async def undo(
     found = await existing(rollback.describe())
     if found is not None and found.status is WorkflowExecutionStatus.RUNNING:
         return Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
     account = await _with_confirmed(account, planned, confirm)
@@ -193,8 +193,7 @@ async def undo(
 
 async def _planned(client: Client, story: Story, account: Progress) -> PlannedUndo:
     """The calls of a rollback of `account`; if a person has to confirm, without those that were made before."""
-    specs = story.history.catalogue.specs if story.history.catalogue else {}
-    planned = planned_undo(account, specs)
+    planned = planned_undo(account, story.history.specs)
     if not planned.held:
         return planned
     known = await fetch_effects(client, story, ())
@@ -218,8 +217,7 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
 
 
 def _asks(spec: ToolSpec, task: Task) -> str:
-    is_meant = task.approve == "all" or (task.approve == "effects" and spec.effect is not Effect.READ)
-    return spec.approve or (f"the task asks for {task.approve}" if is_meant else "")
+    return spec.approve or (f"the task asks for {task.approve}" if spec.needs_approval(task.approve) else "")
 
 
 async def _with_confirmed(account: Progress, planned: PlannedUndo, confirm: Confirm | None) -> Progress:
@@ -233,8 +231,8 @@ def _digests(planned: PlannedUndo) -> dict[str, str]:
 
 async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm) -> dict[str, str]:
     """What a person confirms of the rollback of a running task; nothing if no call of it needs that."""
-    story = Story(await fetch_history(client, handle))
-    specs = story.history.catalogue.specs if story.history.catalogue else {}
+    story = await fetch_story(client, handle)
+    specs = story.history.specs
     undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
     if story.history.task is None or not any(_asks(spec, story.history.task) for spec in undoing):
         return {}
@@ -275,7 +273,7 @@ async def undo_steps(
         Problem: no worker answers for the task, another such rollback runs, or the rollback ended without an outcome.
     """
     description = await handle.describe()
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     whole = await _account(client, handle, story, description.task_queue)
     records = [record for record in whole.records if record.step.id in steps]
     folded = whole.folded.model_copy(update={"effects": 0})
@@ -369,8 +367,7 @@ def over_all_runs(
     for place, record in enumerate(ended, 1):
         record.place = place  # the newest effect is undone first, from whichever run
     whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
-    specs = story.history.catalogue.specs if story.history.catalogue else {}
-    return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(specs)
+    return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(story.history.specs)
 
 
 def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from client.history.account import replayed_progress
-from client.tasks import TASKS, query_progress
+from client.tasks import TASKS, existing, query_progress
 from client.text import printable
 from client.workers import ask, serving
 from runtime.client import NotConnected, connect
@@ -17,6 +17,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.inquiries import CallsInquiry, Misfit, NextCall
 from workflows.json_values import canonical
+from workflows.text import few
 
 MAX_TASKS = 500
 """Of more open tasks than this, the newest are looked at."""
@@ -53,8 +54,7 @@ class OpenTasks:
     @property
     def counted(self) -> str:
         left = f" of {self.running}" if self.running > self.looked_at else ""
-        more = f" and {len(self.untold) - MAX_NAMED} more" if len(self.untold) > MAX_NAMED else ""
-        named = f"{', '.join(map(printable, self.untold[:MAX_NAMED]))}{more}"
+        named = few(list(map(printable, self.untold)), MAX_NAMED)
         untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""
         return f"{self.looked_at}{left} looked at{untold}"
 
@@ -128,13 +128,10 @@ class _Reader:
                 self.unanswered += 1  # a paused task, too
             except WorkflowQueryFailedError:  # its worker cannot replay it
                 pass
-        try:
-            events = [event async for event in handle.fetch_history_events()]
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return None  # deleted since the list was made
-        return await replayed_progress(row.id, events, self.client.data_converter)
+        history = await existing(handle.fetch_history())
+        if history is None:  # deleted since the list was made
+            return None
+        return await replayed_progress(row.id, history.events, self.client.data_converter)
 
 
 async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:

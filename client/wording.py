@@ -10,7 +10,7 @@ from workflows.account.outcome import Outcome
 from workflows.account.records import Pause, WithheldCall
 from workflows.account.task import TaskStatus
 from workflows.inquiries import BreakerCard
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.limits.budget import Spent
 from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
 from workflows.text import visible
@@ -114,7 +114,7 @@ def amounts(extended: Mapping[str, int | float]) -> str:
 
 def whole_value(value: JsonValue) -> str:
     """A value that a person approves: on one line, and whole, so that no two values look alike."""
-    return " ".join(visible(value if isinstance(value, str) else canonical(value), kept="\n\t").split())
+    return " ".join(visible(text_of(value), kept="\n\t").split())
 
 
 def breaker_state(card: BreakerCard) -> str:

@@ -15,8 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import TaskEffect, fetch_effects
-from client.history.fetch import fetch_history
-from client.history.story import Story
+from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle
@@ -85,11 +84,13 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
 async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
     # A worker that hangs has started the first workflow task, too. More events follow only when it is completed.
     if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
-        reason, remedy = (
-            f"No worker answers on queue {queue}",
-            Text("start one with ", start_worker(queue)),
-        )
-        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
+        raise no_worker(queue)
+
+
+def no_worker(queue: str, then: str = "") -> Problem:
+    """The Problem of a queue without a worker; `then` is what to do when one was started."""
+    remedy = Text("start one with ", start_worker(queue), then)
+    return Problem("no_worker", f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
 
 
 async def serving(client: Client, queue: str) -> int:
@@ -119,6 +120,12 @@ class EffectList(NamedTuple):
     deleted_runs: Sequence[str]
     """The ids of the task's runs whose history was deleted."""
 
+    def document(self, task_id: str) -> dict[str, Any]:
+        """The effects as JSON outputs have them."""
+        effects = [effect.model_dump(mode="json") for effect in self.effects]
+        unread = [ledger.model_dump(mode="json") for ledger in self.unread]
+        return {"task_id": task_id, "effects": effects, "unread": unread, "deleted_runs": list(self.deleted_runs)}
+
 
 async def list_effects(client: Client, handle: Handle) -> EffectList:
     """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.
@@ -127,7 +134,7 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
         Problem: no worker answers.
     """
     ledgers = await ask(client, (await handle.describe()).task_queue, EffectsInquiry(task_id=handle.id))
-    story = Story(await fetch_history(client, handle))
+    story = await fetch_story(client, handle)
     return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
 
 

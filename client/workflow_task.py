@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType, WorkflowTaskFailedCause as Given
 from temporalio.api.failure.v1 import Failure
@@ -88,10 +88,8 @@ HARMLESS = frozenset(
 """Causes of failures by the server itself, which schedules the workflow task again at once."""
 
 
-class FailingTask(BaseModel):
+class FailingTask(BaseModel, frozen=True):
     """A running task whose workflow task has failed, and was not completed since."""
-
-    model_config = ConfigDict(frozen=True)
 
     cause: Cause
     message: str
@@ -173,7 +171,7 @@ class FailingTask(BaseModel):
         return Text("or ", *back, ends, ", then ", effects, " lists what stays and ", undo, " takes it back")
 
     def document(self, door: Door) -> dict[str, Any]:
-        """It as JSON, in the words of a door."""
+        """The failing task as JSON, with the remedies in the words of a door."""
         return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{render(self.remedy, door)}."}
 
     def problem(self) -> Problem:
@@ -258,23 +256,18 @@ def unanswered(description: WorkflowExecutionDescription, message: str) -> Faili
 
 
 async def _streak(client: Client, description: WorkflowExecutionDescription) -> AsyncIterator[HistoryEvent]:
-    async for event in _newest_first(client, description.id, description.run_id):
-        if ends_streak(event):
-            return
-        if is_failure(event):
-            yield event
-
-
-async def _newest_first(client: Client, id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=id, run_id=run_id),
+        execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
         maximum_page_size=PAGE,
     )
     for _ in range(MAX_PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(request)
-        for event in page.history.events:
-            yield event
+        for event in page.history.events:  # the newest first
+            if ends_streak(event):
+                return
+            if is_failure(event):
+                yield event
         if not page.next_page_token:
             return
         request.next_page_token = page.next_page_token

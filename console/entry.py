@@ -140,9 +140,7 @@ def _report(problem: Problem, arguments: list[str]) -> int:
     if "--json" in arguments:
         print(document.of_problem(problem, as_command))
     elif "--jsonl" in arguments:
-        from console.render import views  # imports the SDK, half a second
-
-        print(views.of_problem(problem))
+        print(document.of_event("error", error=problem.fields(as_command)))
     else:
         _print_error(problem.sentence(as_command))
     return OF_PROBLEM[problem.kind]

@@ -38,7 +38,7 @@ class Denied(Exception):
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who asks."""
+    """The sender of a request: a person or a program."""
 
     name: str
     """Empty for a program that did not say it."""

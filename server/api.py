@@ -216,7 +216,7 @@ async def get_tasks(
     """The tasks that the server lists; no worker is asked."""
     task_status = status_named(status)
     listed, note = await list_tasks(client_of(request).temporal, status=task_status, query=query, limit=limit)
-    return json_response({"tasks": [task.model_dump(mode="json") for task in listed], "note": note})
+    return json_response({"tasks": listed, "note": note})
 
 
 @router.get("/tasks/{id}", summary="How a task stands, or how it ended")
@@ -239,12 +239,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
 async def effects(request: Request, id: Reference) -> Response:
     """A worker reads its ledgers for it."""
     task = await task_of(request, id)
-    found = await list_effects(client_of(request).temporal, task)
-    documents = [effect.model_dump(mode="json") for effect in found.effects]
-    unread = [ledger.model_dump(mode="json") for ledger in found.unread]
-    return json_response(
-        {"task_id": task.id, "effects": documents, "unread": unread, "deleted_runs": list(found.deleted_runs)}
-    )
+    return json_response((await list_effects(client_of(request).temporal, task)).document(task.id))
 
 
 LastId = Annotated[str, Header(alias="Last-Event-ID", description="The id of the last event that was received.")]
@@ -268,8 +263,7 @@ async def events(
     """
     streams: Streams = request.app.state.streams
     async for number, (name, fields) in streams.listen(handle, last_id):
-        data = document.written({"schema": document.SCHEMA, "event": name, **fields}, indent=None)
-        yield ServerSentEvent(event=name, id=number or None, raw_data=data)
+        yield ServerSentEvent(event=name, id=number or None, raw_data=document.of_event(name, **fields))
 
 
 @router.post("/tasks/{id}/answers", summary="Answer a request of a task")
@@ -339,7 +333,7 @@ async def within(work: Any) -> Any:
 async def get_incidents(request: Request) -> Response:
     """That of the most tasks first."""
     found = await client_of(request).incidents()
-    return json_response({"incidents": [incident.model_dump(mode="json") for incident in found]})
+    return json_response({"incidents": found})
 
 
 @router.post("/incidents/{cause:path}/resolve", summary="Say that a cause is repaired", tags=["incidents"])

@@ -16,18 +16,16 @@ from urllib.parse import parse_qsl, quote, unquote
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import escape
+from markupsafe import Markup, escape
 from pydantic import JsonValue, ValidationError
 
 from client import document, people, tasks, tree
 from client.client import Client, TaskHandle
 from client.connection import ui_url_of
-from client.effects import TaskEffect
 from client.explain import explanation, page as explained_page, waste
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, View, fetch_standing
 from client.history import fetch
-from client.history.story import Story
 from client.listing import MAX_WAITING, Listed, list_tasks, list_waiting, status_named
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle, query_progress
@@ -44,7 +42,7 @@ from server.remedies import FIELDS, on_page
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.faults.fault import Quadrant
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.limits.budget import LIMITS
 from workflows.people.incidents import Fate
 from workflows.people.requests import (
@@ -85,6 +83,7 @@ def _environment() -> Environment:
     made.filters["moment"] = lambda then: f"{then.astimezone(UTC):%Y-%m-%d %H:%M}Z"
     made.filters["path"] = lambda text: quote(text, safe="")
     made.filters["visible"] = visible
+    made.filters["lines"] = lambda text: Markup("<br>").join(map(printable, text.splitlines()))
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
     made.globals["version"] = version()
     made.filters["capitalised"] = capitalised
@@ -282,11 +281,10 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
         # Its history tells what it did, also while no worker answers.
-        explained = explanation.explain_task(await fetch.fetch_history(client, task))
-        lines = explained_page.page_lines(explained, None, on_page)
+        lines = await _explained(client_of(request), task)
         fields = {"outcome": None, "silent": problem.sentence(on_page), "lines": lines, "cards": []}
         return _page(request, "task.html", status, **values, **fields)
-    receipt = receipt_of(Story(await fetch.fetch_history(client, task)))
+    receipt = receipt_of(await fetch.fetch_story(client, task))
     doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
     return _page(
@@ -303,7 +301,7 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         cards=[card_of(task.id, outcome.task, human_request) for human_request in outcome.requests],
         faults=outcome.faults,
         quadrants=QUADRANTS,
-        result=_result(outcome),
+        result="" if outcome.result is None else text_of(outcome.result),
         costs=[
             *spent_on_models(outcome.spent),
             *(sentence.text for sentence in waste.sentences(receipt, has_faults=True)),
@@ -312,32 +310,27 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
     )
 
 
-def _result(outcome: Outcome) -> str:
-    if outcome.result is None:
-        return ""
-    return outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
-
-
 @router.get("/ui/tasks/{id}/explain")
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
-    explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    lines = explained_page.page_lines(explained, None, on_page)
+    lines = await _explained(client_of(request), task)
     return _page(request, "explain.html", id=task.id, lines=lines, tab="explain")
+
+
+async def _explained(client: Client, task: Handle) -> list[str]:
+    explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task))
+    return explained_page.page_lines(explained, None, on_page)
 
 
 @router.get("/ui/tasks/{id}/effects")
 async def effects_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     found = await list_effects(client_of(request).temporal, task)
-    shown = [(effect, _effect_result(effect)) for effect in found.effects]
+    texts = ("" if effect.result is None else canonical(effect.result)[:400] for effect in found.effects)
+    shown = list(zip(found.effects, texts, strict=True))
     unread = [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
     return _page(request, "effects.html", id=task.id, effects=shown, unread=unread, tab="effects")
-
-
-def _effect_result(effect: TaskEffect) -> str:
-    return "" if effect.result is None else canonical(effect.result)[:400]
 
 
 # What people do
@@ -441,14 +434,7 @@ async def act(request: Request, id: str, what: str) -> Response:
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
                 calls = found.planned.calls if found and found.planned else ()
                 held = [(call, [(name, _shown(value)) for name, value in call.args.items()]) for call in calls]
-                fields = rollback_fields(found)
-                shown = {
-                    "status": fields["status"],
-                    "records": fields["undo"],
-                    "confirm": fields["confirm"],
-                    "held": held,
-                }
-                return _page(request, "undone.html", id=task.id, tab="", **shown)
+                return _page(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

@@ -48,7 +48,7 @@ def status_of(problem: Problem) -> int:
 
 
 def problem_of(error: Problem | RPCError) -> Problem:
-    """The same as a problem."""
+    """The problem that an error of the Temporal server stands for; a Problem as it is."""
     if isinstance(error, Problem):
         return error
     if error.status is RPCStatusCode.INVALID_ARGUMENT:

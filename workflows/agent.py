@@ -23,7 +23,7 @@ from workflows.account.outcome import (
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import MalformedArgument, read_argument, read_signal, undecoded
 from workflows.calls.execution import Execution
 from workflows.calls.header import made_by_reset
 from workflows.calls.observing import observe
@@ -158,22 +158,14 @@ class AgentWorkflow(Answers, TakesTurns):
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
-        try:
-            confirmed: Confirmed = read_argument(arguments, Confirmed)
-        except MalformedArgument as malformed:
-            _log_dropped("confirm_undo", malformed)
-            return
-        self._progress.confirmed.update(confirmed.root)
+        if confirmed := read_signal("confirm_undo", arguments, Confirmed):
+            self._progress.confirmed.update(confirmed.root)
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
-        try:
-            effects: EarlierEffects = read_argument(arguments, EarlierEffects)
-        except MalformedArgument as malformed:
-            _log_dropped("know_earlier_effects", malformed)
-            return
-        self._progress.add_earlier(effects.root)
+        if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
+            self._progress.add_earlier(effects.root)
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
@@ -450,7 +442,3 @@ class AgentWorkflow(Answers, TakesTurns):
             search_attributes.publish(self._progress)
         self._published = values
         self._show()
-
-
-def _log_dropped(signal: str, malformed: MalformedArgument) -> None:
-    workflow.logger.warning("signal_dropped", extra={"signal": signal, "reason": str(malformed)})

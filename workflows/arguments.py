@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
+from workflows.account.outcome import REFUSED
 from workflows.plans.references import PRUNED_ENCODING
+from workflows.text import few
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=BaseModel)
 
 MAX_NAMED = 3
 MAX_NAME = 80
@@ -50,13 +54,41 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
     except Exception as error:  # the converters raise whatever they like
         if _encoding(arguments[0]) == PRUNED_ENCODING:
             raise  # of a closed task, so it could be read
-        raise MalformedArgument(_wrong(error, arguments[0], models[0])) from error
+        raise MalformedArgument(_why_malformed(error, arguments[0], models[0])) from error
     if not isinstance(value, models):
         raise MalformedArgument(_no_json(arguments[0]))
     return value
 
 
-def _wrong(error: Exception, argument: object, model: type[BaseModel]) -> str:
+def require_argument(name: str, arguments: Sequence[object], model: type[M], type: str = REFUSED) -> M:
+    """The only argument of a workflow that ends if something else was sent; `name` says what the argument is.
+
+    Raises:
+        ApplicationError: something else was sent.
+    """
+    try:
+        read: M = read_argument(arguments, model)
+    except MalformedArgument as malformed:
+        raise ApplicationError(f"The {name} cannot be read: {malformed}.", type=type, non_retryable=True) from None
+    return read
+
+
+def read_signal(name: str, arguments: Sequence[object], model: type[M]) -> M | None:
+    """The only argument of a Signal; None, with a log line, if something else was sent."""
+    try:
+        read: M = read_argument(arguments, model)
+    except MalformedArgument as malformed:
+        log_dropped(name, str(malformed))
+        return None
+    return read
+
+
+def log_dropped(signal: str, reason: str) -> None:
+    """Write the log line of a Signal that changes nothing, and why."""
+    workflow.logger.warning("signal_dropped", extra={"signal": signal, "reason": reason})
+
+
+def _why_malformed(error: Exception, argument: object, model: type[BaseModel]) -> str:
     if not isinstance(error, ValidationError) or not isinstance(argument, RawValue):
         return _no_json(argument)
     found = error.errors(include_url=False, include_context=False, include_input=False)
@@ -67,8 +99,7 @@ def _wrong(error: Exception, argument: object, model: type[BaseModel]) -> str:
     # The errors of a union begin with the name of each of its models.
     own = [(item["loc"][1:], item["msg"]) for item in found if item["loc"][:1] == (model.__name__,)]
     wrong = own or [(item["loc"], item["msg"]) for item in found]
-    named = [f"{'.'.join(map(str, loc))[:MAX_NAME]!r}: {message}" for loc, message in wrong[:MAX_NAMED]]
-    return "; ".join(named) + (f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else "")
+    return few([f"{'.'.join(map(str, loc))[:MAX_NAME]!r}: {message}" for loc, message in wrong], MAX_NAMED, "; ")
 
 
 def _no_json(argument: object) -> str:

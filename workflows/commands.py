@@ -47,6 +47,6 @@ class Option(NamedTuple):
 
     @property
     def typed(self) -> str:
-        """As it is typed: `--reason TEXT`."""
+        """The option as it is typed: `--reason TEXT`."""
         value = f"+{self.example}" if self.type == "number" else self.metavar
         return f"{option_of(self.name)} {value}".rstrip()

@@ -12,7 +12,7 @@ from workflows import ids
 from workflows.account.outcome import REFUSED, Ending, TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import require_argument, undecoded
 from workflows.calls.scheduling import InternalActivityFailed, OwnCall, read_catalogue, run_internal_activity
 from workflows.faults import retries
 from workflows.faults.fault import Code
@@ -416,11 +416,7 @@ class InspectWorkflow:
         Raises:
             ApplicationError: the worker could not answer, or the inquiry cannot be read.
         """
-        try:
-            question = read_argument(arguments, InquiryInput).root
-        except MalformedArgument as malformed:
-            reason = f"The inquiry cannot be read: {malformed}."
-            raise ApplicationError(reason, type=UNKNOWN_INQUIRY, non_retryable=True) from None
+        question = require_argument("inquiry", arguments, InquiryInput, UNKNOWN_INQUIRY).root
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
             return PlanFindings(planner=drafted.planner, draft=drafted)

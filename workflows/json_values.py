@@ -15,6 +15,11 @@ def canonical(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def text_of(value: JsonValue) -> str:
+    """A value for people: a text as it is, all others as canonical JSON."""
+    return value if isinstance(value, str) else canonical(value)
+
+
 def digest(*values: JsonValue) -> str:
     """A short digest of JSON values, the same in every process."""
     # 24 hex digits are 96 bits: short in history, and no two values collide by chance.

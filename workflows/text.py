@@ -8,7 +8,7 @@ never look the same because of them. What only informs is shown with `legible`.
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from unicodedata import category
 
 INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"})
@@ -33,6 +33,12 @@ _UNUSUAL_OR_SPELLING = re.compile(f"(?P<spelling>{_SPELLING})|{_UNUSUAL.pattern}
 def capitalised(text: str) -> str:
     """The text with a capital at its beginning; all others stay."""
     return text[:1].upper() + text[1:]
+
+
+def few(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first `most` names or clauses, and how many there are besides: `a, b and 3 more`, or `a; b; and 3 more`."""
+    before = " " if between == ", " else between
+    return between.join(names[:most]) + (f"{before}and {len(names) - most} more" if len(names) > most else "")
 
 
 def visible(text: str, kept: str = "") -> str:

@@ -18,7 +18,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.commands import command
 from workflows.faults.decision import what_follows
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.people.requests import ProposedCall, answer_command
 from workflows.plans.contract import contract_words
 from workflows.text import legible, visible
@@ -227,7 +227,7 @@ def _fault_line(progress: Progress, fault: FaultRecord) -> str:
 def _text(value: JsonValue) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
-    return value if isinstance(value, str) else canonical(value)
+    return text_of(value)
 
 
 def _fit(lines: Iterable[str], count: int) -> str:

@@ -21,7 +21,7 @@ from activities.offline.repair import UnclearEffect, rejection_reason, remaining
 from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Referent, Things, Value
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord, StepStatus
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.planning.situation import Situation
 from workflows.plans.proposal import (
     TURN_ID,
@@ -104,8 +104,8 @@ def _sentence(record: StepRecord, kind: Kind | None, today: date) -> str:
 
 def _brief(value: JsonValue) -> str:
     if isinstance(value, dict) and value:
-        return ", ".join(f"{name} {item if isinstance(item, str) else canonical(item)}" for name, item in value.items())
-    return value if isinstance(value, str) else canonical(value)
+        return ", ".join(f"{name} {text_of(item)}" for name, item in value.items())
+    return text_of(value)
 
 
 class _PlannedStep(NamedTuple):

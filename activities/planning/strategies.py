@@ -176,9 +176,7 @@ def _text_answer(words: str, result_schema: Mapping[str, JsonValue] | None) -> A
 
 def _called_steps(calls: Sequence[ToolCall], situation: Situation, branch: int, because: str = "") -> NewSteps:
     # One unreadable call makes the whole turn unusable: its calls are made together or not at all.
-    broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
-    if broken:
-        raise UnusableReply("; ".join(broken))
+    _require_readable(*calls)
     if len(calls) > MAX_STEPS:
         raise UnusableReply(prompts.TOO_MANY_CALLS.format(number=len(calls), most=MAX_STEPS))
     suffix = f".b{branch}" if branch else ""  # a step id is never used twice, although a reset repeats turn numbers
@@ -200,9 +198,14 @@ def needs_contract(kinds: Mapping[str, Kind]) -> bool:
     return any(spec.untrusted for spec in specs) and any(spec.effect is not Effect.READ for spec in specs)
 
 
+def _require_readable(*calls: ToolCall) -> None:
+    broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
+    if broken:
+        raise UnusableReply("; ".join(broken))
+
+
 def _effects(call: ToolCall) -> list[AllowedEffect]:
-    if call.broken:
-        raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
+    _require_readable(call)
     return _planned_effects(call.name, call.args)
 
 
@@ -242,8 +245,7 @@ class _PlannedEffects(BaseModel):
 
 
 def _plan(call: ToolCall) -> NewSteps:
-    if call.broken:
-        raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
+    _require_readable(call)
     effects = _planned_effects(PROPOSE, {"effects": call.args.get("effects") or []})
     plan = _parsed(NewSteps, PROPOSE, {name: value for name, value in call.args.items() if name != "effects"})
     if not plan.steps:
@@ -253,8 +255,7 @@ def _plan(call: ToolCall) -> NewSteps:
 
 def _ending(call: ToolCall, result_schema: Mapping[str, JsonValue] | None) -> Answer | Question | GiveUp:
     proposal, fields = ENDINGS[call.name]
-    if call.broken:
-        raise UnusableReply(prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken))
+    _require_readable(call)
     if proposal is Answer and result_schema is not None:
         return Answer(result=_fitting_answer(call.args, result_schema))
     needed = next(iter(fields))

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -64,22 +64,6 @@ class AdapterOptions:
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
     standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
-
-    def wire_of(self, name: str) -> str | None:
-        return _of(self.wires, name)
-
-    def effort_of(self, name: str) -> str | None:
-        return _of(self.efforts, name)
-
-    def strict_of(self, name: str) -> bool | None:
-        return _of(self.strict, name)
-
-
-Setting = TypeVar("Setting")
-
-
-def _of(settings: Mapping[str, Setting], name: str) -> Setting | None:
-    return settings.get(name, settings.get(name.partition("@")[0]))
 
 
 class Endpoint:

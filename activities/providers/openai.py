@@ -11,6 +11,7 @@ from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.chat_completions import ChatCompletions
 from activities.providers.messages import Reply, Request
 from activities.providers.metering import count_rejected
+from activities.providers.prices import of_model
 from activities.providers.responses import Responses
 
 log = structlog.get_logger("replan.model")
@@ -78,11 +79,11 @@ class OpenAIModel:
         self._options = options or AdapterOptions()
         self.name = name = endpoint.model_name("openai", model)
         row = row_of(model)
-        chosen = self._options.wire_of(name)
+        chosen = of_model(self._options.wires, name)
         usual = (row.wire if row else Wire.RESPONSES) if endpoint.is_at(HOST) else Wire.CHAT_COMPLETIONS
         self._wire = Wire(chosen) if chosen else usual
         self._may_fall_back = not chosen and row is None
-        effort = self._options.effort_of(name)
+        effort = of_model(self._options.efforts, name)
         self._chat = ChatCompletions(model, endpoint, effort)
         self._responses = Responses(model, endpoint, effort, is_reasoning=row.is_reasoning if row else True)
 

@@ -167,24 +167,25 @@ class PriceList:
 
     def price_of(self, name: str) -> Price | None:
         """The price of a model's tokens, by its full name; None if it is unknown."""
-        own = _named(name, self.prices)
+        own = of_model(self.prices, name)
         published = published_model(name) if own is None else None
         return published.price if published else own
 
     def date_of(self, name: str) -> date | None:
         """The day on which a published price counted; None if the settings file has the price, or it is unknown."""
-        published = published_model(name) if _named(name, self.prices) is None else None
+        published = published_model(name) if of_model(self.prices, name) is None else None
         return published.read if published else None
 
     def window_of(self, name: str) -> int | None:
         """The most input tokens that a request to a model may have; None if unknown."""
-        own = _named(name, self.windows)
+        own = of_model(self.windows, name)
         published = published_model(name) if own is None else None
         return published.window if published else own
 
 
-def _named(name: str, settings: Mapping[str, T]) -> T | None:
-    return settings.get(name) or settings.get(name.partition("@")[0])
+def of_model(settings: Mapping[str, T], name: str) -> T | None:
+    """The setting of a model by its full name, else by its name without `@HOST`; None if it has none."""
+    return settings.get(name, settings.get(name.partition("@")[0]))
 
 
 def cost_in_usd(usage: Usage, price: Price | None) -> float | None:

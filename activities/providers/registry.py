@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from activities.providers import anthropic, openai
 from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.messages import LanguageModel
+from activities.providers.prices import of_model
 from activities.providers.strict import ANTHROPIC, OPENAI, Rules, StrictModel
 
 
@@ -77,7 +78,7 @@ def model_named(
     options, chosen = options or AdapterOptions(), model or provider.default
     endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
     adapter = provider.adapter(chosen, endpoint, options)
-    strict = options.strict_of(adapter.name)
+    strict = of_model(options.strict, adapter.name)
     is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if strict is None else strict
     standings = options.standings.setdefault(adapter.name, {})
     return StrictModel(adapter, provider.rules, standings) if is_strict else adapter

@@ -8,7 +8,6 @@ from client.explain.words import Item, Sentence
 from client.history.records import Call, CallEnd, End, Event, Reset
 from client.history.story import Story
 from client.wording import count, expiry_words, pause_words
-from workflows.account.records import Pause
 from workflows.limits.budget import LIMITS, Limits
 from workflows.plans.proposal import GiveUp, Question
 
@@ -32,29 +31,21 @@ def ending_items(story: Story) -> Iterator[Item]:
         because = f" ({words.sentence(end.reason)})" if end.reason else ""
         what = Sentence(text=f"{OUTSIDE[end.status]}{because}.", events=(end.event,))
         yield Item(what=what, decision="end", then=_interrupted(story))
-    elif not _is_told_elsewhere(story, end) and not _escalated_by_fault(story, end):
+    # The item of a failed call says why a person has to act.
+    elif not _is_told_elsewhere(story, end) and not (end.status == "escalated" and story.failed):
         then = (*_interrupted(story), *_last_turn(story))
         yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=then)
 
 
 def _is_told_elsewhere(story: Story, end: End) -> bool:
-    code = end.outcome.code if end.outcome else None
-    if code in PROPOSED_ENDS:  # a hand-written one came without a request
+    if end.code in PROPOSED_ENDS:  # a hand-written one came without a request
         return any(isinstance(turn.proposal, Question | GiveUp) for turn in story.turns)
-    return code in TOLD_ELSEWHERE
-
-
-def _escalated_by_fault(story: Story, end: End) -> bool:
-    # The item of the failed call then says why a person has to act.
-    if end.status != "escalated":
-        return False
-    calls = [call for call in story.history.calls if call.is_step or call.is_own]
-    return any(call.closed is CallEnd.FAILED for call in calls)
+    return end.code in TOLD_ELSEWHERE
 
 
 def _what(story: Story, end: End) -> Sentence:
     reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is recorded")
-    match (end.status, end.outcome.code if end.outcome else None):
+    match (end.status, end.code):
         case ("cancelled", _):
             proof = (*story.history.undo_asked, *story.history.cancels, end.event)
             what = "to stop and to undo its effects" if story.history.undo_asked else "to stop"
@@ -67,10 +58,9 @@ def _what(story: Story, end: End) -> Sentence:
 
 
 def _why(story: Story, end: End) -> Sentence | None:
-    code = end.outcome.code if end.outcome else None
     limits = story.history.task.limits if story.history.task else Limits()
-    if code and code in LIMITS and (why := LIMITS[code].why):
-        return Sentence(text=why.format(count=count(getattr(limits, code) or 0, LIMITS[code].unit)))
+    if end.code and end.code in LIMITS and (why := LIMITS[end.code].why):
+        return Sentence(text=why.format(count=count(getattr(limits, end.code) or 0, LIMITS[end.code].unit)))
     if end.status == "cancelled" and story.history.undo_asked:
         return Sentence(text="Unknown outcomes are found out first; then all effects are undone, the newest first.")
     if end.status == "cancelled":
@@ -114,7 +104,11 @@ def state_now(story: Story) -> list[Sentence]:
     history = story.history
     if history.end is not None:
         return []
-    sentences = [_paused(pause) for pause in history.paused if pause.activity is None]
+    sentences = [
+        Sentence(text=f"The task is {words.sentence(pause_words(pause))} `{pause.resume}` resumes it.")
+        for pause in history.paused
+        if pause.activity is None
+    ]
     sentences += [_running(story, call) for call in history.calls if call.closed is None]
     sentences += people.now(story)
     request_timers = [request.timer for request in story.requests]
@@ -132,10 +126,6 @@ def state_now(story: Story) -> list[Sentence]:
     # Of several requests to stop, only the last one is named.
     sentences += [Sentence(text="The task was asked to stop.", events=(event,)) for event in history.cancels[-1:]]
     return sentences
-
-
-def _paused(pause: Pause) -> Sentence:
-    return Sentence(text=f"The task is {words.sentence(pause_words(pause))} `{pause.resume}` resumes it.")
 
 
 def _running(story: Story, call: Call) -> Sentence:

@@ -134,7 +134,7 @@ class StepExplanation:
         return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
 
     def document(self) -> dict[str, Any]:
-        """It as JSON, with the fields of the whole explanation."""
+        """The explanation of the step as JSON, with the fields of the whole explanation."""
         whole = self.whole.document()
         return {
             "task_id": whole["task_id"],

@@ -33,16 +33,12 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
         if call.closed is CallEnd.COMPLETED and call.attempt > 1:
             yield retry_item(call)
         if call.closed is CallEnd.FAILED and call.failing is not None:
-            record = story.fault_of(call)
-            if record or _is_undecided(story, call):
+            record, history = story.fault_of(call), story.history
+            # Else it was a check; but the task may not have heard of the failure, or nothing here tells its decision.
+            if record or history.is_untold or (history.next_call(call) is None and history.end is None):
                 yield call_item(story, call, call.failing, record)
     for record in story.uncalled(id):
         yield _uncalled(story, id, record)
-
-
-def _is_undecided(story: Story, call: Call) -> bool:
-    """Whether the task has not heard of the failure of a call, or nothing here tells what it decided."""
-    return story.history.is_untold or (story.history.next_call(call) is None and story.history.end is None)
 
 
 def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRecord | None) -> Item:
@@ -51,7 +47,8 @@ def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRe
     then, cost = what_followed(story, call, after, decision, record)
     found = reconciliation_of(story, call)
     failed = failing.fault.taken if failing.fault else call.attempt
-    follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=_is_over(story, after))
+    is_over = story.history.end is not None and replan_after(story, after) is None
+    follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
     if found:
         why = words.why_doubted(failing, is_over=found.verdict is not None)
         then = (*reconciliation_sentences(found, follows(found.verdict)), *then)
@@ -96,10 +93,6 @@ def decision_of(story: Story, record: FaultRecord | None) -> Action:
     end, own = story.history.end, story.account.own_faults
     is_over_budget = end is not None and end.status == "over_budget" and record in own[-1:]
     return "end" if is_over_budget else record.decision
-
-
-def _is_over(story: Story, after: Event) -> bool:
-    return story.history.end is not None and replan_after(story, after) is None
 
 
 def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) -> str:
@@ -258,7 +251,9 @@ def what_followed(
 
 
 def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
-    timer, following = timer_of(story, call), story.history.next_call(call)
+    following, after = story.history.next_call(call), call.ended or call.scheduled
+    timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
+    timer = next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
     is_shorter = call.failing is not None and call.failing.fault is not None and call.failing.fault.lost > 0
     next_event = (following.scheduled,) if following else ()
     again = "the same call was made again" if following else "the same call is to be made again"
@@ -385,13 +380,6 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
             "The task was not to wait for a person (`--on-escalation`), so what it did is being undone; then it ends."
         )
     return (Sentence(text=text, events=(end.event,) if end else ()),)
-
-
-def timer_of(story: Story, call: Call) -> Timer | None:
-    """The timer after which `call` is made again; None if there is no such timer."""
-    following, after = story.history.next_call(call), call.ended or call.scheduled
-    timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
-    return next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:

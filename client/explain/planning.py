@@ -6,7 +6,7 @@ from itertools import groupby
 from client.explain import faults, people, words
 from client.explain.words import Cost, Item, Sentence
 from client.history.records import Call, CallEnd
-from client.history.story import Asked, ProposalVerdict, Story, Turn
+from client.history.story import ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
 from workflows.faults.fault import QUADRANT, Code
@@ -173,9 +173,8 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
         what, decision = f"The planner asked: {words.sentence(proposal.text)}{suggested(proposal.options)}", "escalate"
         then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
         after = turn.call.ended or turn.call.scheduled
-        exchange = next(
-            (request for request in story.requests if _is_question(request) and request.events > (after,)), None
-        )
+        asked = (asked for asked in story.requests if asked.request.kind is RequestKind.QUESTION)
+        exchange = next((exchange for exchange in asked if exchange.events > (after,)), None)
         if exchange is not None:
             about = Sentence(text=what, events=turn.call.events)
             return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, exchange)))
@@ -189,10 +188,6 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
             "then": (Sentence(text=then, events=proof),) if end else (),
         }
     )
-
-
-def _is_question(exchange: Asked) -> bool:
-    return exchange.request.kind is RequestKind.QUESTION
 
 
 def _is_call(story: Story) -> bool:

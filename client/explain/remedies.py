@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from client.effects import add_reset_point
 from client.explain import words
 from client.explain.words import Sentence
-from client.history.records import CallEnd
 from client.history.story import Story
 from client.remedy import Remedy, Text
 from client.wording import withheld_calls
@@ -109,7 +108,8 @@ def remedies(story: Story) -> Iterator[Sentence]:
     elif outcome.code in set(Code):
         text = OF_FAULT[Code(outcome.code)]
         if outcome.status is TaskStatus.ESCALATED:
-            step = last.step_id if last else _last_failed(story)
+            failed = [call.id for call in story.failed]
+            step = last.step_id if last else failed[-1] if failed else "STEP"
             text = Text(text, " Then ", Remedy("reset", outcome.task_id, {"to": step}), " goes on from there.")
         yield Sentence(text=text)
 
@@ -124,8 +124,3 @@ def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
         yield Sentence(text=TAINTED_QUESTION)
     if not withheld or code != "proposals_rejected":
         yield Sentence(text=OF_ENDING[code])
-
-
-def _last_failed(story: Story) -> str:
-    calls = [call for call in story.history.calls if call.is_step or call.is_own]
-    return next((call.id for call in reversed(calls) if call.closed is CallEnd.FAILED), "STEP")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from client.explain.words import Sentence, listed
 from client.history.records import Call, CallEnd, Event
@@ -16,9 +16,7 @@ from workflows.faults.fault import Code
 PURPOSES = (metrics.PLANNING, metrics.CORRECTING, metrics.SUMMARISING, metrics.STEPS, metrics.LOST)
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _Line(BaseModel, frozen=True):
     events: tuple[Event, ...] = ()
     """The events of the calls that are counted."""
 
@@ -36,9 +34,7 @@ class Paid(_Line):
     """US dollars, as far as prices are known."""
 
 
-class Receipt(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Receipt(BaseModel, frozen=True):
     wasted: Tally
     """Attempts that could not have helped: each followed a persistent fault of the same call."""
     helped: Tally
@@ -81,7 +77,10 @@ def receipt_of(story: Story) -> Receipt:
         not_helped=tally(retries - helpful, (call for call in retried if call not in helped)),
         replayed=tally(results["ledger"], (call for call in tools if call.replayed)),
         reconciled=tally(results["reconciled"], (call for call in (*story.done, *story.undone) if call.is_reconcile)),
-        not_made=tally(metrics.total(counts, metrics.CIRCUIT_OPEN), (call for call in tools if _is_turned_away(call))),
+        not_made=tally(
+            metrics.total(counts, metrics.CIRCUIT_OPEN),
+            (call for call in tools if call.failing and call.failing.code is Code.CIRCUIT_OPEN),
+        ),
         paid={
             purpose: Paid(
                 tokens=tokens[purpose,],
@@ -103,10 +102,6 @@ def _is_repetition(story: Story, call: Call) -> bool:
     ]
     fault = story.fault_of(before[-1]) if before else None
     return fault is not None and fault.decision == "wait" and fault.is_counted
-
-
-def _is_turned_away(call: Call) -> bool:
-    return call.failing is not None and call.failing.code is Code.CIRCUIT_OPEN
 
 
 def _paid(story: Story, purpose: str) -> Iterator[Call]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, InstanceOf, JsonValue
+from pydantic import BaseModel, InstanceOf, JsonValue
 
 from client.history.records import AttemptFailure, Call, Event
 from client.history.story import Change
@@ -17,14 +17,11 @@ from workflows.faults.decision import Action, what_follows
 from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.json_values import canonical
+from workflows.text import capitalised
 from workflows.web_ui import shorten
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Sentence(_Part):
+class Sentence(BaseModel, frozen=True):
     """A sentence, and the events that prove it."""
 
     text: InstanceOf[str]
@@ -32,7 +29,7 @@ class Sentence(_Part):
     events: tuple[Event, ...] = ()
 
 
-class Cost(_Part):
+class Cost(BaseModel, frozen=True):
     failed_attempts: int = 0
     """The number of attempts that ended in a fault."""
     observations: int = 0
@@ -52,7 +49,7 @@ class Cost(_Part):
         return Cost(**{name: getattr(self, name) + getattr(other, name) for name in Cost.model_fields})
 
 
-class Item(_Part):
+class Item(BaseModel, frozen=True):
     """One deviation from the plan, explained."""
 
     steps: tuple[str, ...] = ()
@@ -197,8 +194,7 @@ def follows(
     quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
     clauses = what_follows(decision, known, reconciled, in_turns=in_turns, is_over=is_over)
-    text = ": ".join(filter(None, clauses))
-    return text[:1].upper() + text[1:]
+    return capitalised(": ".join(filter(None, clauses)))
 
 
 def rolled_back(task: str, stands: str) -> Text:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from client import effects
 from client.effects import EffectState, TaskEffect
@@ -12,9 +12,7 @@ from client.history.records import Event
 from client.history.story import Story
 
 
-class Changed(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Changed(BaseModel, frozen=True):
     step_id: str
     kind: str
     sure: bool

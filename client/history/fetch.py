@@ -52,6 +52,11 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     return reading.history
 
 
+async def fetch_story(client: Client, handle: Handle) -> Story:
+    """The same with the turns, plans, faults and requests of the task."""
+    return Story(await fetch_history(client, handle))
+
+
 async def number_of_attempt(converter: DataConverter, activity: PendingActivityInfo) -> int:
     """The number of the attempt that runs or comes next; a reset by an operator does not begin anew."""
     try:

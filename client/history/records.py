@@ -199,6 +199,11 @@ class End:
     outcome: Outcome | None = None
     reason: str = ""
 
+    @property
+    def code(self) -> str | None:
+        """Why the task ended, as the task wrote it; None if it did not."""
+        return self.outcome.code if self.outcome else None
+
 
 @dataclass(frozen=True)
 class Pending:
@@ -336,6 +341,11 @@ class History:
     def observations(self, id: str) -> list[Call]:
         return [call for call in self.calls if call.is_observation and call.step == id]
 
+    @property
+    def specs(self) -> Mapping[str, ToolSpec]:
+        """The specs of the task's catalogue, by kind; empty if the history does not have it."""
+        return self.catalogue.specs if self.catalogue else {}
+
     def spec(self, kind: str) -> ToolSpec | None:
-        """The ToolSpec of a kind in the catalogue of this task; None if the history does not have it."""
-        return SPECS.get(kind) or (self.catalogue.specs.get(kind) if self.catalogue else None)
+        """The ToolSpec of a kind, also of an internal one; None if the history does not have it."""
+        return SPECS.get(kind) or self.specs.get(kind)

@@ -1,7 +1,7 @@
 """Joins a task's account with the events that prove it: turns (requests to the planner), plans, faults, requests."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 
 from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
 from workflows import ids
@@ -106,7 +106,11 @@ class Story:
         self.history, self.account = history, history.account
         self.turns = _turns(history, self.account)
         self.plans = _plans(history, self.turns)
-        self.requests = _requests(history, self.account)
+        timers, answers = list(history.timers), list(history.answers)
+        self.requests = [
+            Asked(request, _timer_of(request, timers), _answer_of(request, answers))
+            for request in self.account.requests
+        ]
 
     def fault_of(self, call: Call) -> FaultRecord | None:
         """What the task recorded of the failure of a call; None if it made nothing of it.
@@ -125,6 +129,12 @@ class Story:
     def is_check(self, call: Call) -> bool:
         """Whether a call only checked what a person gave, arguments or a result, so that nothing follows from it."""
         return call.closed is CallEnd.FAILED and self.fault_of(call) is None
+
+    @property
+    def failed(self) -> list[Call]:
+        """The calls of steps, and those of Replan's own, that failed."""
+        calls = [call for call in self.history.calls if call.is_step or call.is_own]
+        return [call for call in calls if call.closed is CallEnd.FAILED]
 
     def uncalled(self, step: str) -> list[FaultRecord]:
         """The faults of a step for which no call was made."""
@@ -178,9 +188,6 @@ class Story:
         done = [call for call in calls if call.closed is CallEnd.COMPLETED]
         return sorted(done, key=lambda call: call.ended or call.scheduled)
 
-    def done_before(self, event: Event) -> list[str]:
-        return [call.step for call in self.done if call.ended and call.ended < event]
-
     def plan_of(self, event: Event) -> Plan | None:
         """The plan that was in force at an event; None before the first plan."""
         earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
@@ -211,16 +218,11 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
         return found
     # Another step may have asked for it before.
     together = [request for request in asked if not is_own and step in request.steps and request.step != step]
-    return [request for request in together if request.since <= fault.at <= _answered_at(request)][-1:]
-
-
-def _answered_at(request: HumanRequest) -> datetime:
-    return request.answer.at if request.answer else LATER
-
-
-def _requests(history: History, account: Outcome) -> list[Asked]:
-    timers, answers = list(history.timers), list(history.answers)
-    return [Asked(request, _timer_of(request, timers), _answer_of(request, answers)) for request in account.requests]
+    return [
+        request
+        for request in together
+        if request.since <= fault.at and (request.answer is None or fault.at <= request.answer.at)
+    ][-1:]
 
 
 def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
@@ -342,11 +344,7 @@ MISSING = "(none)"
 """In a comparison of two steps, the value of an argument that one of them does not have."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Planned(_Frozen):
+class Planned(BaseModel, frozen=True):
     """A planned step without its title, for the comparison of two plans."""
 
     id: str
@@ -359,14 +357,14 @@ class Planned(_Frozen):
         return cls(id=step.id, kind=step.kind, args=step.args, needs=tuple(sorted(step.dependencies)))
 
 
-class Was(_Frozen):
+class Was(BaseModel, frozen=True):
     """A value before and after a change; `(none)` stands for a missing value."""
 
     before: JsonValue
     after: JsonValue
 
 
-class Change(_Frozen):
+class Change(BaseModel, frozen=True):
     """A step of the new plan that takes the place of a step of the old plan."""
 
     before: Planned
@@ -383,7 +381,7 @@ class Change(_Frozen):
         return [*kind, *self.args.items(), *([("needs", moved)] if before.needs != after.needs else [])]
 
 
-class Diff(_Frozen):
+class Diff(BaseModel, frozen=True):
     """A plan, and how it differs from the plan before it."""
 
     number: int
@@ -415,7 +413,8 @@ def diffs(story: Story) -> list[Diff]:
 
 def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
     """How `plan` differs from the plan `before`; with None, all its steps count as added."""
-    kept = story.done_before(plan.turn.call.ended or plan.turn.call.scheduled)
+    accepted = plan.turn.call.ended or plan.turn.call.scheduled
+    kept = [call.step for call in story.done if call.ended and call.ended < accepted]
     old = {step.id: step for step in before.steps if step.id not in kept} if before else {}
     pairs = dict(_pairs(list(old.values()), plan.steps))
     changed = [(step, pairs[step.id]) for step in plan.steps if step.id in pairs]
@@ -435,41 +434,28 @@ def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
     )
 
 
-def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
-    """Pairs of the id of a new step and the old step that it replaces.
+_REPLACES: tuple[Callable[[Step, Step], bool], ...] = (
+    lambda new, old: new.id == old.id,
+    lambda new, old: new.id.startswith((old.id + "-", old.id + "_")),  # `book-2` or `book_again`
+    lambda new, old: new.kind == old.kind,
+)
+"""The signs that a new step replaces an old one, the surest first."""
 
-    The old step has the same id, else an id that the new id extends, else the same kind.
-    """
+
+def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
+    """Pairs of the id of a new step and the old step that it replaces."""
     rest, waiting = list(old), list(new)
-    for alike in (_same_id, _extended_id, _same_kind):
+    for replaces in _REPLACES:
         for step in list(waiting):
-            # Of several candidates, the one with the most equal arguments.
-            found = max(
-                (old_step for old_step in rest if alike(old_step, step)),
-                key=lambda old_step: _shared(old_step, step),
-                default=None,
-            )
-            if found is not None:
+            alike = [other for other in rest if replaces(step, other)]
+            if alike:
+                # Of several, the one with the most equal arguments.
+                found = max(
+                    alike, key=lambda other: sum(step.args.get(name) == value for name, value in other.args.items())
+                )
                 rest.remove(found)
                 waiting.remove(step)
                 yield step.id, found
-
-
-def _same_id(old: Step, new: Step) -> bool:
-    return old.id == new.id
-
-
-def _extended_id(old: Step, new: Step) -> bool:
-    # `book-2` or `book_again` extends `book`.
-    return new.id.startswith((old.id + "-", old.id + "_"))
-
-
-def _same_kind(old: Step, new: Step) -> bool:
-    return old.kind == new.kind
-
-
-def _shared(old: Step, new: Step) -> int:
-    return sum(new.args.get(name) == value for name, value in old.args.items())
 
 
 def _change(was: Step, new: Step) -> Change:

@@ -12,11 +12,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
-from client.filters import bad_query, within
+from client.filters import using_filter, within
 from client.history.fetch import fetch_runs
 from client.report.cache import Cache
 from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
@@ -39,11 +38,7 @@ SHORT = timedelta(days=2)
 """Up to this period, the timeline of a report counts by the hour, else by the day."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Spread(_Table):
+class Spread(BaseModel, frozen=True):
     """How values are spread; the quantiles are values that occur (nearest rank)."""
 
     number: int
@@ -61,14 +56,14 @@ class Spread(_Table):
         return cls(number=len(found), least=found[0], median=median, p99=p99, most=found[-1])
 
 
-class ExitCount(_Table):
+class ExitCount(BaseModel, frozen=True):
     status: str
     code: str
     """Why tasks ended so, as in the Outcome; empty for completed ones."""
     tasks: int
 
 
-class FaultCount(_Table):
+class FaultCount(BaseModel, frozen=True):
     """Faults of one code, and how many were followed by what."""
 
     quadrant: str
@@ -78,7 +73,7 @@ class FaultCount(_Table):
     """By Recovery, or the name of another decision."""
 
 
-class RetryCount(_Table):
+class RetryCount(BaseModel, frozen=True):
     tool: str
     code: str
     """The code of the fault before the retry; `unreported` if the attempt ended without a report."""
@@ -87,14 +82,14 @@ class RetryCount(_Table):
     wasted: int
 
 
-class ReplanCount(_Table):
+class ReplanCount(BaseModel, frozen=True):
     code: str
     replans: int
     revisions: dict[str, int]
     """By the number of the plan that failed."""
 
 
-class ToolCount(_Table):
+class ToolCount(BaseModel, frozen=True):
     """What became of the calls of a tool."""
 
     tool: str
@@ -111,7 +106,7 @@ class ToolCount(_Table):
     fallbacks: int
 
 
-class WaitCount(_Table):
+class WaitCount(BaseModel, frozen=True):
     kind: str
     requests: int
     oldest: datetime
@@ -119,31 +114,31 @@ class WaitCount(_Table):
     """The id of the task that waits longest."""
 
 
-class PaidCount(_Table):
+class PaidCount(BaseModel, frozen=True):
     purpose: str
     tokens: int
     usd: float
 
 
-class MetricSum(_Table):
+class MetricSum(BaseModel, frozen=True):
     name: str
     labels: dict[str, str]
     value: int
 
 
-class Unread(_Table):
+class Unread(BaseModel, frozen=True):
     task_id: str
     why: str
 
 
-class Moment(_Table):
+class Moment(BaseModel, frozen=True):
     """The tasks that ended within an hour or a day, by status."""
 
     at: datetime
     tasks: dict[str, int]
 
 
-class Report(_Table):
+class Report(BaseModel, frozen=True):
     """What many tasks did: sums of their counts, and the spread of their values."""
 
     since: datetime | None
@@ -418,7 +413,7 @@ def report_on(rows: Iterable[TaskRow], period: Period | None = None) -> Report:
 
 async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run], int]:
     """The runs of a period, those that are open first, then those that were closed last; and how many are left out."""
-    try:
+    with using_filter():
         all = (await client.count_workflows(period.filter)).count
         listing = client.list_workflows(period.filter, limit=limit, page_size=min(limit, 1000))
         runs = [
@@ -426,10 +421,6 @@ async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run
             async for row in listing
             if row.workflow_type == TASK_TYPE
         ]
-    except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-            raise
-        raise bad_query(error) from error
     return runs, max(0, all - len(runs))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from client.explain.explanation import status
 from client.history.records import History
@@ -38,10 +38,8 @@ class Recovery(StrEnum):
     """The task runs, and what follows is not decided yet."""
 
 
-class OpenRequest(BaseModel):
+class OpenRequest(BaseModel, frozen=True):
     """A request to a person that has no answer yet."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     kind: str
@@ -49,10 +47,8 @@ class OpenRequest(BaseModel):
     since: datetime
 
 
-class TaskRow(BaseModel):
+class TaskRow(BaseModel, frozen=True):
     """One task, reduced to what a report adds up."""
-
-    model_config = ConfigDict(frozen=True)
 
     task_id: str
     run_id: str

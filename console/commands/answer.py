@@ -17,6 +17,7 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render import requests
 from console.render.command import starter
+from console.render.terminal import print_lines
 from workflows.people.requests import CHOICES, Choice
 from workflows.text import nearest
 
@@ -60,8 +61,7 @@ async def answer_command(
         shown = await people.request_to_approve(handle, request)
         sent |= people.reference_to(shown, chosen)
         if not common.json:
-            for line in requests.call_lines(shown):
-                show.say(line)
+            print_lines(requests.call_lines(shown))
     return await send(handle, common, chosen, **_who(request, by) | sent)
 
 
@@ -94,8 +94,7 @@ async def print_requests(client: Client, handle: Handle, common: Common) -> int:
     opened = await people.open_requests(handle)
     if common.json:
         place = ui_url_of(client, handle.id)
-        documents = [request.model_dump(mode="json") for request in opened]
-        print(document.of_anything({"task_id": handle.id, "requests": documents, "ui_url": place}))
+        print(document.of_anything({"task_id": handle.id, "requests": opened, "ui_url": place}))
         return Exit.COMPLETED
     if not opened:
         show.say(printable(f"{handle.id} asks nothing now: {starter('show', handle.id)}"))

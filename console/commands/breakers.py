@@ -1,9 +1,8 @@
 """`breakers`: list the circuit breakers of tools that have failed, or close one."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from temporalio.client import Client
 
 from client import document, workers
 from client.text import printable
@@ -23,18 +22,11 @@ async def breakers_command(
     ] = None,
     common: Common,
 ) -> int:
-    return await breakers(await common.connected(), common, reset)
-
-
-async def breakers(client: Client, common: Common, reset: str | None) -> int:
     """Print the state of each tool that ever failed; before, close the breaker of `reset`."""
-    found = await workers.list_breakers(client, common.queue, reset)
+    found = await workers.list_breakers(await common.connected(), common.queue, reset)
     cards = found.breakers or ()
     if common.json:
-        whole: dict[str, Any] = {"breakers": [card.model_dump(mode="json") for card in cards]}
-        if found.before:
-            whole["reset"] = found.before.model_dump(mode="json")
-        print(document.of_anything(whole))
+        print(document.of_anything({"breakers": cards, **({"reset": found.before} if found.before else {})}))
         return Exit.COMPLETED
     if found.before:
         after = next((card.state for card in cards if card.kind == found.before.kind), "closed")

@@ -1,6 +1,6 @@
 """`cancel`: ask a task to stop and, with `--undo`, to undo what it has done."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from temporalio.client import Client
@@ -33,10 +33,9 @@ async def cancel(client: Client, handle: Handle, common: Common, *, undo: bool =
     paused = [pause for pause in pauses(client, await handle.describe()) if pause.activity is None]
     sentence = f"{printable(handle.id)} was asked to stop{' and to undo what it has done' if undo else ''}."
     line = f"{sentence} See what is done: {starter('show', handle.id)}"
-    fields: dict[str, Any] = {"task_id": handle.id, "cancel_requested": True, "undo": undo, "failing": None}
-    fields["paused"] = [pause.model_dump(mode="json") for pause in paused]
+    failing = found and found.document(as_command)
+    fields = {"task_id": handle.id, "cancel_requested": True, "undo": undo, "failing": failing, "paused": paused}
     if found is not None:
-        fields["failing"] = found.document(as_command)
         line = f"{sentence} It cannot do that yet. {printable(found.problem().sentence(as_command))}"
     for pause in paused:
         line += f" It is paused, and stops when it is resumed: {pause.resume}"

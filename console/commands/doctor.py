@@ -19,7 +19,7 @@ from client.connection import ui_base
 from client.lines import wrap
 from client.problem import Problem
 from client.remedy import as_command, render
-from client.tasks import TASK_TYPE
+from client.tasks import TASK_TYPE, existing
 from client.text import one_line, worker
 from client.workers import ask, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
@@ -43,6 +43,7 @@ from workflows.inquiries import (
     WorkerInquiry,
 )
 from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.text import few
 
 MAX_NAMED = 5
 CLOCK_SECONDS = 5.0
@@ -128,10 +129,9 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
-    named = [f"{task.workflow_id} ({task.cause.replace('_', ' ')})" for task in failing[:MAX_NAMED]]
-    more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
+    named = few([f"{task.workflow_id} ({task.cause.replace('_', ' ')})" for task in failing], MAX_NAMED)
     shows = f"`{starter('show', failing[0].task_id)}` has the ways out"
-    found = f"{len(failing)} cannot go on, since their workflow task fails: {', '.join(named)}{more} ({of})"
+    found = f"{len(failing)} cannot go on, since their workflow task fails: {named} ({of})"
     return Check("workflow tasks", Status.FAIL, found, f"{failing[0].cure}; {shows}")
 
 
@@ -139,9 +139,8 @@ def of_open_tasks(found: upgrade.OpenTasks, misfits: Sequence[Misfit]) -> Check:
     """The check whether the worker's tools take the next calls of the open tasks; `misfits` do not fit."""
     if not misfits:
         return Check(OPEN_TASKS, Status.OK, f"{found.counted}; the tools take all their next calls")
-    more = f"; and {len(misfits) - MAX_NAMED} more" if len(misfits) > MAX_NAMED else ""
-    listed = "; ".join(map(upgrade.named, misfits[:MAX_NAMED]))
-    said = f"{found.counted}; the tools do not take {len(misfits)} next calls: {listed}{more}"
+    listed = few(list(map(upgrade.named, misfits)), MAX_NAMED, "; ")
+    said = f"{found.counted}; the tools do not take {len(misfits)} next calls: {listed}"
     remedy = "answer or finish these tasks, or deploy tools that take the calls; else each asks a person, if it may"
     return Check(OPEN_TASKS, Status.WARN, said, remedy)
 
@@ -292,10 +291,9 @@ def _breakers(breakers: Sequence[BreakerCard] | None) -> Check:
     left = [card for card in breakers if card.trial_in is not None]
     if not left:
         return Check("breakers", Status.OK, "no tool is left alone")
-    named = ", ".join(f"{card.kind} ({card.code or 'unknown'})" for card in left[:MAX_NAMED])
-    more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+    named = few([f"{card.kind} ({card.code or 'unknown'})" for card in left], MAX_NAMED)
     remedy = f"check what they call; `{starter('breakers')}` says since when"
-    return Check("breakers", Status.WARN, f"left alone, since they failed: {named}{more}", remedy)
+    return Check("breakers", Status.WARN, f"left alone, since they failed: {named}", remedy)
 
 
 def _capacity(capacity: Capacity | None) -> Check:
@@ -315,8 +313,7 @@ def of_workers(count: int, answers: Sequence[ToolsFindings]) -> Check:
     different = [kind for kind in kinds if any(card.get(kind) != cards[0].get(kind) for card in cards)]
     if not different:
         return Check("workers", Status.OK, f"{count} serve the queue, with the same tools")
-    more = f" and {len(different) - MAX_NAMED} more" if len(different) > MAX_NAMED else ""
-    found = f"{count} serve the queue, with different tools: {', '.join(different[:MAX_NAMED])}{more}"
+    found = f"{count} serve the queue, with different tools: {few(different, MAX_NAMED)}"
     remedy = "start all workers of a queue with the same --tools and options, or give each its own --queue"
     return Check("workers", Status.WARN, found, remedy)
 
@@ -424,19 +421,14 @@ async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
             raise
         reported = []
     ids, look = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
-    found = await asyncio.gather(*(_failing(client, id, look) for id in ids))
+    found = await asyncio.gather(*(existing(_failing(client, id, look)) for id in ids))  # one may be deleted by now
     running_in_all = (await client.count_workflows(running, rpc_timeout=RPC_TIMEOUT)).count
     return [of_workflow_tasks([task for task in found if task], len(ids), running_in_all)]
 
 
 async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingTask | None:
     async with look:
-        try:
-            return await failing(client, await client.get_workflow_handle(id).describe())
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:  # deleted since the list was made
-                return None
-            raise
+        return await failing(client, await client.get_workflow_handle(id).describe())
 
 
 async def _web_ui(client: Client) -> list[Check]:

@@ -18,10 +18,11 @@ from workflows.account.outcome import Ending, ending_of_unasked_question
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.retries import PROFILES
 from workflows.inquiries import Draft, PlanInquiry
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.plans.catalogue import Effect, ToolSpec
 from workflows.plans.graph import ready_steps
 from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
+from workflows.plans.references import is_reference
 
 MAX_ARGUMENTS = 400
 """The most terminal cells that the arguments of a step take; the rest is cut off."""
@@ -77,8 +78,8 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
             later = [f"{written} for what comes next"] if task.revisions else []
             return [one_line(who), *why, *lines, *later, _sum(steps, draft.specs)]
         case Answer(result=result):
-            text = result if isinstance(result, str) else canonical(result)
-            return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, text.splitlines())]
+            lines = text_of(result).splitlines()
+            return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, lines)]
         case GiveUp():
             return [one_line(f"The {draft.planner} planner gives up: {ending.reason}"), NOT_RUN.capitalize()]
         case _:
@@ -100,7 +101,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 def shown_value(value: JsonValue) -> str:
     """An argument as JSON; a reference to the result of another step is shown as `hits.documents[0].name`."""
-    if isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}:
+    if is_reference(value):
         parts = [part for part in str(value.get("path", "")).split(".") if part]
         return str(value["$from"]) + "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts)
     if isinstance(value, dict):
@@ -157,7 +158,11 @@ def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
 
 async def show_plan(client: Client, task: Task, common: Common) -> int:
     """Ask a worker for the plan and print it; returns the exit code with which the task would end."""
-    answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=_print_wait)
+
+    def wait() -> None:
+        print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)
+
+    answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=wait)
     found, ending = answer.draft, ending_of(answer.draft)
     if common.json:
         print(document.of_anything(draft_fields(task, found, ending)))
@@ -166,7 +171,3 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
     if ending.code in ("plan_refused", "task_refused"):
         return Exit.BAD_USAGE
     return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)
-
-
-def _print_wait() -> None:
-    print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)

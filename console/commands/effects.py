@@ -24,10 +24,7 @@ async def effects_command(*, id: TaskId = None, common: Common) -> int:
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)
     if common.json:
-        effects = [effect.model_dump(mode="json") for effect in found.effects]
-        unread = [ledger.model_dump(mode="json") for ledger in found.unread]
-        fields = {"task_id": handle.id, "effects": effects, "unread": unread, "deleted_runs": list(found.deleted_runs)}
-        print(document.of_anything(fields))
+        print(document.of_anything(found.document(handle.id)))
         return Exit.COMPLETED
     lines = list[str]()
     for effect in found.effects:

@@ -14,17 +14,17 @@ from client.people import login_name
 from client.text import QUEUE, cut, one_line, printable
 from client.tree import age
 from console.commands.answer import By
-from console.commands.show import say
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
+from console.render.terminal import print_lines
 from workflows.people.incidents import Fate, Resolved
 
 
 async def incidents_command(*, common: Common) -> int:
     found = await find_incidents(await common.connected())
     if common.json:
-        print(document.of_anything({"incidents": [incident.model_dump(mode="json") for incident in found]}))
+        print(document.of_anything({"incidents": found}))
         return Exit.COMPLETED
     if not found:
         print(f"No tasks wait for one cause. `{starter('list', '--status', 'waiting')}` lists those with their own.")
@@ -59,14 +59,12 @@ async def resolve_command(
     last = Resolved(cause=cause)
     async for now in follow_resolution(client, running):
         if not common.json:
-            for line in _news(last, now):
-                say(printable(line))
+            print_lines(map(printable, _news(last, now)))
         last = now
     if common.json:
         print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": by or login_name()}))
     else:
-        for line in _ending(last):
-            print(printable(line))
+        print("\n".join(map(printable, _ending(last))))
     return _exit(last)
 
 

@@ -57,7 +57,10 @@ def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[st
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(HEADING))]
     if width is not None:
         widths = _fitted(widths, width)
-    lines = [cut(line, width) if width else line for line in (_line(row, widths) for row in cells)]
+    lines = list[str]()
+    for row in cells:
+        padded = (set_cell_size(cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True))
+        lines.append(cut(GAP.join(padded).rstrip(), width or sys.maxsize))
     below = [_below(task, width, now) for task in listed]
     return [lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair if line)]
 
@@ -76,10 +79,6 @@ def _fitted(widths: Sequence[int], width: int) -> list[int]:
     fault = min(fault, max(MIN_FAULT, free - id - min(text, MIN_TEXT)))
     id = min(id, max(MIN_ID, free - fault - min(text, MIN_TEXT)))
     return [status, when, id, replans, fault, max(0, min(text, free - fault - id))]
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return GAP.join(set_cell_size(cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
 
 
 def _below(task: Listed, width: int | None, now: datetime) -> str:
@@ -107,7 +106,7 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
     if note:  # on stderr, so that stdout stays one document or one table
         print(f"note: {note}", file=sys.stderr)
     if common.json:
-        print(document.of_anything({"tasks": [task.model_dump(mode="json") for task in listed]}))
+        print(document.of_anything({"tasks": listed}))
     elif not listed:
         print(_nothing(status, query))
     else:

@@ -20,7 +20,6 @@ from client.explain import words, world
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.local import local_activity
-from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.remedy import as_command, render
 from client.reset import reference_of
@@ -159,7 +158,8 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     if common.json:
         print(await _document(client, handle, outcome))
         return exit_code(outcome)
-    description, rolled_back = await asyncio.gather(handle.describe(), _rollback(client, handle, outcome))
+    description, ended_at = await handle.describe(), outcome.ended_at
+    rolled_back = await fetch.rollback(client, handle.id, ended_at) if ended_at else None
     live = tree.LiveState.of(snapshot) if snapshot else None
     lines = tree.body(outcome, ui_url_of(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
@@ -167,15 +167,11 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines += [cut(one_line(contract_words(outcome.contract)), MAX_CLOSING_REASON)] if outcome.contract else []
     lines += closing_lines(outcome)
     if snapshot and snapshot.is_replayed:
-        queue = (await handle.describe()).task_queue
-        lines.append(f"No worker answers, so this is what its history tells: `{worker(queue)}` goes on with it.")
+        start = worker(description.task_queue)
+        lines.append(f"No worker answers, so this is what its history tells: `{start}` goes on with it.")
     lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, description, outcome, rolled_back))
     return exit_code(outcome)
-
-
-async def _rollback(client: Client, handle: Handle, outcome: Outcome) -> str | None:
-    return await fetch.rollback(client, handle.id, outcome.ended_at) if outcome.ended_at else None
 
 
 async def _effects(
@@ -188,7 +184,7 @@ async def _effects(
     is_unknown = was_cut and rolled_back is None
     if not has_earlier and not is_unknown:
         return []
-    story = Story(await fetch.fetch_history(client, handle))
+    story = await fetch.fetch_story(client, handle)
     sentences = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
     lines = [printable(render(sentence.text, as_command)) for sentence in sentences]
     return [*lines, f"See what stands: {starter('effects', handle.id)}"] if lines else []

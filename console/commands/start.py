@@ -12,13 +12,13 @@ from pydantic import JsonValue
 from client import start as starting
 from client.continuing import continued
 from client.problem import Problem
-from client.start import TaskOptions
 from client.text import cut, one_line
 from console.arguments import read_duration, read_effect, read_input
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.options import Common, Jsonl
 from runtime.settings_file import BadSettings, Profile, SettingsFile
+from workflows.json_values import items
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
 
@@ -122,10 +122,10 @@ async def start_command(
     until = read_duration("--deadline", deadline)
     limits = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "deadline": until}
     profile = profile_name(common, detach=detach, jsonl=jsonl)
-    options = TaskOptions(
-        text=task,
-        plan=plan,
-        documents=documents,
+    new_task = starting.build_task(
+        task,
+        plan,
+        documents=documents or None,
         strategy=strategy,
         planner=planner,
         result_schema=read_schema(result_schema) if result_schema is not None else None,
@@ -136,7 +136,6 @@ async def start_command(
         contract=tuple(map(read_effect, contract or ())),
         limits=limits_for(settings, profile, limits),
     )
-    new_task = starting.build_task(options)
     if task and plan and not (common.json or jsonl):
         print(TEXT_BESIDE_PLAN, file=sys.stderr)
     client = await common.connected()
@@ -236,8 +235,7 @@ def _check(path: Path, schema: dict[str, Any]) -> None:
 def _references(value: Any) -> Iterator[str]:
     if isinstance(value, dict) and isinstance(value.get("$ref"), str):
         yield value["$ref"]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for item in parts:
+    for item in items(value):
         yield from _references(item)
 
 

@@ -36,7 +36,7 @@ async def tools_command(
         raise Problem("unknown_kind", reason, f"`{starter('tools')}` lists them")
     chosen = [cards[kind]] if kind else list(cards.values())
     if common.json:
-        print(document.of_anything({"tools": [card.model_dump(mode="json") for card in chosen]}))
+        print(document.of_anything({"tools": chosen}))
     else:
         for card in chosen:
             _head(card)

@@ -20,7 +20,7 @@ from console.options import Common, TaskId
 from console.render.command import starter
 from console.render.terminal import print_lines
 from workflows.inquiries import CallCard, ResultCard, TranscriptInquiry, TurnCard
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 
 MAX_TEXT, MAX_ROWS = 600, 8
 """How many characters and lines of a text to the model, or of a call, are shown without `--full`."""
@@ -141,7 +141,7 @@ def _args(call: CallCard, *, full: bool) -> Iterator[str]:
         if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
             rows += [f"{name}:", *(f"  {canonical(item) if full else _item(item)}" for item in value)]
         else:
-            rows.append(f"{name}={_plain(value)}")
+            rows.append(f"{name}={text_of(value)}")
     yield from _text("\n".join(rows), full=full)
 
 
@@ -151,15 +151,11 @@ def _item(item: JsonValue) -> str:
     if not isinstance(item, dict) or not isinstance(args, dict) or "id" not in item or "kind" not in item:
         return canonical(item)
     more = {name: value for name, value in item.items() if name not in ("id", "kind", "args")}
-    return f"{_plain(item['id'])}  {_plain(item['kind'])} {_inline({**args, **more})}".rstrip()
+    return f"{text_of(item['id'])}  {text_of(item['kind'])} {_inline({**args, **more})}".rstrip()
 
 
 def _inline(args: Mapping[str, JsonValue]) -> str:
-    return ", ".join(f"{name}={_plain(value)}" for name, value in args.items())
-
-
-def _plain(value: JsonValue) -> str:
-    return value if isinstance(value, str) else canonical(value)
+    return ", ".join(f"{name}={text_of(value)}" for name, value in args.items())
 
 
 def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) -> Iterator[str]:
@@ -187,8 +183,7 @@ async def transcript_command(
     cards = await _cards(client, common, run)
     names = await _names(client, {*(card.task for card in cards)} - {run}) | {run: handle.id}
     if common.json:
-        turns = [card.model_dump(mode="json") for card in cards]
-        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": turns}))
+        print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": cards}))
     else:
         print_lines(_lines(handle.id, cards, names, full=full))
     return Exit.COMPLETED

@@ -23,6 +23,7 @@ from console.exits import Exit
 from console.options import Common, TaskId
 from console.render.command import starter
 from console.render.requests import undo_lines
+from console.render.terminal import print_lines
 from console.render.views import StderrView
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus, UndoRecord
@@ -79,14 +80,13 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
     is_attended = show.is_attended(common)
     rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
     if common.json:
-        records = [record.model_dump(mode="json") for record in rollback.outcome.undo]
-        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": rollback.is_complete, "undo": records}
+        records, is_complete = rollback.outcome.undo, rollback.is_complete
+        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": is_complete, "undo": records}
         fields |= rollback.held_fields
         place = ui_url_of(client, rollback.handle.id)
         print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
     else:
-        for line in _closing(handle.id, rollback):
-            show.say(line)
+        print_lines(_closing(handle.id, rollback))
     return Exit.COMPLETED if rollback.is_complete else Exit.NEEDS_PERSON
 
 
@@ -115,8 +115,5 @@ def _held(id: str, planned: PlannedUndo | None) -> list[str]:
     if planned is None:
         return []
     hint = f"At a terminal `{starter('undo', id)}` asks; to make exactly these calls:"
-    return ["A person has to approve these calls:", *undo_lines(planned), hint, f"    {_confirming(id, planned)}"]
-
-
-def _confirming(id: str, planned: PlannedUndo) -> str:
-    return starter("undo", id, "--confirm", planned.code)
+    confirming = starter("undo", id, "--confirm", planned.code)
+    return ["A person has to approve these calls:", *undo_lines(planned), hint, f"    {confirming}"]

@@ -8,7 +8,7 @@ from client.wording import withheld_calls
 from console.render.command import starter
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
-from workflows.json_values import canonical
+from workflows.json_values import text_of
 
 MAX_RESULT = 4000
 """Characters to which a result is cut, on a terminal and elsewhere; `--json` has the whole result."""
@@ -33,7 +33,7 @@ def closing_lines(outcome: Outcome) -> list[str]:
 
 
 def _result(outcome: Outcome) -> list[str]:
-    text = outcome.result if isinstance(outcome.result, str) else canonical(outcome.result)
+    text = text_of(outcome.result)
     kept = text[:MAX_RESULT].splitlines()[:MAX_ROWS]
     lines = [printable(line) for line in kept]
     if len(text) > MAX_RESULT or len(text.splitlines()) > MAX_ROWS:

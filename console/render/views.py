@@ -8,7 +8,6 @@ from typing import Any, TextIO
 from client import document, tree
 from client.events import Events, TaskEvent, event_fields
 from client.follow import Silent, Snapshot, View
-from client.problem import Problem
 from client.remedy import as_command
 from client.text import one_line, printable, worker
 from client.tree import WIDTH, RowLayout
@@ -19,8 +18,6 @@ from console.render import requests
 from console.render.closing import closing_lines
 from workflows.account.outcome import Outcome
 from workflows.inquiries import Capacity
-
-SCHEMA = 1
 
 
 class StderrView(View):
@@ -128,15 +125,6 @@ class LinesView(StderrView):
             self._say(tree.UNDO_HEADING)
 
 
-def line(event: str, **fields: Any) -> str:
-    """A JSON event on one line; letters of all languages stay, control characters and line breaks are escaped."""
-    return document.written({"schema": SCHEMA, "event": event, **fields}, indent=None)
-
-
-def of_problem(problem: Problem) -> str:
-    return line("error", error=problem.fields(as_command))
-
-
 class EventsView(Events):
     """Writes the events of `--jsonl`, one JSON object per line; docs/console.md lists them."""
 
@@ -156,7 +144,7 @@ class EventsView(Events):
             self._write_line(name, **fields, **(self._place if name == "task" else {}))
 
     def _write_line(self, event: str, **fields: Any) -> None:
-        self._out.write(line(event, **fields) + "\n")
+        self._out.write(document.of_event(event, **fields) + "\n")
         self._out.flush()
 
 

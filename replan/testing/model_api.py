@@ -73,7 +73,7 @@ class ModelApi(ABC):
 
     @abstractmethod
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        """The rules of the provider that a request breaks, a sentence each."""
+        """The rules of the provider alone that a request breaks, a sentence each."""
 
     @abstractmethod
     def schemas(self, body: Json) -> Mapping[str, Json]:
@@ -120,7 +120,9 @@ class ModelApi(ABC):
         if not self.is_authorized(headers):
             return self.wrong_key()
         found = [f"POST {path}"] if path != self.path else []
-        found += self.broken_rules(body, headers)
+        found += unknown_fields("body", body, self.fields)
+        found += [f"model: {body.get('model')}"] if body.get("model") != self.model else []
+        found += [*self.broken_rules(body, headers), *self.schema_mistakes(body)]
         found += [] if found else self._unknown_calls(self.read(body))
         self.violations += found
         if body.get("model") != self.model:

@@ -57,16 +57,12 @@ class OpenAIApi(ModelApi):
         return {function.get("name", ""): function.get("parameters", {}) for function in functions}
 
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        yield from unknown_fields("body", body, self.fields)
-        if body.get("model") != self.model:
-            yield f"model: {body.get('model')}"
         for tool in body.get("tools", ()):
             yield from unknown_fields("tools", tool, {"type", "function"})
             yield from unknown_fields("tools", tool.get("function", {}), FUNCTION)
             if tool.get("type") != "function" or not re.fullmatch(NAME, tool.get("function", {}).get("name", "")):
                 yield "tools: must be functions with a name"
         yield from choice_mistakes(body)
-        yield from self.schema_mistakes(body)
         response_format = body.get("response_format", {})
         yield from unknown_fields("response_format", response_format, {"type", "json_schema"})
         plain = {**response_format, **response_format.get("json_schema", {})}

@@ -83,9 +83,6 @@ class ResponsesApi(OpenAIApi):
         return super().tokens({"system": body.get("instructions"), "messages": body.get("input"), **_only_tools(body)})
 
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        yield from unknown_fields("body", body, self.fields)
-        if body.get("model") != self.model:
-            yield f"model: {body.get('model')}"
         if body.get("store") is not False:
             yield "store: must be false"  # Replan's own rule
         if (ENCRYPTED in body.get("include", ())) is not self.is_reasoning:
@@ -102,7 +99,6 @@ class ResponsesApi(OpenAIApi):
             if not isinstance(tool.get("strict"), bool):
                 yield "tools: Missing required parameter: 'strict'"
         yield from choice_mistakes(body)
-        yield from self.schema_mistakes(body)
         yield from unknown_fields("text", body.get("text", {}), {"format"})
         yield from strict_mistakes(body.get("tools", ()), body.get("text", {}).get("format", {}))
         items = body.get("input", [])

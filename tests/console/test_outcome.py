@@ -14,7 +14,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from client import tasks
 from client.history.fetch import final_outcome
 from client.problem import Problem
-from client.start import TaskOptions, build_task, start
+from client.start import build_task, start
 from client.tasks import query_progress
 from console.exits import exit_code
 from replan import Refused, tool
@@ -22,7 +22,7 @@ from tests.harness import DONE, plan, staged, step
 from workflows.account.task import TaskStatus
 from workflows.plans.proposal import GiveUp
 
-TASK = build_task(TaskOptions(text="do it", limits={"tool_calls": 100, "replans": 0, "deadline": None}))
+TASK = build_task(text="do it", limits={"tool_calls": 100, "replans": 0, "deadline": None})
 
 
 class Word(BaseModel):

@@ -456,7 +456,7 @@ def test_the_words_of_a_key_are_those_that_it_may_have(place: str, key: str, wor
 
 def test_every_event_is_explained() -> None:
     """Those that the source writes or returns, by name or by who is silent."""
-    found = [one for name in ("self._write_line", "line") for one in calls(name, "console/render/views.py")]
+    found = [*calls("self._write_line", "console/render/views.py"), *calls("document.of_event", "console/entry.py")]
     written = {text for module, call, _ in found for text in literals(module, call.args[0])}
     events = ast.parse((ROOT / "client" / "events.py").read_text(encoding="utf-8"))
     returned = [one.value for one in ast.walk(events) if isinstance(one, ast.Return)]

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from client.connection import ui_url
 from client.problem import Problem
 from client.remedy import as_command
-from client.start import MAX_PLAN, TaskOptions, build_task, new_id, read_plan, start
+from client.start import MAX_PLAN, build_task, new_id, read_plan, start
 from console.arguments import read_effect
 from console.exits import OF_PROBLEM
 from tests.harness import step
@@ -92,7 +92,7 @@ def test_a_plan_file_is_read(tmp_path: Path) -> None:
 def given(text: str | None = "a task", plan: Path | None = None, **limits: Any) -> Task:
     """What the options ask for."""
     all_limits = {"tool_calls": 100, "deadline": None, **limits}
-    return build_task(TaskOptions(text=text, plan=plan, limits=all_limits))
+    return build_task(text=text, plan=plan, limits=all_limits)
 
 
 def test_options_become_a_task() -> None:
@@ -145,9 +145,9 @@ def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:
 
 def test_what_nobody_said_is_left_to_the_task() -> None:
     """Strategy, planner and schema are the task's own where the command line names none."""
-    options = TaskOptions(text="x", strategy="react", result_schema={"type": "string"})
+    task = build_task(text="x", strategy="react", result_schema={"type": "string"})
 
-    assert build_task(options) == Task(text="x", strategy="react", result_schema={"type": "string"})
+    assert task == Task(text="x", strategy="react", result_schema={"type": "string"})
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_plan_file_keeps_what_the_task_was_asked_with(tmp_path: Path, said: di
     """What `--dry-run --json` printed is run as it was shown, but for what the command line says."""
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"steps": [], "options": {"strategy": "react", "planner": "offline"}}))
-    read = build_task(TaskOptions(text="x", plan=file, **said))
+    read = build_task(text="x", plan=file, **said)
 
     assert (read.strategy, read.planner) == ("react", planner)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from client.problem import Problem
-from client.start import TaskOptions, build_task
+from client.start import build_task
 from runtime.dev_server import DevServer
 from tests.harness import DONE, plan, step
 from tests.processes import Processes
@@ -38,7 +38,7 @@ def task_of(folder: Path, written: object, **options: Any) -> Task:
     """The task that a plan file asks for."""
     file = folder / "plan.json"
     file.write_text(json.dumps(written))
-    return build_task(TaskOptions(plan=file, **options))
+    return build_task(plan=file, **options)
 
 
 STEP = {"id": "a", "kind": "x"}
@@ -131,5 +131,5 @@ def test_a_dry_run_checks_and_keeps_the_revisions(desk: Processes) -> None:
     wrong, refused, _ = starter(desk, "--plan", str(file), "--dry-run")
 
     assert (code, "1 revision for what comes next" in said) == (0, True)
-    assert build_task(TaskOptions(plan=shown)).revisions[0].type == "steps"
+    assert build_task(plan=shown).revisions[0].type == "steps"
     assert (wrong, "revisions.0: step 'then': there is no kind 'calcluate'" in refused) == (2, True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from client.start import TaskOptions, build_task
+from client.start import build_task
 from replan import Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import events, kinds, timers
@@ -60,7 +60,7 @@ async def test_a_number_of_replans_that_the_user_gave_rules_alone(client: Client
     """`--replans 4` allows four new plans, although none of them finishes a step."""
     script: Proposals = [plan(step(f"a{number}", "refuse", word=str(number))) for number in range(9)]
     async with staged(client, tmp_path, [refuse], script) as stage:
-        ended = await stage.run(build_task(TaskOptions(text="a task", limits={"replans": 4})))
+        ended = await stage.run(build_task(text="a task", limits={"replans": 4}))
 
     assert (ended.status, ended.code, ended.replans) == (TaskStatus.OVER_BUDGET, "replans", 4)
     assert "the last fault was a4: No." in ended.reason.replace("The", "the")

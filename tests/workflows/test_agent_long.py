@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
 from client.history.fetch import fetch_history, final_outcome
-from client.start import TaskOptions, build_task
+from client.start import build_task
 from console.commands.reset import reset
 from console.options import Common
 from replan import NeedsPerson, Refused, tool
@@ -74,8 +74,7 @@ async def test_what_a_person_wrote_for_later_turns_is_used_once_over_all_runs(ea
         raise Refused("No.")
 
     later = [plan(step(f"s{number}", "refuse", word=str(number))) for number in range(1, 8)]
-    options = TaskOptions(text="by hand", limits={"replans": 8})
-    written = build_task(options).model_copy(
+    written = build_task(text="by hand", limits={"replans": 8}).model_copy(
         update={"plan": (step("s0", "refuse"),), "revisions": (*later, GiveUp(reason="That was all."))}
     )
     async with staged(early, tmp_path, [refuse], [DONE]) as stage:

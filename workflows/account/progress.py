@@ -273,70 +273,38 @@ class Progress(BaseModel):
         spent = self.budget.spent.model_copy(
             update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
         )
-        return Outcome(
-            task_id=self.task_id,
-            task=self.task.text,
-            status=self.status,
-            reason=ending.reason,
-            code=ending.code,
-            result=ending.result,
-            question=ending.question,
-            question_options=ending.question_options,
-            planner=self.planner,
-            strategy=self.task.strategy,
-            revisions=tuple(self.revisions),
-            replans=self.replans,
-            steps=self._steps(),
-            faults=tuple(self.faults),
-            own_faults=tuple(self.own_faults),
-            counts=self.counts or None,
-            limits=self.budget.limits,
-            omitted=len(self.folded.ids),
-            undo=tuple(self.undo),
-            compactions=tuple(self.compactions),
-            failovers=tuple(self.failovers),
-            rejections=tuple(self.rejections),
-            waiting=self.waiting,
-            requests=tuple(self.requests),
-            extensions=tuple(self.extensions),
-            reasons=ending.reasons,
-            is_tainted=self.contract.is_tainted,
-            contract=tuple(self.contract.effects) if self.contract.is_tainted else (),
-            spent=spent,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
-        )
+        own = {
+            "task": self.task.text,
+            "strategy": self.task.strategy,
+            "steps": self._steps(),
+            "counts": self.counts or None,
+            "limits": self.budget.limits,
+            "omitted": len(self.folded.ids),
+            "is_tainted": self.contract.is_tainted,
+            "contract": self.contract.effects if self.contract.is_tainted else (),
+            "spent": spent,
+        }
+        return Outcome.model_validate({**_same(self, Outcome), **dict(ending), **own})
 
     def _steps(self) -> tuple[OutcomeStep, ...]:
         last = {fault.step_id: fault for fault in self.faults}
         return tuple(self._step(record, last.get(record.step.id)) for record in self.slim().records)
 
     def _step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
-        in_history = record.step.id in self._in_history and not record.left_out
-        values: dict[str, Any] = {
-            "title": record.label,
-            "kind": record.kind,
-            "args": record.shown_args,
-            "needs": tuple(sorted(record.step.dependencies)),
-            "result": record.result,
+        own: dict[str, Any] = {
+            "id": record.step.id,
+            "is_fallback": record.is_fallback,
+            "result_omitted": record.left_out > 0,
+            "result_bytes": record.left_out,
+            "fault": fault,
         }
-        return OutcomeStep(
-            id=record.step.id,
-            revision=record.revision,
-            status=record.status,
-            attempts=record.attempts,
-            effect=record.effect,
-            is_fallback=record.is_fallback,
-            silent=record.silent,
-            is_tainted=record.is_tainted,
-            replayed=record.replayed,
-            started=record.started,
-            ended=record.ended,
-            result_omitted=record.left_out > 0,
-            result_bytes=record.left_out,
-            fault=fault,
-            **({"in_history": True, "kind": record.kind if record.is_fallback else ""} if in_history else values),
-        )
+        if record.step.id in self._in_history and not record.left_out:
+            kind = record.kind if record.is_fallback else ""
+            own |= {"in_history": True, "kind": kind, "args": {}, "result": None}
+        else:
+            needs = tuple(sorted(record.step.dependencies))
+            own |= {"title": record.label, "args": record.shown_args, "needs": needs}
+        return OutcomeStep.model_validate({**_same(record, OutcomeStep), **own})
 
     def _too_large(self) -> dict[str, int]:
         """Bytes by step id of the largest results, which are left out so that the others fit into MAX_OUTCOME."""
@@ -347,6 +315,11 @@ class Progress(BaseModel):
             total -= size
             omitted[id] = size
         return omitted
+
+
+def _same(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
+    """The fields of `source` that `model` has, too."""
+    return {name: value for name, value in source if name in model.model_fields}
 
 
 def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:

@@ -326,9 +326,9 @@ class Execution:
         is_uncalled = record.status is StepStatus.PENDING or is_running or record.step.id in self._unapproved
         if not is_uncalled or record.approval is not None or record.step.id in self._shown:
             return False
-        spec, approve = self._spec(record), self._progress.task.approve
-        is_meant = approve == "all" or (approve == "effects" and spec.effect is not Effect.READ)
-        return is_meant or spec.approve == ALWAYS or record.step.id in self._progress.contract.outside
+        spec, outside = self._spec(record), self._progress.contract.outside
+        is_meant = spec.needs_approval(self._progress.task.approve)
+        return is_meant or spec.approve == ALWAYS or record.step.id in outside
 
     def _digest(self, record: StepRecord) -> str:
         return digest(record.kind, record.args)

@@ -78,7 +78,7 @@ async def reconcile(
     paths = companion.args.values()
     if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
-    is_exiting = any(unsettled.still_running for unsettled in (fault, *_faults(progress, record)))
+    is_exiting = any(unsettled.still_running for unsettled in (fault, *_of_call(record, progress.faults)))
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
 
@@ -138,16 +138,13 @@ def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[Fa
 
     `faults` are those of all attempts before, also of other kinds that the step called.
     """
-    before = since_reconciled(
-        [fault for fault in faults if fault.step_id == record.step.id and fault.source == record.kind]
-    )
-    applied = applied_by_call(effect, last, before)
+    applied = applied_by_call(effect, last, since_reconciled(_of_call(record, faults)))
     return last if applied is last.applied else last.model_copy(update={"applied": applied})
 
 
 def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether an attempt of the call ended without reporting (crash or timeout), and so may still be running."""
-    faults = _faults(progress, record)
+    faults = _of_call(record, progress.faults)
     # Fewer faults than attempts: one attempt left no fault.
     counted = [recorded for recorded in faults if recorded.is_counted]
     return any(recorded.code in UNSEEN for recorded in (fault, *faults)) or len(counted) < record.used
@@ -155,16 +152,16 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
 
 def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
     """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
-    return record.outlived or any(fault.may_run_on for fault in (*faults, *_faults(progress, record)))
+    return record.outlived or any(fault.may_run_on for fault in (*faults, *_of_call(record, progress.faults)))
 
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
     """Whether a thread of the call ran on after its attempt had ended, even if it ended later with its worker."""
-    return record.outlived or any(fault.still_running for fault in _faults(progress, record))
+    return record.outlived or any(fault.still_running for fault in _of_call(record, progress.faults))
 
 
-def _faults(progress: Progress, record: StepRecord) -> list[FaultRecord]:
-    return [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.kind]
+def _of_call(record: StepRecord, faults: Sequence[FaultRecord]) -> list[FaultRecord]:
+    return [fault for fault in faults if fault.step_id == record.step.id and fault.source == record.kind]
 
 
 def explain_effect(

@@ -25,7 +25,7 @@ from workflows.account.outcome import TaskEnded
 from workflows.account.progress import MAX_FAULTS, Progress
 from workflows.account.records import FaultRecord, PlannerWait
 from workflows.account.task import TaskStatus
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import read_signal, undecoded
 from workflows.calls.header import CallHeader, attached, made_by_reset
 from workflows.calls.turns import TURN, Turn, Turns
 from workflows.faults import retries
@@ -192,7 +192,7 @@ class ToolCall:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
         if spec.pure:
             result = await run_locally(spec, args, StepReturn, id=id, title=title, header=header)
-            if not (isinstance(result, Fault) and _is_only_local(result)):
+            if not (isinstance(result, Fault) and result.code in ONLY_LOCAL):
                 return result, ()
             raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
         # The worker cannot see it of an eager activity: the server sends no retry policy with it.
@@ -299,7 +299,9 @@ async def read(
         reply = await call.run(granted)
         result, used = reply.result, used + reply.taken
         own.note_retries(reply.earlier)
-        if not isinstance(result, Fault) or not (result.uncounted or _is_turned_away(result)):
+        # Calls of all tasks found the service down, or it limits them.
+        is_turned_away = isinstance(result, Fault) and (result.code is Code.CIRCUIT_OPEN or result.queued is not None)
+        if not isinstance(result, Fault) or not (result.uncounted or is_turned_away):
             return result
         losses += result.uncounted
         attempts, left = progress.budget.attempts(spec, used), patience - waited
@@ -322,18 +324,8 @@ class TakesTurns:
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
     def turn(self, *arguments: Turn | RawValue) -> None:
-        try:
-            turn: Turn = read_argument(arguments, Turn)
-        except MalformedArgument as malformed:
-            extra = {"signal": TURN, "reason": str(malformed)}
-            workflow.logger.warning("signal_dropped", extra=extra)
-            return
-        self._progress.turns.come(turn.key)
-
-
-def _is_turned_away(fault: Fault) -> bool:
-    """Whether a call waits for its service, which other calls of all tasks found down, or that limits them."""
-    return fault.code is Code.CIRCUIT_OPEN or fault.queued is not None
+        if turn := read_signal(TURN, arguments, Turn):
+            self._progress.turns.come(turn.key)
 
 
 async def read_catalogue(
@@ -585,11 +577,6 @@ async def run_locally(
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         return (await _result_of(running, spec, attempts=1))[0]
-
-
-def _is_only_local(fault: Fault) -> bool:
-    """Whether an ordinary activity may not have this fault of a local activity."""
-    return fault.code in ONLY_LOCAL
 
 
 async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:

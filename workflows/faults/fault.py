@@ -4,12 +4,12 @@ Only transient faults are retried. An exception that is in no table of `activiti
 call is not retried, and a person has to act.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from operator import not_
-from typing import assert_never
+from typing import TypedDict, TypeVar, Unpack, assert_never
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 from temporalio.exceptions import (
@@ -25,6 +25,8 @@ from temporalio.exceptions import (
 
 from workflows.faults import retries
 from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect, ToolSpec
+
+M = TypeVar("M", bound=BaseModel)
 
 MAX_TEXT = 8 * 1024
 """The most bytes of `reason`, and the most bytes of `observed` as JSON, that a Fault carries."""
@@ -157,6 +159,22 @@ class ModelUse(BaseModel, frozen=True):
     """Calls whose tokens are estimated, because the server did not count them."""
 
 
+class _Details(TypedDict, total=False):
+    """What may be said of a new fault besides its code and reason; see the fields of Fault."""
+
+    observed: JsonValue
+    retry_after: float | None
+    applied: Applied
+    source: str
+    attempt: int
+    waited: float | None
+    unsent: bool
+    uncounted: bool
+    by_id: bool
+    still_running: bool
+    queued: float | None
+
+
 class Fault(BaseModel, frozen=True):
     """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
 
@@ -204,39 +222,9 @@ class Fault(BaseModel, frozen=True):
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
 
     @classmethod
-    def of(
-        cls,
-        code: Code,
-        reason: str,
-        *,
-        observed: JsonValue = None,
-        retry_after: float | None = None,
-        applied: Applied = Applied.NONE,
-        source: str = "",
-        attempt: int = 1,
-        waited: float | None = None,
-        unsent: bool = False,
-        uncounted: bool = False,
-        by_id: bool = False,
-        still_running: bool = False,
-        queued: float | None = None,
-    ) -> "Fault":
-        return cls(
-            quadrant=QUADRANT[code],
-            code=code,
-            reason=reason,
-            observed=observed,
-            retry_after=retry_after,
-            applied=applied,
-            source=source,
-            attempt=attempt,
-            waited=waited,
-            unsent=unsent,
-            uncounted=uncounted,
-            by_id=by_id,
-            still_running=still_running,
-            queued=queued,
-        )
+    def of(cls, code: Code, reason: str, **details: Unpack[_Details]) -> "Fault":
+        """A fault in the quadrant of its code."""
+        return cls(quadrant=QUADRANT[code], code=code, reason=reason, **details)
 
     @property
     def taken(self) -> int:
@@ -370,10 +358,7 @@ class Held(BaseModel, frozen=True, extra="forbid"):
 
 
 def parse_held(details: Iterable[JsonValue]) -> Held | None:
-    for item in details:
-        with suppress(ValidationError):
-            return Held.model_validate(item)
-    return None
+    return next(_parsed(details, Held), None)
 
 
 def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
@@ -386,19 +371,18 @@ def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
 
 def parse_thinking(details: Iterable[JsonValue]) -> int | None:
     """The tokens that the details of a heartbeat tell; None if the attempt asks no model."""
-    for item in details:
-        with suppress(ValidationError):
-            return Thinking.model_validate(item).thinking
-    return None
+    return next((found.thinking for found in _parsed(details, Thinking)), None)
 
 
 def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:
     """Read faults from JSON; items that are no faults, or have a code of a newer version, are left out."""
-    found = list[Fault]()
-    for item in faults:
+    return tuple(_parsed(faults, Fault))
+
+
+def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
+    for item in items:
         with suppress(ValidationError):
-            found.append(Fault.model_validate(item))
-    return tuple(found)
+            yield model.model_validate(item)
 
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:

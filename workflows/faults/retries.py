@@ -7,7 +7,7 @@ Blog, 2015). The server adds no jitter of its own, so the boundary sends `backof
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
@@ -326,8 +326,21 @@ def seconds_left(waited: float, *, is_draft: bool = False) -> float:
     return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - max(waited, 0.0)
 
 
-def _doublings(waits: int) -> int:
-    return min(max(waits, 0), 10)  # a larger exponent would overflow a float
+def _doubling(first: float, cap: float) -> Callable[[int], float]:
+    """The seconds to wait after so many waits before: `first`, doubling to `cap`."""
+    return lambda waits: min(cap, first * 2.0 ** min(max(waits, 0), 10))  # a larger exponent would overflow a float
+
+
+circuit_wait = _doubling(5.0, 300.0)
+"""For an open circuit breaker, or for a planner that cannot be reached."""
+sibling_wait = _doubling(0.5, 10.0)
+"""Before a step tries again with retries that other steps did not need."""
+missing_tool_wait = _doubling(1.0, 15.0)
+"""For a worker that has the step's tool."""
+canary_wait = _doubling(0.5, 15.0)
+"""Between two looks at the first task of a resolved incident."""
+loss_wait = _doubling(0.5, 60.0)
+"""After so many attempts (from 1) whose workers went silent: 1 s after the first."""
 
 
 def limit_wait(requested: float | None, limits: int, recovery: float, jitter: float) -> float:
@@ -346,21 +359,6 @@ def turn_patience(*, is_limit: bool) -> float:
     return LIMIT_PATIENCE if is_limit else STEP_DEADLINE.total_seconds()
 
 
-def circuit_wait(waits: int) -> float:
-    """Seconds to wait for an open circuit breaker, or for a planner that cannot be reached: 5 s, doubling to 5 min."""
-    return float(min(300, 5 * 2 ** _doublings(waits)))
-
-
-def sibling_wait(waits: int) -> float:
-    """Seconds before a step tries again with retries that other steps did not need: 0.5 s, doubling up to 10 s."""
-    return min(10.0, 0.5 * 2.0 ** _doublings(waits))
-
-
-def loss_wait(losses: int) -> float:
-    """Seconds to wait after `losses` (from 1) attempts whose workers went silent: 1 s, doubling to a minute."""
-    return float(min(60, 2 ** _doublings(losses - 1)))
-
-
 def remind_after(within: timedelta) -> timedelta:
     """When a request to a person that is open for the time `within` has its reminder."""
     return min(REMIND_AFTER, max(within, timedelta(0)) / 2)
@@ -370,13 +368,3 @@ def timer(seconds: float) -> timedelta:
     """The duration of a timer of so many seconds, whatever number another program has sent."""
     longest = LONGEST_TIMER.total_seconds()
     return timedelta(seconds=min(max(seconds, 0.0), longest))  # a NaN becomes 0
-
-
-def canary_wait(looks: int) -> float:
-    """Seconds between two looks at the first task of a resolved incident: 0.5 s, doubling up to 15 s."""
-    return min(15.0, 0.5 * 2.0 ** _doublings(looks))
-
-
-def missing_tool_wait(waits: int) -> float:
-    """Seconds to wait for a worker that has the step's tool, after `waits` earlier waits: 1 s, doubling up to 15 s."""
-    return float(min(15, 2 ** _doublings(waits)))

@@ -12,11 +12,10 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, FailureError
 
-from workflows.account.outcome import REFUSED
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.search_attributes import INCIDENTS, is_quotable
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import require_argument, undecoded
 from workflows.calls.scheduling import InternalActivityFailed, OwnCall, run_internal_activity
 from workflows.faults import retries
 from workflows.people.requests import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
@@ -180,7 +179,7 @@ class ResolveWorkflow:
 
     @workflow.query
     def resolved(self) -> Resolved:
-        """How far it is."""
+        """How far the resolution is."""
         return self._now
 
     @workflow.run
@@ -191,11 +190,7 @@ class ResolveWorkflow:
         Raises:
             ApplicationError: the input cannot be read, or no worker can do it.
         """
-        try:
-            request: Resolve = read_argument(arguments, Resolve)
-        except MalformedArgument as malformed:
-            reason = f"The resolution cannot be read: {malformed}."
-            raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
+        request = require_argument("resolution", arguments, Resolve)
         resolution = Resolution(
             id=workflow.info().first_execution_run_id, cause=request.cause, by=request.by, note=request.note
         )

@@ -13,13 +13,12 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, Field
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import FailureError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from workflows import ids
-from workflows.account.outcome import REFUSED
 from workflows.account.progress import Progress
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import require_argument, undecoded
 from workflows.calls.scheduling import deliver
 from workflows.faults import retries
 from workflows.people.requests import CHOICES, Choice, HumanRequest, RequestKind
@@ -156,10 +155,6 @@ class NotifyWorkflow:
             ActivityError: no receiver was told in that time.
             ApplicationError: the notification cannot be read.
         """
-        try:
-            notification: Notification = read_argument(arguments, Notification)
-        except MalformedArgument as malformed:
-            reason = f"The notification cannot be read: {malformed}."
-            raise ApplicationError(reason, type=REFUSED, non_retryable=True) from None
+        notification = require_argument("notification", arguments, Notification)
         title = f"{notification.event.value}: request {notification.request} of {notification.task}"
         return await deliver(notification.model_dump(mode="json"), id=retries.NOTIFY.kind, title=title)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from workflows.commands import Option, command
-from workflows.json_values import canonical
+from workflows.json_values import canonical, text_of
 from workflows.limits.budget import Amounts
 from workflows.text import capitalised
 
@@ -422,11 +422,11 @@ def check_given(choice: Choice, message: Given) -> None:
         NotAccepted: what it needs is missing.
     """
     row = CHOICES[choice]
-    if row.needs_option and not any(_has(message, option) for option in row.options):
+    if row.needs_option and not any(_gives(message, option) for option in row.options):
         raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
 
 
-def _has(message: Given, option: Option) -> bool:
+def _gives(message: Given, option: Option) -> bool:
     value = getattr(message, option.name)
     if option.type == "value":  # null is a result, too
         return option.name in message.model_fields_set
@@ -470,18 +470,11 @@ def check_code(request: HumanRequest, message: Given) -> None:
 
 def shown_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The arguments as people are shown them: whole if they are short together, else the beginning of each long one."""
-    if _length(dict(args)) <= MAX_SHOWN:
+    if len(canonical(dict(args))) <= MAX_SHOWN:
         return dict(args)
     most = max(MIN_SHOWN, MAX_SHOWN // len(args))
-    return {name: value if _length(value) <= most else f"{_text(value)[:most]}{CUT}" for name, value in args.items()}
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else canonical(value)
-
-
-def _length(value: JsonValue) -> int:
-    return len(_text(value))
+    texts = {name: text_of(value) for name, value in args.items()}
+    return {name: args[name] if len(text) <= most else f"{text[:most]}{CUT}" for name, text in texts.items()}
 
 
 def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> dict[str, Change]:

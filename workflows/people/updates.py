@@ -17,7 +17,7 @@ from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
 from workflows.account.task import TaskStatus
-from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.arguments import MalformedArgument, log_dropped, read_argument, read_signal, undecoded
 from workflows.faults import retries
 from workflows.faults.fault import cause_of
 from workflows.json_values import canonical, digest
@@ -130,7 +130,8 @@ class People:
 
     async def ask_for_budget(self, limit: Limit) -> bool:
         """Ask for more of what is used up; returns whether it was extended."""
-        opened = next((request for request in self._progress.open_requests if _is_about(request, limit)), None)
+        budgets = (request for request in self._progress.open_requests if request.kind is RequestKind.BUDGET)
+        opened = next((request for request in budgets if request.code == limit), None)
         if opened is None:
             reason = limit_message(self._progress.budget.limits, limit)
             opened = await self.ask(RequestKind.BUDGET, limit, reason, (Choice.EXTEND, Choice.ABORT))
@@ -233,10 +234,6 @@ def _named(request: HumanRequest) -> dict[str, Any]:
     return {**about, "step": request.step} if request.step else about
 
 
-def _is_about(request: HumanRequest, limit: Limit) -> bool:
-    return request.kind is RequestKind.BUDGET and request.code == limit
-
-
 class _Asking(Protocol):
     _progress: Progress
 
@@ -272,19 +269,13 @@ class Answers:
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
     def resolve(self, *arguments: Resolution | RawValue) -> None:
-        try:
-            resolution: Resolution = read_argument(arguments, Resolution)
-        except MalformedArgument as malformed:
-            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": str(malformed)})
+        resolution = read_signal(RESOLVE, arguments, Resolution)
+        if resolution is None:
             return
-        answers = [
-            (open_request, resolution.answer_to(open_request, workflow.now()))
-            for open_request in self._progress.open_requests
-        ]
+        answers = [(opened, resolution.answer_to(opened, workflow.now())) for opened in self._progress.open_requests]
         accepted = [(request, answer) for request, answer in answers if answer]
         if accepted and not resolution.cause:
-            reason = "it names no cause, and would answer requests that belong to no incident"
-            workflow.logger.warning("signal_dropped", extra={"signal": RESOLVE, "reason": reason})
+            log_dropped(RESOLVE, "it names no cause, and would answer requests that belong to no incident")
             return
         for request, answer in accepted:
             request.answer = answer
@@ -337,18 +328,16 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
     request = find_request(progress.requests, choice, message)
     check_fits(request, message)
     if choice is Choice.SKIP:
-        needing = [record.step.id for record in _not_started(progress) if request.step in record.step.dependencies]
-        if needing:
+        pending = (
+            record for record in progress.with_status(StepStatus.PENDING) if record.revision == progress.revision
+        )
+        if needing := [record.step.id for record in pending if request.step in record.step.dependencies]:
             raise NotAccepted(f"The step {request.step!r} cannot be skipped: {', '.join(needing)} needs it.")
     if isinstance(message, GivenProvide) and (size := len(canonical(message.result).encode())) > MAX_RESULT:
         raise NotAccepted(f"The result has {size} bytes, more than {MAX_RESULT}.")
     if isinstance(message, GivenEdit) and (size := len(canonical(message.args).encode())) > MAX_RESULT:
         raise NotAccepted(f"The arguments have {size} bytes, more than {MAX_RESULT}.")
     return request
-
-
-def _not_started(progress: Progress) -> list[StepRecord]:
-    return [record for record in progress.with_status(StepStatus.PENDING) if record.revision == progress.revision]
 
 
 def _check_amounts(progress: Progress, message: GivenExtend) -> None:

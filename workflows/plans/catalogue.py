@@ -117,6 +117,10 @@ class ToolSpec(BaseModel, frozen=True):
             return [name for name in names if name not in self.content or is_always_authority(name)]
         return [name for name in names if name in self.authority or is_always_authority(name)]
 
+    def needs_approval(self, approve: str) -> bool:
+        """Whether a task with this `approve` asks a person about each call, whatever the tool itself declares."""
+        return approve == "all" or (approve == "effects" and self.effect is not Effect.READ)
+
     @property
     def paths(self) -> frozenset[str]:
         """The paths to values in a call's arguments or result that the companions of its kind need."""

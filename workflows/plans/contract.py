@@ -10,8 +10,9 @@ from operator import not_
 
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
-from workflows.json_values import canonical
+from workflows.json_values import text_of
 from workflows.sparse import Sparse
+from workflows.text import few
 
 MAX_EFFECTS = 200
 """How many effects a contract keeps; the oldest are dropped, so that a call of them is outside the contract."""
@@ -71,7 +72,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
         if self.slot:
             return f"the {self.slot.partition('.')[2] or 'result'} of {self.slot.partition('.')[0]}"
         if self.values:
-            return " or ".join(value if isinstance(value, str) else canonical(value) for value in self.values)
+            return " or ".join(map(text_of, self.values))
         bounds = [("at least", self.at_least), ("at most", self.at_most)]
         return (
             " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None) or "with a trusted source"
@@ -99,9 +100,8 @@ class AllowedEffect(Sparse, extra="forbid"):
 
 def contract_words(effects: Sequence[AllowedEffect]) -> str:
     """The contract of a task that has read untrusted content, in one sentence."""
-    allowed = "; ".join(map(str, effects[:MAX_SHOWN])) or "no effect"
-    more = f"; and {len(effects) - MAX_SHOWN} more" if len(effects) > MAX_SHOWN else ""
-    return f"It read untrusted content; its contract allows {allowed}{more}."
+    allowed = few(list(map(str, effects)), MAX_SHOWN, "; ") or "no effect"
+    return f"It read untrusted content; its contract allows {allowed}."
 
 
 class Contract(BaseModel):

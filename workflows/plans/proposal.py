@@ -15,7 +15,7 @@ from pydantic import (
     WrapSerializer,
 )
 
-from workflows.json_values import canonical
+from workflows.json_values import text_of
 from workflows.plans.contract import AllowedEffect, Origin
 from workflows.plans.references import is_reference, references
 from workflows.sparse import Sparse, without_defaults
@@ -198,6 +198,4 @@ class StepReturn(Sparse, frozen=True):
 
 
 def _brief(value: JsonValue) -> str:
-    if is_reference(value):
-        return f"<{value['$from']}>"
-    return value if isinstance(value, str) else canonical(value)
+    return f"<{value['$from']}>" if is_reference(value) else text_of(value)
