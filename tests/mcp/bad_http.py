@@ -97,7 +97,8 @@ class BadHttp:
 
     def result(self, message: Message, **more: object) -> Message:
         is_legacy = self.era == "legacy"
-        capabilities, info = {"tools": {}}, {"name": "bad", "version": "1"}
+        capabilities: Message = {"tools": {}}
+        info = {"name": "bad", "version": "1"}
         modern = {} if is_legacy else {"resultType": "complete"}
         cached = {} if is_legacy else {"ttlMs": 0, "cacheScope": "private"}
         answer: Message = {"jsonrpc": "2.0", "id": message["id"]}
