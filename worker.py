@@ -29,6 +29,7 @@ from runtime.payloads import s3, with_storage
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
 from workflows.calls.interceptor import CallInterceptor
+from workflows.text import few
 
 BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
@@ -104,7 +105,7 @@ async def require_continuable(server: serve.Server, queue: str) -> None:
     with telemetry.quiet("temporalio"):  # each replay that fails would be logged with a traceback
         stuck = [found.task_id async for found in replay.replayed(histories, converter=converter) if found.is_stuck]
     if stuck:
-        named = ", ".join(stuck[:MAX_NAMED]) + (f" and {len(stuck) - MAX_NAMED} more" if len(stuck) > MAX_NAMED else "")
+        named = few(stuck, MAX_NAMED)
         raise serve.CannotContinue(
             f"{count(len(stuck), 'unfinished task')} of another version of Replan cannot go on with this one"
             f" ({process.version()}): {named}. Nothing was called and nothing is lost: finish or cancel them with"

@@ -136,7 +136,10 @@ def build_task(
 
     Raises:
         Problem: there is neither a text nor a plan, the plan file cannot be used, or a value is not valid.
+        TypeError: Task has no field of this name. Task itself would pass over it, and so over a misspelt `approve`.
     """
+    if unknown := options.keys() - Task.model_fields.keys():
+        raise TypeError(f"Task has no field {', '.join(sorted(unknown))}.")
     written = read_plan(plan) if plan else PlanFile(steps=())
     name = f"the plan {plan.name}" if plan else ""
     text = (text or "").strip() or written.task.strip() or name

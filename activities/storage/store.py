@@ -229,7 +229,7 @@ async def store_id(engine: AsyncEngine) -> str:
 async def is_checked(url: str, namespace: str, queue: str, version: str) -> bool:
     """Whether a worker with this store and version has found that it can go on with the unfinished tasks of a queue.
 
-    The store is not migrated: after that, no worker of the version before could finish these tasks.
+    This does not migrate the store: a worker of the version before can still open it, and finish these tasks.
 
     Raises:
         StoreUnavailable: the store cannot be opened.

@@ -53,7 +53,7 @@ async def fetch_history(client: Client, handle: Handle) -> History:
 
 
 async def fetch_story(client: Client, handle: Handle) -> Story:
-    """The same with the turns, plans, faults and requests of the task."""
+    """The history of a task, read as its turns, plans, faults and requests; raises what `fetch_history` raises."""
     return Story(await fetch_history(client, handle))
 
 

@@ -143,6 +143,12 @@ def test_a_plan_alone_names_the_task(tmp_path: Path) -> None:
     assert given(None, file).text == "the plan plan.json"
 
 
+def test_a_field_that_a_task_does_not_have_is_a_mistake_of_the_caller() -> None:
+    """A misspelt `approve` must not start a task that asks nobody."""
+    with pytest.raises(TypeError, match="no field aprove"):
+        build_task(text="x", aprove="all")
+
+
 def test_what_nobody_said_is_left_to_the_task() -> None:
     """Strategy, planner and schema are the task's own where the command line names none."""
     task = build_task(text="x", strategy="react", result_schema={"type": "string"})

@@ -25,8 +25,7 @@ from workflows.agent import AgentWorkflow
 from workflows.inquiries import UNKNOWN_INQUIRY
 
 WITHOUT_OUTCOME = {"InspectWorkflow": UNKNOWN_INQUIRY, "NotifyWorkflow": REFUSED}
-"""By type, what the failure of a workflow that is no task says."""
-"""The types of the workflows that are neither a task nor its rollback."""
+"""By type of the workflows that are neither a task nor its rollback, the type of their failure."""
 
 
 async def ended(client: Client, type: str, arguments: Sequence[Payload], queue: str) -> tuple[str, WorkflowHistory]:
