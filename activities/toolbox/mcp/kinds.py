@@ -300,9 +300,8 @@ class _Draft:
             return None
         condition = Condition.read(applied_if)
         self.ahead = self._observing(rule, read, {name.partition(".")[0] for name in condition.names})
-        fields: dict[str, Any] = {
-            name: (Any, Field(None, alias=info.alias)) for name, info in self.args.model_fields.items()
-        }
+        ours = {name: info.alias or name for name, info in self.args.model_fields.items() if name != ANSWERS}
+        fields: dict[str, Any] = {name: (Any, Field(None, alias=alias)) for name, alias in ours.items()}
         arguments = create_model("Reconciled", __base__=ForeignArgs, call_key=(str, ...), **fields)
 
         async def function(args: Any, servers: Servers) -> Any:
@@ -325,8 +324,7 @@ class _Draft:
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
         made = _declared(function, kind, annotations, words, Effect.READ, options, self.place)
         made.is_hidden = True
-        paths = {info.alias or name: f"args.{info.alias or name}" for name, info in self.args.model_fields.items()}
-        return Companion(made, {**paths, "call_key": "key"})
+        return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "call_key": "key"})
 
 
 async def _note_ahead(servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue]) -> None:
