@@ -35,6 +35,7 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
+from activities.toolbox.mcp import writing
 from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
@@ -61,6 +62,8 @@ class Options(Protocol):
     def tools(self) -> Sequence[str]: ...
     @property
     def check(self) -> bool: ...
+    @property
+    def write_tools(self) -> Path | None: ...
     @property
     def classify(self) -> str | None: ...
     @property
@@ -159,13 +162,19 @@ class Abilities:
 
         Raises:
             UnknownClass: there is no class of exceptions that `--classify` names.
+            ToolMistakes: the file that `--write-tools` names cannot be written.
         """
         if options.classify is not None:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})
         if not options.check:
             return None
         lines = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
-        return "\n".join([*lines, self.registry.catalogue(why_not_strict(self.registry))])
+        lines.append(self.registry.catalogue(why_not_strict(self.registry)))
+        left_out = self.foreign.left_out.items()
+        lines += [f"Not offered: {kind}: {reason}." for kind, reason in left_out]
+        if options.write_tools is not None:
+            lines.append(writing.write(options.write_tools, self.foreign.classified))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

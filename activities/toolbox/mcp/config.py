@@ -21,6 +21,8 @@ class Listed:
     description: str = ""
     read_only: bool = False
     """What the server says about itself (`readOnlyHint`)."""
+    idempotent: bool = False
+    """What the server says about itself (`idempotentHint`); it is never believed."""
 
     @property
     def digest(self) -> str:

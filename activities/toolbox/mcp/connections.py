@@ -42,6 +42,7 @@ from pydantic_core import from_json, to_json
 from activities import deadline, sends
 from activities.borders.waits import seconds
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.progress import board as board_of_attempt
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import JsonSchema, checkable
@@ -266,6 +267,7 @@ class Kept:
                         tool.title or (hints.title if hints else "") or "",
                         tool.description or "",
                         bool(hints and hints.read_only_hint),
+                        bool(hints and hints.idempotent_hint),
                     )
                 )
             if (cursor := page.next_cursor) is None:
@@ -354,13 +356,17 @@ class Kept:
         answers: Mapping[str, JsonValue],
     ) -> CallToolResult | questions.Question:
         """Send the call, and again with the answers to what the server asks for before it works on it."""
-        given: dict[str, Any] = {}
+        board, given = board_of_attempt(), dict[str, Any]()
+
+        async def note_progress(progress: float, total: float | None, message: str | None) -> None:
+            board.say(progress, total, message)
+
         for _ in range(MAX_ROUNDS):
             # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
             params = CallToolRequestParams(name=tool, arguments=args, _meta={CALL_NAME: token}, **given)
             deadline.check()
             found: CallToolResult | InputRequiredResult = await connection.client.session.send_request(
-                CallToolRequest(params=params), _RESULT
+                CallToolRequest(params=params), _RESULT, progress_callback=note_progress
             )
             if isinstance(found, CallToolResult):
                 return found

@@ -59,11 +59,24 @@ class Source:
     place: FilePlace
 
 
+@dataclass(frozen=True)
+class Classified:
+    """A tool of a server, its effect, and why it has it."""
+
+    source: Source
+    listed: Listed
+    effect: Effect
+    reason: str
+    is_in_file: bool
+    """Whether the file has a table for it."""
+
+
 @dataclass
 class Made:
     """The tools of some servers, and what is wrong with what the files say of them."""
 
     tools: list[Tool[..., Any]] = field(default_factory=list)
+    classified: list[Classified] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """The kinds that cannot be offered, each with the reason."""
     mistakes: list[str] = field(default_factory=list)
@@ -96,6 +109,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
         tool, extra, wrong = draft.tool(known, found)
         made.mistakes += [f"{draft.place}: {draft.kind}: {mistake}" for mistake in wrong]
         made.tools += [tool, *extra]
+        made.classified.append(draft.classified)
     return made
 
 
@@ -138,6 +152,11 @@ class _Draft:
         if self.listed.read_only:
             return "the server says that it only reads, and trusted = false"
         return "nobody says that it only reads"
+
+    @property
+    def classified(self) -> Classified:
+        is_in_file = self.listed.name in self.source.server.tools
+        return Classified(self.source, self.listed, self.effect, self.reason, is_in_file)
 
     def prepare(self) -> None:
         """Make the models. Raises BadSchema."""

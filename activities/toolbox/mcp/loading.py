@@ -1,9 +1,9 @@
 """Loads the tools files of a worker: reads them, asks their servers what they offer, and makes a tool of each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -11,6 +11,9 @@ from activities.toolbox.declare.tool import Tool
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
+
+if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
+    from activities.toolbox.mcp.kinds import Classified
 
 SUFFIX = ".toml"
 MISSING = (
@@ -30,6 +33,8 @@ class ForeignTools:
     """The kinds that cannot be offered, each with the reason."""
     configs: Mapping[str, Config] = field(default_factory=dict)
     listings: Mapping[str, Listing] = field(default_factory=dict)
+    classified: Sequence["Classified"] = ()
+    """The tools with the reasons of their effects."""
 
 
 def load_servers(
@@ -84,4 +89,4 @@ def load_servers(
         raise ToolMistakes(made.mistakes)
     for kind, reason in made.left_out.items():
         log.warning("mcp_tool_left_out", kind=kind, reason=reason)
-    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings)
+    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified)
