@@ -78,8 +78,11 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Documents": ("library",),
     "Services": ("of",),
     "Web": ("exchange", "parse"),
+    "Tool": (
+        "origin",
+        "origin",
+    ),
     "RunningWorker": ("start", "parts", "failures", "loop"),
-    "Tool": ("function", "effect", "options", "unknown", "decorator", "pure"),
     "Refused": ("codes",),
     "Busy": ("codes",),
     "Unreachable": ("codes",),

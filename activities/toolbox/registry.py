@@ -72,8 +72,8 @@ class Registry(Mapping[str, Kind]):
             kind, wrong = describe(tool)
             if tool.__name__ in self._places:
                 wrong.append(f"{tool.__name__}: another tool has this name already: rename the function.")
-            self._places[tool.__name__] = tool.place or _place(tool, packages.get(tool, ""))
-            self._reasons[tool.__name__] = tool.because
+            self._places[tool.__name__] = tool.origin.place or _place(tool, packages.get(tool, ""))
+            self._reasons[tool.__name__] = tool.origin.because
             mistakes += _with_place(self._places[tool.__name__], wrong)
             if kind is not None and kind.asks_model and not has_model:
                 self.left_out.append(tool.__name__)

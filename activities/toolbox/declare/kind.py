@@ -173,8 +173,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
             for declared_form in tool.options.forms
         ],
         sentence=tool.options.sentence,
-        for_people=tool.for_people,
-        is_hidden=tool.is_hidden,
+        for_people=tool.origin.for_people,
+        is_hidden=tool.origin.is_hidden,
     )
 
 

@@ -11,7 +11,7 @@ from workflows.json_values import digest
 
 
 @dataclass(frozen=True)
-class Listed:
+class ServerTool:
     """A tool as a server lists it."""
 
     name: str
@@ -34,7 +34,7 @@ class Listed:
 class Listing:
     """What a server offers."""
 
-    tools: Sequence[Listed]
+    tools: Sequence[ServerTool]
     server_name: str
     """What the server calls itself."""
     protocol: str

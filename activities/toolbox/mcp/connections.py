@@ -48,7 +48,7 @@ from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import JsonSchema, checkable
 from activities.toolbox.mcp import questions
 from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
-from activities.toolbox.mcp.config import CannotOpen, Config, Listed, Listing
+from activities.toolbox.mcp.config import CannotOpen, Config, Listing, ServerTool
 from activities.toolbox.mcp.schema import ForeignResult
 from activities.toolbox.mcp.transports import CALL_NAME, UNREADABLE, Link, Sent, Streams, over_http, over_pipes
 from workflows.faults.fault import Code
@@ -105,7 +105,7 @@ class Kept:
         self._config = config
         self._logs = logs
         self._web = web
-        self.expected: Mapping[str, Listed] | None = None
+        self.expected: Mapping[str, ServerTool] | None = None
         self._connection: _Connection | None = None
         self._opening: asyncio.Task[_Connection] | None = None
         self._failures = 0
@@ -181,7 +181,7 @@ class Kept:
         self._failures += 1
         self._not_before, self._last_failure = time.monotonic() + wait, why
         if self._logs:
-            log.warning("mcp_server_ended", server=self._config.name, reason=str(why), wait=wait)
+            log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.told)
 
     async def _open(self) -> _Connection:
         opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
@@ -208,7 +208,6 @@ class Kept:
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
         """Open the connection, and keep it until it ends or is closed. anyio wants all of it in one task."""
-        name = self._config.name
         try:
             async with Client(
                 _as_transport(self._streams(link)),
@@ -234,7 +233,6 @@ class Kept:
                 raise
         finally:
             link.end("the connection was closed")
-            log.debug("mcp_closed", server=name, reason=link.why)
 
     def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
         config = self._config
@@ -254,13 +252,13 @@ class Kept:
         return over_http(link, config.url, config.headers, auth, self._web)
 
     async def _list(self, client: Client) -> Listing:
-        tools, cursor = list[Listed](), None
+        tools, cursor = list[ServerTool](), None
         while len(tools) < MAX_TOOLS:
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
                 hints = tool.annotations
                 tools.append(
-                    Listed(
+                    ServerTool(
                         tool.name,
                         tool.input_schema,
                         tool.output_schema,
@@ -354,7 +352,7 @@ class Kept:
         args: dict[str, JsonValue],
         token: str,
         answers: Mapping[str, JsonValue],
-    ) -> CallToolResult | questions.Question:
+    ) -> CallToolResult | questions.ServerQuestion:
         """Send the call, and again with the answers to what the server asks for before it works on it."""
         board, given = board_of_attempt(), dict[str, Any]()
 
@@ -374,7 +372,7 @@ class Kept:
             if question is not None:
                 return question
             given = {"input_responses": responses, "request_state": found.request_state}
-        return questions.Question("the same again and again", {})
+        return questions.ServerQuestion("the same again and again", {})
 
     def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
         """Whether a call was not made only because the connection or the server's session had ended before."""
@@ -416,13 +414,13 @@ class Kept:
         connection: _Connection,
         kind: str,
         tool: str,
-        found: CallToolResult | questions.Question,
+        found: CallToolResult | questions.ServerQuestion,
         sent: Sent,
         result: type[BaseModel] | None,
         *,
         is_read: bool,
     ) -> JsonValue:
-        if isinstance(found, questions.Question):
+        if isinstance(found, questions.ServerQuestion):
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
         fault = connection.texts.fault(kind, tool, found)
         if sent.asked:

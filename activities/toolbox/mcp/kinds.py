@@ -14,13 +14,13 @@ from activities.errors import NeedsPerson, Refused, ToolError, unsent
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
-from activities.toolbox.declare.tool import Companion, Tool, ToolOptions
+from activities.toolbox.declare.tool import Companion, Origin, Tool, ToolOptions
 from activities.toolbox.injection import Key
 from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
-from activities.toolbox.mcp.config import Listed, Listing
+from activities.toolbox.mcp.config import Listing, ServerTool
 from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
@@ -64,7 +64,7 @@ class Classified:
     """A tool of a server, its effect, and why it has it."""
 
     source: Source
-    listed: Listed
+    listed: ServerTool
     effect: Effect
     reason: str
     is_in_file: bool
@@ -123,7 +123,7 @@ class _Draft:
     """One tool of a server, as a file declares it."""
 
     source: Source
-    listed: Listed
+    listed: ServerTool
     row: tools_file.ToolTable
 
     @functools.cached_property
@@ -251,9 +251,8 @@ class _Draft:
                 return await call(args, servers, key)
 
             annotations["key"] = Key
-        made = _declared(function, self.kind, annotations, self._description(), self.effect, options, self.place)
-        made.because, made.for_people = self.reason, frozenset({ANSWERS})
-        return made
+        origin = Origin(self.place, self.reason, frozenset({ANSWERS}))
+        return _declared(function, self.kind, annotations, self._description(), self.effect, options, origin)
 
     def _description(self) -> str:
         """What planners are told. A server's own words are untrusted text: on one line, and bounded."""
@@ -341,8 +340,8 @@ class _Draft:
         annotations = {"args": arguments, "servers": Servers, "return": self.result}
         words = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
-        made = _declared(function, kind, annotations, words, Effect.READ, options, self.place)
-        made.is_hidden = True
+        origin = Origin(self.place, is_hidden=True)
+        made = _declared(function, kind, annotations, words, Effect.READ, options, origin)
         return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "call_key": "key"})
 
 
@@ -363,10 +362,10 @@ def _declared(
     description: str,
     effect: Effect,
     options: ToolOptions,
-    place: str,
+    origin: Origin,
 ) -> Tool[..., Any]:
     function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
-    return Tool(function, effect, options, place=place)
+    return Tool(function, effect, options, origin=origin)
 
 
 def _arguments(using: Mapping[str, JsonValue], values: Mapping[str, Any]) -> dict[str, JsonValue]:

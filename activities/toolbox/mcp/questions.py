@@ -27,7 +27,7 @@ ONLY_ONE = "form"
 
 
 @dataclass(frozen=True)
-class Question:
+class ServerQuestion:
     """What a person has to say before a call goes on."""
 
     message: str
@@ -47,12 +47,14 @@ class Question:
         )
 
 
-def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> Question:
+def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> ServerQuestion:
     """The question in a request of a server."""
     if not isinstance(params, ElicitRequestFormParams):
-        return Question(f"{params.message} (at {getattr(params, 'url', 'an address')})", {}, name)
+        return ServerQuestion(f"{params.message} (at {getattr(params, 'url', 'an address')})", {}, name)
     properties: Any = _plain(params.requested_schema).get("properties", {})
-    return Question(params.message, {field: str(part.get("type", "any")) for field, part in properties.items()}, name)
+    return ServerQuestion(
+        params.message, {field: str(part.get("type", "any")) for field, part in properties.items()}, name
+    )
 
 
 def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str = ONLY_ONE) -> ElicitResult | None:
@@ -65,7 +67,7 @@ def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str 
 
 def answered(
     asked: InputRequiredResult, answers: Mapping[str, Any], roots: Sequence[str]
-) -> tuple[dict[str, Any], Question | None]:
+) -> tuple[dict[str, Any], ServerQuestion | None]:
     """The responses to what a server asks for, by name; or the first question to which nobody has an answer."""
     responses = dict[str, Any]()
     for name, request in (asked.input_requests or {}).items():
@@ -77,7 +79,7 @@ def answered(
             case ListRootsRequest():
                 responses[name] = ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in roots])
             case _:
-                return {}, Question("it wants to ask a model, which Replan refuses", {}, name)
+                return {}, ServerQuestion("it wants to ask a model, which Replan refuses", {}, name)
     return responses, None
 
 

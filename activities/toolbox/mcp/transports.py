@@ -167,7 +167,7 @@ async def over_pipes(
     last = _LastLine()
     stdin, stdout, stderr = (cast("Any", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
     tasks = [
-        asyncio.create_task(_read(link, stdout, to_session)),
+        asyncio.create_task(_read(link, server, stdout, to_session)),
         asyncio.create_task(_write(link, stdin, from_session, to_session)),
         asyncio.create_task(_log_errors(server, stderr, last, LINES_PER_MINUTE if logs else 0)),
     ]
@@ -199,7 +199,10 @@ async def over_pipes(
 
 
 async def _read(
-    link: Link, stdout: asyncio.StreamReader, to_session: MemoryObjectSendStream[SessionMessage | Exception]
+    link: Link,
+    server: str,
+    stdout: asyncio.StreamReader,
+    to_session: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
     """Pass the messages of a server on; what is no message is dropped, or fails the call that it names."""
     dropped = 0
@@ -229,7 +232,7 @@ async def _read(
             elif line.strip():
                 dropped += 1
                 if dropped in (1, 100, 10_000):
-                    log.warning("mcp_output_dropped", lines=dropped, reason="no message of JSON-RPC")
+                    log.warning("mcp_output_dropped", server=server, lines=dropped)
     to_session.close()
 
 
