@@ -78,10 +78,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Documents": ("library",),
     "Services": ("of",),
     "Web": ("exchange", "parse"),
-    "Tool": (
-        "origin",
-        "origin",
-    ),
+    "Tool": ("function", "effect", "options", "unknown", "decorator", "pure", "origin"),
     "RunningWorker": ("start", "parts", "failures", "loop"),
     "Refused": ("codes",),
     "Busy": ("codes",),
