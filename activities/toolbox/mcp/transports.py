@@ -350,12 +350,12 @@ class _Watched(httpx2.AsyncBaseTransport):
         self._named = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if (request.url.host, request.url.port) != (self._server.host, self._server.port):
+        if _origin(request.url) != _origin(self._server):
             return await self._elsewhere(request)
         if request.method != "POST":
             return await self._named.handle_async_request(request)
         sent = _sent(self._link, request)
-        sent.why, sent.status = "", None
+        sent.why, sent.status, sent.no_token = "", None, None
         if sent.is_late:
             return _failed(request, "too late")
         request.extensions = {**request.extensions, "trace": sent.trace}
@@ -392,6 +392,10 @@ class _Watched(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._named.aclose()
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
 _OF_CODING = ("content-encoding", "content-length", "transfer-encoding")
