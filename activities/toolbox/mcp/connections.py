@@ -2,6 +2,9 @@
 
 import asyncio
 import contextvars
+import errno
+import shutil
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -255,7 +258,8 @@ class Kept:
         config = self._config
         if config.command:
             environment = {**get_default_environment(), **config.env}
-            return over_pipes(link, config.name, config.command, environment, config.cwd, logs=self._logs)
+            command = [_program(config.command[0], environment.get("PATH")), *config.command[1:]]
+            return over_pipes(link, config.name, command, environment, config.cwd, logs=self._logs)
         auth: httpx2.Auth | None = None
         if config.client_id:
             auth = ClientCredentialsOAuthProvider(
@@ -535,6 +539,19 @@ def _of_error(kind: str, error: MCPError) -> ToolError:
     return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
 
 
+def _program(name: str, path: str | None) -> str:
+    """The program of a command: on PATH, else beside the Python that runs, where pip has put it.
+
+    Raises:
+        FileNotFoundError: it is in neither.
+    """
+    if Path(name).name != name:
+        return name
+    if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
+        return found
+    raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
+
+
 def _code(link: Link) -> Code:
     """The code of the fault of a connection that cannot be opened."""
     lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
@@ -550,7 +567,7 @@ def _why(error: BaseException, link: Link) -> tuple[str, str]:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError | PermissionError):
-        return f"it cannot be started ({error.strerror}: {error.filename})", ""
+        return f"{error.filename} cannot be started: {error.strerror}", ""
     if isinstance(error, MCPError):
         return f"it answered with the error {error.code}", text_of(error.message, str, 200)
     return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)
