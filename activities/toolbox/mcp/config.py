@@ -23,6 +23,8 @@ class ServerTool:
     """What the server says about itself (`readOnlyHint`)."""
     idempotent: bool = False
     """What the server says about itself (`idempotentHint`); it is never believed."""
+    only_as_task: bool = False
+    """Whether it can only be called as a task of MCP, which Replan does not do."""
 
     @property
     def digest(self) -> str:

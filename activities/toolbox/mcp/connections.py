@@ -287,6 +287,7 @@ class Kept:
                         tool.description or "",
                         bool(hints and hints.read_only_hint),
                         bool(hints and hints.idempotent_hint),
+                        bool(tool.execution and tool.execution.task_support == "required"),
                     )
                 )
             if (cursor := page.next_cursor) is None:
@@ -304,7 +305,7 @@ class Kept:
             if (answer := questions.elicited(params, sent.answers)) is not None:
                 return answer
         for sent in link.calls.values():
-            sent.asked = questions.of(params).sentence(f"A tool of {self._config.name}")
+            sent.asked = questions.of(params)
         return ElicitResult(action="decline")
 
     async def _roots(self, context: ClientRequestContext) -> ListRootsResult:
@@ -466,7 +467,7 @@ class Kept:
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
         fault = connection.texts.fault(kind, tool, found)
         if sent.asked:
-            asks = AsksPerson(sent.asked)
+            asks = AsksPerson(sent.asked.sentence(kind))
             raise unproven(asks) if fault is None or fault.proves_nothing else asks
         if fault is not None:
             raise fault
