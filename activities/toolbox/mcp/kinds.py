@@ -391,7 +391,9 @@ def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: l
 
 def _unknown_tools(source: Source) -> Iterator[str]:
     names = [listed.name for listed in source.listing.tools]
-    for name in [*source.server.tools, *(source.server.only or ())]:
+    places = [(name, ("tools", name)) for name in source.server.tools]
+    places += [(name, ("only",)) for name in source.server.only or ()]
+    for name, place in places:
         if name not in names:
             near = nearest(name, names) or f": it has {', '.join(names[:20])}"
-            yield f"{source.place.line('tools', name)}: {source.name} has no tool {name!r}{near}."
+            yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."
