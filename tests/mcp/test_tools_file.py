@@ -283,8 +283,8 @@ WRONG: dict[str, tuple[str, list[tuple[int, str]]]] = {
         [
             (3, "shop.do: observe names 'shop.lok', which is in no tools file: did you mean shop.look"),
             (3, "shop.do: undo names 'nothing', which is in no tools file: load it."),
-            (3, "shop.do: fallback names 'shop.plian', which is in no tools file: did you mean shop.plain?"),
-            (3, "shop.do: reconcile names 'shop.cuont', which is in no tools file: did you mean shop.count?"),
+            (3, "shop.do: fallback names 'shop.plian', which is in no tools file: did you mean shop.plain"),
+            (3, "shop.do: reconcile names 'shop.cuont', which is in no tools file: did you mean shop.count"),
         ],
     ),
     "paths that are none": (
