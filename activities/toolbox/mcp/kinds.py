@@ -99,7 +99,13 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[draft.kind] = reason
                 continue
-            if draft.kind in found or draft.kind in others:
+            if draft.kind in found:  # of the same server, since all others begin otherwise
+                reason = "another tool of the server has this name already"
+                if listed.name in source.server.tools and listed.name != found[draft.kind].listed.name:
+                    made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
+                made.left_out[f"{draft.kind} ({listed.name})"] = reason
+                continue
+            if draft.kind in others:
                 taken = "another tool has this name already: rename the server."
                 made.mistakes.append(f"{draft.place}: {draft.kind}: {taken}")
                 continue
@@ -391,7 +397,7 @@ def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: l
 
 def _unknown_tools(source: Source) -> Iterator[str]:
     names = [listed.name for listed in source.listing.tools]
-    places = [(name, ("tools", name)) for name in source.server.tools]
+    places: list[tuple[str, tuple[str, ...]]] = [(name, ("tools", name)) for name in source.server.tools]
     places += [(name, ("only",)) for name in source.server.only or ()]
     for name, place in places:
         if name not in names:
