@@ -1,5 +1,6 @@
 """Makes a tool of Replan of each tool that an MCP server lists."""
 
+import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -9,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, create_model
 
-from activities import sends
-from activities.errors import NeedsPerson, Refused, ToolError, unsent
+from activities import deadline, sends
+from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
@@ -21,6 +22,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
+from activities.toolbox.mcp.connections import READY_SHARE
 from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
@@ -330,10 +332,12 @@ class _Draft:
 
         async def function(args: Any, servers: Servers) -> Any:
             sent = args.as_sent()
-            noted = await servers.ahead(str(sent.pop("call_key")))
-            if noted is None:
-                raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
-            values: dict[str, Any] = {"args": sent, "call": noted.noted, "before": noted.before}
+            key = str(sent.pop("call_key"))
+            values: dict[str, Any] = {"args": sent}
+            if self.ahead is not None:
+                if (noted := await servers.ahead(key)) is None:
+                    raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
+                values |= {"call": noted.noted, "before": noted.before}
             values["result"] = await read.ask(servers, _arguments(rule.using, values))
             try:
                 is_applied = condition.holds(values)
@@ -353,9 +357,15 @@ class _Draft:
 
 async def _note_ahead(servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue]) -> None:
     """Note what is before a call, of whose requests this is none."""
+    left = deadline.left()
     with sends.counted(sends.Sends()):
         try:
-            await servers.note_ahead(key, await ahead(servers, sent))
+            # It ends before the attempt does, which could not say that the call was not sent.
+            async with asyncio.timeout(None if left is None else left * READY_SHARE):
+                await servers.note_ahead(key, await ahead(servers, sent))
+        except TimeoutError:
+            reason = "What is before the call was not read in time; the call was not sent."
+            raise unsent(Unreachable(reason, code="timeout")) from None
         except ToolError as error:
             error.proves_nothing = False
             raise unsent(error) from None
