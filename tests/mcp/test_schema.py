@@ -133,7 +133,7 @@ UNUSABLE: dict[str, tuple[Schema, str]] = {
     "a text": ({"type": "string"}, "its arguments are no object"),
     "leads nowhere": (form(a={"$ref": "#/$defs/missing"}), "leads nowhere"),
     "only itself": ({"$ref": "#"}, "refers to itself without end"),
-    "too many parts": (form(**{f"a{n}": {} for n in range(2_100)}), "more than 2000 parts"),
+    "too many parts": (form(a={"enum": list(range(2_100))}), "more than 2000 parts"),
     "too large": (form(**{f"a{n}": INTEGER for n in range(10_000)}), "more than 32768 bytes"),
     "too deep": (chain(1_000), "nested too deeply"),
     "grows": ({**form(a={"$ref": "#/$defs/n"}), "$defs": {"n": BRANCHING}}, "more than 2000 parts"),
@@ -156,7 +156,7 @@ DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in ran
 SLOW: dict[str, tuple[Schema, JsonValue]] = {
     "uniqueItems": (form(a={"uniqueItems": True}), [{"x": number} for number in range(10_000)]),
     "uniqueItems of lists": (form(a={"uniqueItems": True}), [[number, "x"] for number in range(10_000)]),
-    "anyOf": (form(a={"items": ALTERNATIVES}), [99] * 500),
+    "anyOf": (form(a={"items": ALTERNATIVES}), [99] * 200),
     "pattern": (form(a={"items": {"type": "string", "pattern": "^(a|aa)+$"}}), ["a" * 500] * 500),
     "references": ({**form(a={"$ref": "#/$defs/d0"}), "$defs": {**DOUBLING, "d40": {}}}, 1),
     "many": (form(a={"items": INTEGER}), list(range(20_000))),
