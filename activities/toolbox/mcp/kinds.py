@@ -224,14 +224,16 @@ class _Draft:
     def _tool(self, options: ToolOptions) -> Tool[..., Any]:
         """A tool with the function that calls the server."""
         server, name, key_argument, result = self.source.name, self.listed.name, self.row.key, self.result
-        ahead = self.ahead
+        # An unkeyed call is repeated only after it was found not to have been applied; any other one also while that is
+        # unknown, and then what was before the first attempt counts.
+        ahead, keeps_first = self.ahead, self.effect is not Effect.UNKEYED
 
         async def call(args: ForeignArgs, servers: Servers, key: Key | None = None) -> Any:
             sent = args.as_sent()
             if key_argument is not None:
                 sent[key_argument] = str(key)
             if ahead is not None and key is not None:
-                await _note_ahead(servers, key, ahead, sent)
+                await _note_ahead(servers, key, ahead, sent, keeps_first=keeps_first)
             try:
                 return await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
             except ToolError as error:
@@ -345,11 +347,14 @@ class _Draft:
         return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "call_key": "key"})
 
 
-async def _note_ahead(servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue]) -> None:
-    """Note what is before a call, of whose requests this is none."""
+async def _note_ahead(
+    servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
+) -> None:
+    """Note what is before a call, of whose requests this is none; with `keeps_first`, at the first attempt only."""
     with sends.counted(sends.Sends()):
         try:
-            await servers.note_ahead(key, await ahead(servers, sent))
+            if not (keeps_first and await servers.ahead(key)):
+                await servers.note_ahead(key, await ahead(servers, sent))
         except ToolError as error:
             error.proves_nothing = False
             raise unsent(error) from None
