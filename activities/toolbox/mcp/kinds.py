@@ -21,7 +21,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
+from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
@@ -235,10 +235,13 @@ class _Draft:
             if ahead is not None and key is not None:
                 await _note_ahead(servers, key, ahead, sent, keeps_first=keeps_first)
             try:
-                return await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
+                found = await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
             except ToolError as error:
                 error.requests = None  # there is no other call, so an error that proves something proves it of all
                 raise
+            if isinstance(found, dict) and issubclass(result, ForeignResult):
+                return result.of_checked(found)
+            return found
 
         annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
         function: Callable[..., Any]
