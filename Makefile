@@ -67,7 +67,7 @@ test-stack: ## test the stack of docker-compose.yml without containers: demo, cr
 lock: $(PACKAGES) ## write requirements/*.txt from pyproject.toml; UPGRADE=--upgrade takes the newest versions
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
 	$(COMPILE) --all-extras --output-file=requirements/dev.txt pyproject.toml
-	$(COMPILE) --extra=documents --extra=otel --extra=postgresql --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
+	$(COMPILE) --extra=documents --extra=mcp --extra=otel --extra=postgresql --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
 	$(COMPILE) --constraint=requirements/dev.txt --constraint=requirements/build.txt --output-file=requirements/release.txt requirements/release.in
 

@@ -650,7 +650,7 @@ class Page(BaseModel):
 def test_a_name_in_camel_case_is_authority_as_in_snake_case(decorator: Any, authority: set[str]) -> None:
     """`pageUrl` is what `page_url` is; `curl` is no URL."""
 
-    @decorator
+    @decorator  # type: ignore[untyped-decorator]  # any of them
     async def visit(args: Page) -> Number:
         """Visit a page."""
         raise NotImplementedError

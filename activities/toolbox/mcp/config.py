@@ -25,6 +25,8 @@ class ServerTool:
     """What the server says about itself (`readOnlyHint`)."""
     idempotent: bool = False
     """What the server says about itself (`idempotentHint`); it is never believed."""
+    only_as_task: bool = False
+    """Whether it can only be called as a task of MCP, which Replan does not do."""
 
     @cached_property
     def digest(self) -> str:

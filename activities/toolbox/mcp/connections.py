@@ -2,11 +2,14 @@
 
 import asyncio
 import contextvars
+import errno
+import shutil
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,8 +62,12 @@ READY_SHARE = 0.9
 """The share of an attempt's time within which the connection must be ready."""
 BACKOFF = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until a server is started again, by how often it has ended soon after its start."""
+REST_SECONDS = 5.0
+"""Seconds within which the answers are read that came before a connection ended."""
 STABLE_SECONDS = 60.0
 """A connection that held this long begins to count anew."""
+MAX_UNANSWERED = 3
+"""After so many calls in a row without an answer in their time, a new connection is opened for the next one."""
 MAX_TOOLS = 1_000
 MAX_ROUNDS = 5
 """How often a call is sent again with what the server asked for."""
@@ -85,6 +92,8 @@ class _Connection:
     """Whether the server has said that its list of tools changed since it was read."""
     is_retired: bool = False
     """Whether it takes no new calls; those under way go on."""
+    unanswered: int = 0
+    """How many calls in a row had no answer in their time."""
 
     @property
     def is_open(self) -> bool:
@@ -113,6 +122,8 @@ class Kept:
         self._opened_at = 0.0
         self._last_failure = CannotOpen("it ended")
         self._mode = "auto"
+        self._asks = False
+        self._turn = asyncio.Lock()
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
 
@@ -224,6 +235,8 @@ class Kept:
                     opened.set_result(_Connection(client, link, listing, texts, closing))
                 async with _listening(client, self._note_change):
                     await _first(link.ended.wait(), closing.wait())
+                    if link.ended.is_set():
+                        await self._read_rest(link)
         except BaseException as error:
             link.end(*_why(error, link))
             if not opened.done():
@@ -234,11 +247,19 @@ class Kept:
         finally:
             link.end("the connection was closed")
 
+    async def _read_rest(self, link: Link) -> None:
+        """Let the session take what the server sent before it ended; it fails the calls that have no answer then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                while link.calls:  # noqa: ASYNC110  # for milliseconds
+                    await asyncio.sleep(0.01)
+
     def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
         config = self._config
         if config.command:
             environment = {**get_default_environment(), **config.env}
-            return over_pipes(link, config.name, config.command, environment, config.cwd, logs=self._logs)
+            command = [_program(config.command[0], environment.get("PATH")), *config.command[1:]]
+            return over_pipes(link, config.name, command, environment, config.cwd, logs=self._logs)
         auth: httpx2.Auth | None = None
         if config.client_id:
             auth = ClientCredentialsOAuthProvider(
@@ -266,6 +287,7 @@ class Kept:
                         tool.description or "",
                         bool(hints and hints.read_only_hint),
                         bool(hints and hints.idempotent_hint),
+                        bool(tool.execution and tool.execution.task_support == "required"),
                     )
                 )
             if (cursor := page.next_cursor) is None:
@@ -274,12 +296,16 @@ class Kept:
         return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version))
 
     async def _elicit(self, link: Link, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """Answer what a server asks during a call; with the older protocol, it does not say during which."""
+        """Answer what a server asks during a call; with the older protocol, it does not say during which.
+
+        So the calls of such a server are made one after the other from then on.
+        """
+        self._asks = True
         for sent in link.calls.values():
             if (answer := questions.elicited(params, sent.answers)) is not None:
                 return answer
         for sent in link.calls.values():
-            sent.asked = questions.of(params).sentence(f"A tool of {self._config.name}")
+            sent.asked = questions.of(params)
         return ElicitResult(action="decline")
 
     async def _roots(self, context: ClientRequestContext) -> ListRootsResult:
@@ -317,33 +343,50 @@ class Kept:
     ) -> JsonValue:
         kind = f"{self._config.name}.{tool}"
         for is_last in (False, True):
-            try:
-                async with asyncio.timeout(_until_end()):
-                    connection = await self.connection()
-                    if connection.is_stale:
-                        connection.is_stale = False
-                        connection.listing = await self._list(connection.client)
-            except TimeoutError:
-                reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
-                raise unsent(Unreachable(reason, code="timeout")) from None
-            except CannotOpen as error:
-                raise _unreachable(kind, error) from None
-            except MCPError as error:
-                raise _unreachable(kind, CannotOpen(*_why(error, connection.link))) from None
-            self._check(connection, tool)
-            token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
-            connection.link.calls[token] = sent
-            try:
-                found = await self._ask(connection, tool, args, token, answers)
-            except (MCPError, ValidationError, httpx2.HTTPError) as error:
-                if not is_last and self._is_over(connection, error, sent):
-                    connection.is_retired = True  # the session is gone, and nothing was done: once more
-                    continue
-                raise self._fault(connection, kind, error, sent) from None
-            finally:
-                del connection.link.calls[token]
-            return self._result(connection, kind, tool, found, sent, result, is_read=is_read)
+            async with AsyncExitStack() as stack:
+                connection = await self._ready(kind, tool, stack)
+                token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
+                connection.link.calls[token] = sent
+                try:
+                    found = await self._ask(connection, tool, args, token, answers)
+                except (MCPError, ValidationError, httpx2.HTTPError) as error:
+                    if not is_last and self._is_over(connection, error, sent):
+                        connection.is_retired = True  # the session is gone, and nothing was done: once more
+                        continue
+                    raise self._fault(connection, kind, error, sent) from None
+                except asyncio.CancelledError:
+                    connection.unanswered += sent.is_late
+                    connection.is_retired |= connection.unanswered >= MAX_UNANSWERED
+                    raise
+                finally:
+                    del connection.link.calls[token]
+                connection.unanswered = 0
+                return self._result(connection, kind, tool, found, sent, result, is_read=is_read)
         raise AssertionError
+
+    async def _ready(self, kind: str, tool: str, stack: AsyncExitStack) -> _Connection:
+        """The connection, on which the tool is as it was when the worker started.
+
+        Raises:
+            ToolError: there is none; nothing was sent.
+        """
+        try:
+            async with asyncio.timeout(_until_end()):
+                if self._asks:
+                    await stack.enter_async_context(self._turn)
+                connection = await self.connection()
+                if connection.is_stale:
+                    connection.is_stale = False
+                    connection.listing = await self._list(connection.client)
+        except TimeoutError:
+            reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
+            raise unsent(Unreachable(reason, code="timeout")) from None
+        except CannotOpen as error:
+            raise _unreachable(kind, error) from None
+        except MCPError as error:
+            raise _unreachable(kind, CannotOpen(*_why(error, connection.link))) from None
+        self._check(connection, tool)
+        return connection
 
     async def _ask(
         self,
@@ -424,7 +467,7 @@ class Kept:
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
         fault = connection.texts.fault(kind, tool, found)
         if sent.asked:
-            asks = AsksPerson(sent.asked)
+            asks = AsksPerson(sent.asked.sentence(kind))
             raise unproven(asks) if fault is None or fault.proves_nothing else asks
         if fault is not None:
             raise fault
@@ -499,6 +542,19 @@ def _of_error(kind: str, error: MCPError) -> ToolError:
     return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
 
 
+def _program(name: str, path: str | None) -> str:
+    """The program of a command: on PATH, else beside the Python that runs, where pip has put it.
+
+    Raises:
+        FileNotFoundError: it is in neither.
+    """
+    if Path(name).name != name:
+        return name
+    if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
+        return found
+    raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
+
+
 def _code(link: Link) -> Code:
     """The code of the fault of a connection that cannot be opened."""
     lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
@@ -514,7 +570,7 @@ def _why(error: BaseException, link: Link) -> tuple[str, str]:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError | PermissionError):
-        return f"it cannot be started ({error.strerror}: {error.filename})", ""
+        return f"{error.filename} cannot be started: {error.strerror}", ""
     if isinstance(error, MCPError):
         return f"it answered with the error {error.code}", text_of(error.message, str, 200)
     return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)

@@ -91,10 +91,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
             draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
-            try:
-                draft.prepare()
-            except BadSchema as bad:
-                reason = f"its schema cannot be used, since {bad}"
+            if reason := draft.prepare():
                 if listed.name in source.server.tools:
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[draft.kind] = reason
@@ -158,17 +155,23 @@ class _Draft:
         is_in_file = self.listed.name in self.source.server.tools
         return Classified(self.source, self.listed, self.effect, self.reason, is_in_file)
 
-    def prepare(self) -> None:
-        """Make the models. Raises BadSchema."""
+    def prepare(self) -> str | None:
+        """Make the models; return why the tool cannot be offered, None if it can."""
+        if self.listed.only_as_task:
+            return "it can only be called as a task of MCP"
         left_out = [self.row.key] if self.row.key else []
-        self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
-        self.result: type[BaseModel] = (
-            ToolAnswer
-            if self.listed.output_schema is None
-            else result_of(f"{self.kind}.result", self.listed.output_schema)
-        )
+        try:
+            self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
+            self.result: type[BaseModel] = (
+                ToolAnswer
+                if self.listed.output_schema is None
+                else result_of(f"{self.kind}.result", self.listed.output_schema)
+            )
+        except BadSchema as bad:
+            return f"its schema cannot be used, since {bad}"
         self.ahead: Observe | None = None
         self.bare = self._tool(ToolOptions())
+        return None
 
     async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
         """Call a read."""

@@ -27,7 +27,7 @@ CODE_NAMES = ", ".join(CODES)
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class CompanionTable(_Table):

@@ -28,6 +28,7 @@ from activities import deadline
 from activities.errors import ToolError
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
+from activities.toolbox.mcp.questions import ServerQuestion
 from workflows.faults.fault import Code
 
 UNREADABLE = "the answer is no message of JSON-RPC"
@@ -68,7 +69,7 @@ class Sent:
     """The code of the fault if the authorization server gave no token, so that the request was not made."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """What a person answered to the server's questions."""
-    asked: str = ""
+    asked: ServerQuestion | None = None
     """What the server asked while it worked on the call, and nobody has answered."""
 
     async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
