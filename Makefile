@@ -49,11 +49,12 @@ pictures: ## make the pictures of README.md from a real run
 	@echo "[3/3] pictures"
 	@$(PY) -m maintenance.pictures
 
-bench: $(PACKAGES) ## compare speed and growth with the bare Temporal SDK; 15 minutes
+bench: $(PACKAGES) ## compare speed and growth with the bare Temporal SDK; 20 minutes
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[benchmarks]"
 	$(PY) -m benchmarks.steps
 	$(PY) -m benchmarks.growth
 	$(PY) -m benchmarks.turns
+	$(PY) -m benchmarks.mcp
 
 test-stack: ## test the stack of docker-compose.yml without containers: demo, crashes, benchmark; needs Go and PostgreSQL
 	@echo "[1/4] packages"

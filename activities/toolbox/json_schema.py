@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
-from itertools import islice
+from contextvars import ContextVar
+from functools import cache, cached_property
+from itertools import count, islice
 from typing import Any
 
 from pydantic import JsonValue
@@ -102,10 +103,20 @@ class JsonSchema:
     def _misfits(self, value: JsonValue) -> list[Any]:
         from referencing.exceptions import Unresolvable
 
+        followed = _FOLLOWED.set(count(1))
         try:
-            return list(islice(_validator(self._schema).iter_errors(value), MAX_NAMED))
+            return list(islice(self._validator.iter_errors(value), MAX_NAMED))
         except (RecursionError, Unresolvable) as error:
             raise BadSchema("it refers to itself without end, or is nested too deeply") from error
+        finally:
+            _FOLLOWED.reset(followed)
+
+    @cached_property
+    def _validator(self) -> Any:
+        from referencing import Registry
+
+        bounded = _bounded()
+        return bounded(self._schema, registry=Registry(), format_checker=bounded.FORMAT_CHECKER)
 
 
 def _rule(misfit: Any) -> str:
@@ -189,25 +200,26 @@ def relocated(value: Any, below: str) -> Any:
     return moved | {"$ref": below + value["$ref"][1:]} if isinstance(value.get("$ref"), str) else moved
 
 
-def _validator(schema: dict[str, Any]) -> Any:
-    from jsonschema import Draft202012Validator, validators
-    from referencing import Registry
+_FOLLOWED: ContextVar[Iterator[int]] = ContextVar("replan_followed")
+"""Counts the references that are followed to validate one value."""
 
-    followed = 0
+
+@cache
+def _bounded() -> Any:
+    """The class of the validators, which takes a millisecond to make."""
+    from jsonschema import Draft202012Validator, validators
+
     plain = Draft202012Validator.VALIDATORS["$ref"]
 
     def follow(validator: Any, reference: str, value: Any, part: Any) -> Iterator[Any]:
-        nonlocal followed
-        followed += 1
-        if followed > MAX_REFERENCES:
+        if next(_FOLLOWED.get()) > MAX_REFERENCES:
             raise RecursionError
         yield from plain(validator, reference, value, part) or ()
 
     # jsonschema itself counts no references, matches patterns with Python's `re`, whose time has no bound, and compares
     # each item of a list with each other.
     rules = {"$ref": follow, "pattern": _match, "uniqueItems": _distinct}
-    bounded = validators.extend(Draft202012Validator, rules)
-    return bounded(schema, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return validators.extend(Draft202012Validator, rules)
 
 
 def _distinct(_validator: Any, is_wanted: bool, value: Any, _part: Any) -> Iterator[Any]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from activities.toolbox.json_schema import JsonSchema, checkable
 from activities.toolbox.mcp import tools_file
 from workflows.faults.fault import Code
 from workflows.json_values import digest
@@ -26,10 +28,15 @@ class ServerTool:
     only_as_task: bool = False
     """Whether it can only be called as a task of MCP, which Replan does not do."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Changes with what a call may send and get."""
         return digest([self.name, dict(self.schema), dict(self.output_schema) if self.output_schema else None])
+
+    @cached_property
+    def checks(self) -> JsonSchema | None:
+        """What checks its structured results; None if it declares no form of them."""
+        return None if self.output_schema is None else JsonSchema.part_of_checked(checkable(self.output_schema))
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unrea
 from activities.progress import board as board_of_attempt
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
-from activities.toolbox.json_schema import JsonSchema, checkable
+from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import questions
 from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
 from activities.toolbox.mcp.config import CannotOpen, Config, Listing, ServerTool
@@ -478,9 +478,11 @@ class Kept:
         value = from_json(to_json(found.structured_content, inf_nan_mode="null"))
         listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
         wrong = ["it is missing"] if value is None else []
-        if value is not None and listed is not None and listed.output_schema is not None:
-            with suppress(Exception):  # a schema that cannot be used was left out when the kinds were made
-                wrong = JsonSchema.part_of_checked(checkable(listed.output_schema)).broken_rules(value)
+        if value is not None and listed is not None:
+            try:
+                wrong = listed.checks.broken_rules(value) if listed.checks else []
+            except BadSchema as bad:
+                wrong = [f"it cannot be checked, since {bad}"]
         if wrong:
             reason = f"The structured result of {kind} does not fit its schema: {'; '.join(wrong)}."
             raise unproven(Refused(reason, code="unexpected_result"))

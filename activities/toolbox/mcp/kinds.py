@@ -23,7 +23,7 @@ from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
 from activities.toolbox.mcp.connections import READY_SHARE
-from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
+from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
@@ -235,19 +235,24 @@ class _Draft:
     def _tool(self, options: ToolOptions) -> Tool[..., Any]:
         """A tool with the function that calls the server."""
         server, name, key_argument, result = self.source.name, self.listed.name, self.row.key, self.result
-        ahead = self.ahead
+        # An unkeyed call is repeated only after it was found not to have been applied; any other one also while that is
+        # unknown, and then what was before the first attempt counts.
+        ahead, keeps_first = self.ahead, self.effect is not Effect.UNKEYED
 
         async def call(args: ForeignArgs, servers: Servers, key: Key | None = None) -> Any:
             sent = args.as_sent()
             if key_argument is not None:
                 sent[key_argument] = str(key)
             if ahead is not None and key is not None:
-                await _note_ahead(servers, key, ahead, sent)
+                await _note_ahead(servers, key, ahead, sent, keeps_first=keeps_first)
             try:
-                return await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
+                found = await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
             except ToolError as error:
                 error.requests = None  # there is no other call, so an error that proves something proves it of all
                 raise
+            if isinstance(found, dict) and issubclass(result, ForeignResult):
+                return result.of_checked(found)
+            return found
 
         annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
         function: Callable[..., Any]
@@ -358,14 +363,17 @@ class _Draft:
         return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "call_key": "key"})
 
 
-async def _note_ahead(servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue]) -> None:
-    """Note what is before a call, of whose requests this is none."""
+async def _note_ahead(
+    servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
+) -> None:
+    """Note what is before a call, of whose requests this is none; with `keeps_first`, at the first attempt only."""
     left = deadline.left()
     with sends.counted(sends.Sends()):
         try:
             # It ends before the attempt does, which could not say that the call was not sent.
             async with asyncio.timeout(None if left is None else left * READY_SHARE):
-                await servers.note_ahead(key, await ahead(servers, sent))
+                if not (keeps_first and await servers.ahead(key)):
+                    await servers.note_ahead(key, await ahead(servers, sent))
         except TimeoutError:
             reason = "What is before the call was not read in time; the call was not sent."
             raise unsent(Unreachable(reason, code="timeout")) from None
