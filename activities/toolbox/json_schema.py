@@ -1,9 +1,9 @@
 """Checks a JSON schema that a user or a model wrote, and validates values against it in bounded time."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import count, islice
 from typing import Any
 
@@ -16,6 +16,8 @@ MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000
 """The most `$ref`s that are followed to validate a value. Without this limit a small schema could take exponential
 time, because each of its definitions can refer twice to the next definition."""
+MAX_BRANCHES = 30_000
+"""The most parts of `anyOf` and `oneOf` that are tried to validate a value, some 50 us each."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
@@ -103,13 +105,14 @@ class JsonSchema:
     def _misfits(self, value: JsonValue) -> list[Any]:
         from referencing.exceptions import Unresolvable
 
-        followed = _FOLLOWED.set(count(1))
+        followed, tried = _FOLLOWED.set(count(1)), _TRIED.set(count(1))
         try:
             return list(islice(self._validator.iter_errors(value), MAX_NAMED))
         except (RecursionError, Unresolvable) as error:
-            raise BadSchema("it refers to itself without end, or is nested too deeply") from error
+            raise BadSchema("it refers to itself without end, is nested too deeply, or has too many choices") from error
         finally:
             _FOLLOWED.reset(followed)
+            _TRIED.reset(tried)
 
     @cached_property
     def _validator(self) -> Any:
@@ -182,6 +185,7 @@ def _leads(reference: str, resolver: Any) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)
 def _pattern(written: str) -> SchemaValidator | None:
     """A validator that matches a regular expression in linear time; None if it does not support the expression."""
     try:
@@ -202,6 +206,8 @@ def relocated(value: Any, below: str) -> Any:
 
 _FOLLOWED: ContextVar[Iterator[int]] = ContextVar("replan_followed")
 """Counts the references that are followed to validate one value."""
+_TRIED: ContextVar[Iterator[int]] = ContextVar("replan_tried")
+"""Counts the branches that are tried to validate one value."""
 
 
 @cache
@@ -218,8 +224,21 @@ def _bounded() -> Any:
 
     # jsonschema itself counts no references, matches patterns with Python's `re`, whose time has no bound, and compares
     # each item of a list with each other.
-    rules = {"$ref": follow, "pattern": _match, "uniqueItems": _distinct}
+    choices = {name: _counted(Draft202012Validator.VALIDATORS[name]) for name in ("anyOf", "oneOf")}
+    rules = {"$ref": follow, "pattern": _match, "uniqueItems": _distinct, **choices}
     return validators.extend(Draft202012Validator, rules)
+
+
+def _counted(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    def validate(validator: Any, branches: Any, value: Any, part: Any) -> Iterator[Any]:
+        if not isinstance(branches, list):
+            return
+        for _ in branches:
+            if next(_TRIED.get()) > MAX_BRANCHES:
+                raise RecursionError
+        yield from rule(validator, branches, value, part) or ()
+
+    return validate
 
 
 def _distinct(_validator: Any, is_wanted: bool, value: Any, _part: Any) -> Iterator[Any]:

@@ -251,3 +251,42 @@ def test_a_model_calls_a_kind_by_a_name_that_providers_take(
 
     assert called == expected and not {*called} & {*ENDINGS} and max(map(len, called)) <= MAX_CALL_NAME
     assert isinstance(read, NewSteps) and [step.kind for step in read.steps] == [*names]
+
+
+ODD: dict[str, Any] = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("schema", "_x", "call_key")},
+    "required": ["schema"],
+}
+FINDS = """[servers.shop.tools.do.reconcile]
+kind = "shop.find"
+using = {{ schema = "args.schema", _x = "args._x" }}
+applied_if = "args.schema in result.{result}"
+"""
+
+
+def test_an_argument_may_have_any_name(tmp_path: Path) -> None:
+    """Also one that pydantic has no field for: companions and conditions use the server's names."""
+    tools = [listed(schema=ODD), listed("find", schema=ODD, read_only=True)]
+    made = made_of(tmp_path, *tools, tables=FINDS.format(result="text"))
+    assert made.mistakes == []
+    reconcile = Registry(made.tools)["shop.do"].spec.reconcile
+    names = [*ODD["properties"]]
+    assert reconcile is not None
+    assert reconcile.args == {**{name: f"args.{name}" for name in names}, "replan_call_key": "key"}
+
+    observed = '[servers.shop.tools.do.observe]\nkind = "shop.find"\nusing = { schema = "args._x" }\n'
+    made = made_of(tmp_path, *tools, tables=observed)
+    observe = Registry(made.tools)["shop.do"].spec.observe
+    assert observe is not None
+    assert observe.args == {"schema": "args._x", "_x": "args._x", "call_key": "args.call_key"}
+
+
+def test_a_read_whose_result_is_of_another_form_is_no_reconcile(tmp_path: Path) -> None:
+    """It would be found out when a call is lost."""
+    found = {"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}
+    number = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    tools = [listed(schema=ODD, output_schema=number), listed("find", schema=ODD, read_only=True, output_schema=found)]
+
+    [mistake] = made_of(tmp_path, *tools, tables=FINDS.format(result="words")).mistakes
+    assert "lacks ['id']" in mistake and 'say result = "result...."' in mistake

@@ -194,4 +194,4 @@ def test_the_read_that_reconciles_is_for_no_plan(shops: ForeignTools) -> None:
     reconcile = kinds["before.do"].spec.reconcile
 
     assert reconcile is not None and reconcile.kind == "before.do.reconcile" and kinds[reconcile.kind].is_hidden
-    assert reconcile.args == {"text": "args.text", "call_key": "key"}
+    assert reconcile.args == {"text": "args.text", "replan_call_key": "key"}

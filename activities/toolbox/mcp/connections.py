@@ -68,6 +68,8 @@ STABLE_SECONDS = 60.0
 """A connection that held this long begins to count anew."""
 MAX_UNANSWERED = 3
 """After so many calls in a row without an answer in their time, a new connection is opened for the next one."""
+MAX_CHECKED, MAX_AT_ONCE = 1024 * 1024, 10_000
+"""Bytes of a structured result: the most that the boundary takes, and the most that is checked without a thread."""
 MAX_TOOLS = 1_000
 MAX_ROUNDS = 5
 """How often a call is sent again with what the server asked for."""
@@ -361,7 +363,7 @@ class Kept:
                 finally:
                     del connection.link.calls[token]
                 connection.unanswered = 0
-                return self._result(connection, kind, tool, found, sent, result, is_read=is_read)
+                return await self._result(connection, kind, tool, found, sent, result, is_read=is_read)
         raise AssertionError
 
     async def _ready(self, kind: str, tool: str, stack: AsyncExitStack) -> _Connection:
@@ -452,7 +454,7 @@ class Kept:
         is_over = connection.link.ended.is_set() or connection.closing.is_set()
         return error.code == CONNECTION_CLOSED and (is_over or error.message.startswith("SSE stream"))
 
-    def _result(
+    async def _result(
         self,
         connection: _Connection,
         kind: str,
@@ -475,12 +477,18 @@ class Kept:
             value: JsonValue = answer_of(found, is_read=is_read).model_dump(mode="json")
             return value
         # JSON has no NaN and no infinity, which Python's parsers take all the same.
-        value = from_json(to_json(found.structured_content, inf_nan_mode="null"))
+        whole = to_json(found.structured_content, inf_nan_mode="null")
+        value = from_json(whole)
+        if len(whole) > MAX_CHECKED:
+            return value  # it is refused for its size, as an effect that was applied
         listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
         wrong = ["it is missing"] if value is None else []
         if value is not None and listed is not None:
             try:
-                wrong = listed.checks.broken_rules(value) if listed.checks else []
+                if listed.checks and len(whole) > MAX_AT_ONCE:
+                    wrong = await asyncio.to_thread(listed.checks.broken_rules, value)
+                elif listed.checks:
+                    wrong = listed.checks.broken_rules(value)
             except BadSchema as bad:
                 wrong = [f"it cannot be checked, since {bad}"]
         if wrong:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, create_model
 
 from activities import deadline, sends
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
-from activities.toolbox.declare import conditions
+from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Origin, Tool, ToolOptions
@@ -326,9 +326,11 @@ class _Draft:
                     known[root].type(path)
                 except NoField as missing:
                     found.append(f"{name} = {path!r} leads nowhere{missing}.")
-            theirs = read.listed.schema.get("properties", {})
+            theirs = companions.arguments(read.args)
             if name not in theirs:
                 found.append(f"{rule.kind} has no argument {name!r}{nearest(name, theirs)}.")
+        if not found and rule.result is None and (differs := companions.difference(read.result, self.result)):
+            found.append(f'the result of {rule.kind} becomes its result, but {differs}: say result = "result...."')
         wrong += [f"reconcile: {mistake}" for mistake in found]
         if found:
             return None
@@ -336,11 +338,11 @@ class _Draft:
         self.ahead = self._observing(rule, read, {name.partition(".")[0] for name in condition.names})
         ours = {name: info.alias or name for name, info in self.args.model_fields.items() if name != ANSWERS}
         fields: dict[str, Any] = {name: (Any, Field(None, alias=alias)) for name, alias in ours.items()}
-        arguments = create_model("Reconciled", __base__=ForeignArgs, call_key=(str, ...), **fields)
+        arguments = create_model("Reconciled", __base__=ForeignArgs, replan_call_key=(str, ...), **fields)
 
         async def function(args: Any, servers: Servers) -> Any:
             sent = args.as_sent()
-            key = str(sent.pop("call_key"))
+            key = str(sent.pop("replan_call_key"))
             values: dict[str, Any] = {"args": sent}
             if self.ahead is not None:
                 if (noted := await servers.ahead(key)) is None:
@@ -360,7 +362,7 @@ class _Draft:
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
         origin = Origin(self.place, is_hidden=True)
         made = _declared(function, kind, annotations, words, Effect.READ, options, origin)
-        return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "call_key": "key"})
+        return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "replan_call_key": "key"})
 
 
 async def _note_ahead(
