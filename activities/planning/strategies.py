@@ -336,10 +336,10 @@ def _kind_tool(kind: Kind, name: str = "") -> ToolDefinition:
 
 def _call_names(kinds: Iterable[str]) -> dict[str, str]:
     """By kind the name by which a model calls it: providers refuse names with other characters, and longer ones."""
-    names = dict[str, str]()
-    for kind in kinds:
+    names, all_kinds = dict[str, str](), [*kinds]
+    for kind in all_kinds:
         plain = re.sub("[^A-Za-z0-9_-]", "_", kind)
-        taken = {*names.values(), *ENDINGS, EFFECTS, PROPOSE}
+        taken = {*names.values(), *all_kinds, *ENDINGS, EFFECTS, PROPOSE}
         numbers = itertools.count(2)
         name = plain[:MAX_CALL_NAME]
         while name in taken and name != kind:

@@ -73,7 +73,7 @@ class JsonSchema:
         """
         if self.is_object:
             return self._schema
-        inner = _moved(self._schema, f"#/properties/{VALUE}")
+        inner = relocated(self._schema, f"#/properties/{VALUE}")
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
@@ -122,6 +122,8 @@ class JsonSchema:
 def _rule(misfit: Any) -> str:
     """What a value should be, without the value."""
     rule, wanted = misfit.validator, misfit.validator_value
+    if rule is None:  # of the schema `false`
+        return "is not allowed"
     if rule == "type":
         return f"must be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}"
     if rule == "required":
@@ -145,7 +147,7 @@ def checkable(schema: Any) -> Any:
         left_out.add("additionalProperties")
     if isinstance(pattern := schema.get("pattern"), str) and _pattern(pattern) is None:
         left_out.add("pattern")
-    if isinstance(reference := schema.get("$ref"), str) and not reference.startswith("#"):
+    if isinstance(reference := schema.get("$ref"), str) and not (reference == "#" or reference.startswith("#/")):
         left_out.add("$ref")
     return {name: checkable(part) for name, part in schema.items() if name not in left_out}
 
@@ -188,13 +190,13 @@ def _pattern(written: str) -> SchemaValidator | None:
         return None
 
 
-def _moved(value: Any, below: str) -> Any:
+def relocated(value: Any, below: str) -> Any:
     """The schema, changed for use at the place `below` in another schema: its references begin with `below`."""
     if isinstance(value, list):
-        return [_moved(item, below) for item in value]
+        return [relocated(item, below) for item in value]
     if not isinstance(value, dict):
         return value
-    moved = {name: _moved(part, below) for name, part in value.items()}
+    moved = {name: relocated(part, below) for name, part in value.items()}
     return moved | {"$ref": below + value["$ref"][1:]} if isinstance(value.get("$ref"), str) else moved
 
 
@@ -214,8 +216,30 @@ def _bounded() -> Any:
             raise RecursionError
         yield from plain(validator, reference, value, part) or ()
 
-    # jsonschema itself counts no references, and matches patterns with Python's `re`, whose time has no bound.
-    return validators.extend(Draft202012Validator, {"$ref": follow, "pattern": _match})
+    # jsonschema itself counts no references, matches patterns with Python's `re`, whose time has no bound, and compares
+    # each item of a list with each other.
+    rules = {"$ref": follow, "pattern": _match, "uniqueItems": _distinct}
+    return validators.extend(Draft202012Validator, rules)
+
+
+def _distinct(_validator: Any, is_wanted: bool, value: Any, _part: Any) -> Iterator[Any]:
+    """`uniqueItems` in linear time."""
+    from jsonschema import ValidationError as Misfit
+
+    if is_wanted and isinstance(value, list) and len({_hashable(item) for item in value}) < len(value):
+        yield Misfit(f"{value!r} has non-unique elements")
+
+
+def _hashable(value: Any) -> Any:
+    """Equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
+    match value:
+        case bool():
+            return bool, value
+        case list():
+            return list, *map(_hashable, value)
+        case dict():
+            return dict, frozenset((name, _hashable(item)) for name, item in value.items())
+    return value
 
 
 def _match(validator: Any, pattern: str, value: Any, _part: Any) -> Iterator[Any]:

@@ -25,6 +25,7 @@ MODES = {
     "never": "never answers a call",
     "stuck": "stops reading its input at the first call, and lives",
     "die-before": "exits when it gets a call, without an answer",
+    "die-unapplied": "exits when it gets a call, before its effect",
     "die-killed": "kills itself with SIGKILL when it gets a call",
     "die-after": "answers, then exits",
     "die-half": "writes half of the answer's line, then exits",
@@ -235,7 +236,11 @@ class Server:
         done = {"type": "object", "properties": {"done": {"type": "boolean"}, **text}, "required": ["done"]}
         since = {"type": "object", "properties": {**text, "since": {"type": "string"}}}
         numbers = {"count": {"type": "integer"}, "total": {"type": "integer"}}
-        found = {"type": "object", "properties": {**numbers, "last": text["text"]}, "required": ["count", "total"]}
+        found = {
+            "type": "object",
+            "properties": {**numbers, "last": text["text"], "fitting": done},
+            "required": ["count", "total"],
+        }
         reads = {"annotations": {"readOnlyHint": True}}
         listed: list[Message] = [
             {"name": "do", "description": "Does it.", "inputSchema": schema, "outputSchema": done},
@@ -262,6 +267,8 @@ class Server:
         name, arguments = params["name"], params.get("arguments") or {}
         if name == "count":
             return self.answer(ident, self.counted(arguments))
+        if self.mode == "die-unapplied":
+            end(3)
         if name in ("do", "plain") and self.options.effects:
             now = datetime.now(UTC).isoformat()
             append(self.options.effects, json.dumps({"text": arguments.get("text"), "at": now, "tool": name}))
@@ -293,7 +300,8 @@ class Server:
         since = arguments.get("since", "")
         fitting = [row for row in rows if arguments.get("text") in (None, row["text"]) and row["at"] >= since]
         last = {"last": rows[-1]["text"]} if rows else {}
-        return self.result(structuredContent={"count": len(fitting), "total": len(rows), **last})
+        done = {"fitting": {"done": True, "number": len(fitting)}} if fitting else {}
+        return self.result(structuredContent={"count": len(fitting), "total": len(rows), **last, **done})
 
     def misbehave(self, mode: str, ident: object, params: Message) -> None:
         options = self.options

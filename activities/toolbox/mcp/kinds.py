@@ -1,5 +1,6 @@
 """Makes a tool of Replan of each tool that an MCP server lists."""
 
+import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -9,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, create_model
 
-from activities import sends
-from activities.errors import NeedsPerson, Refused, ToolError, unsent
+from activities import deadline, sends
+from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
@@ -21,6 +22,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
+from activities.toolbox.mcp.connections import READY_SHARE
 from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
@@ -96,7 +98,13 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[draft.kind] = reason
                 continue
-            if draft.kind in found or draft.kind in others:
+            if draft.kind in found:  # of the same server, since all others begin otherwise
+                reason = "another tool of the server has this name already"
+                if listed.name in source.server.tools and listed.name != found[draft.kind].listed.name:
+                    made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
+                made.left_out[f"{draft.kind} ({listed.name})"] = reason
+                continue
+            if draft.kind in others:
                 taken = "another tool has this name already: rename the server."
                 made.mistakes.append(f"{draft.place}: {draft.kind}: {taken}")
                 continue
@@ -332,10 +340,12 @@ class _Draft:
 
         async def function(args: Any, servers: Servers) -> Any:
             sent = args.as_sent()
-            noted = await servers.ahead(str(sent.pop("call_key")))
-            if noted is None:
-                raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
-            values: dict[str, Any] = {"args": sent, "call": noted.noted, "before": noted.before}
+            key = str(sent.pop("call_key"))
+            values: dict[str, Any] = {"args": sent}
+            if self.ahead is not None:
+                if (noted := await servers.ahead(key)) is None:
+                    raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
+                values |= {"call": noted.noted, "before": noted.before}
             values["result"] = await read.ask(servers, _arguments(rule.using, values))
             try:
                 is_applied = condition.holds(values)
@@ -357,10 +367,16 @@ async def _note_ahead(
     servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
 ) -> None:
     """Note what is before a call, of whose requests this is none; with `keeps_first`, at the first attempt only."""
+    left = deadline.left()
     with sends.counted(sends.Sends()):
         try:
-            if not (keeps_first and await servers.ahead(key)):
-                await servers.note_ahead(key, await ahead(servers, sent))
+            # It ends before the attempt does, which could not say that the call was not sent.
+            async with asyncio.timeout(None if left is None else left * READY_SHARE):
+                if not (keeps_first and await servers.ahead(key)):
+                    await servers.note_ahead(key, await ahead(servers, sent))
+        except TimeoutError:
+            reason = "What is before the call was not read in time; the call was not sent."
+            raise unsent(Unreachable(reason, code="timeout")) from None
         except ToolError as error:
             error.proves_nothing = False
             raise unsent(error) from None
@@ -402,7 +418,9 @@ def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: l
 
 def _unknown_tools(source: Source) -> Iterator[str]:
     names = [listed.name for listed in source.listing.tools]
-    for name in [*source.server.tools, *(source.server.only or ())]:
+    places: list[tuple[str, tuple[str, ...]]] = [(name, ("tools", name)) for name in source.server.tools]
+    places += [(name, ("only",)) for name in source.server.only or ()]
+    for name, place in places:
         if name not in names:
             near = nearest(name, names) or f": it has {', '.join(names[:20])}"
-            yield f"{source.place.line('tools', name)}: {source.name} has no tool {name!r}{near}."
+            yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."

@@ -3,7 +3,7 @@
 Values are validated by the server's own schema. Names, types and paths are read from a plain form without `$ref`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, cast
 
@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema
 
 from activities.borders.validation import RULE
-from activities.toolbox.json_schema import BadSchema, JsonSchema, checkable
+from activities.toolbox.json_schema import BadSchema, JsonSchema, checkable, relocated
 
 MAX_PARTS = 2_000
 """The most objects and lists of a schema without its references."""
@@ -42,7 +42,7 @@ _CHECKED = object()
 class ForeignArgs(BaseModel):
     """The arguments of a foreign tool."""
 
-    model_config = ConfigDict(populate_by_name=True, protected_namespaces=(), extra="forbid")
+    model_config = ConfigDict(protected_namespaces=(), extra="forbid")
     form: ClassVar[dict[str, Any] | None] = None
     """The JSON schema, as the server says it; None for that of the fields."""
 
@@ -57,14 +57,28 @@ class ForeignArgs(BaseModel):
 
     def as_sent(self) -> dict[str, JsonValue]:
         """The arguments that were given, by the server's names."""
-        sent: dict[str, JsonValue] = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={ANSWERS})
-        return sent
+        given = self._named(name for name in type(self).model_fields if name in self.model_fields_set)
+        return {name: value for name, value in given.items() if name != ANSWERS}
+
+    def _named(self, fields: Iterable[str]) -> dict[str, Any]:
+        """The values of these fields and of undeclared ones, by the server's names."""
+        declared = type(self).model_fields
+        return {**{declared[name].alias or name: getattr(self, name) for name in fields}, **(self.model_extra or {})}
+
+    @model_serializer
+    def _all(self) -> dict[str, Any]:
+        """By the server's names also where pydantic is asked for those of the fields: conditions are written so."""
+        return self._named(type(self).model_fields)
 
 
-class ForeignResult(ForeignArgs):
-    """The result of a foreign tool; a server may return more than it has declared."""
+class OpenArgs(ForeignArgs):
+    """The arguments of a foreign tool that takes more than it declares."""
 
     model_config = ConfigDict(extra="allow")
+
+
+class ForeignResult(OpenArgs):
+    """The result of a foreign tool; a server may return more than it has declared."""
 
     @classmethod
     def of_checked(cls, value: Mapping[str, Any]) -> "ForeignResult":
@@ -72,13 +86,9 @@ class ForeignResult(ForeignArgs):
         return cls.model_validate(value, context=_CHECKED)
 
     @model_serializer
-    def _as_returned(self) -> dict[str, Any]:
-        """The fields that the server returned, by its names."""
-        declared = type(self).model_fields
-        given = {
-            declared[name].alias or name: getattr(self, name) for name in declared if name in self.model_fields_set
-        }
-        return {**given, **(self.model_extra or {})}
+    def _all(self) -> dict[str, Any]:
+        """The fields that the server returned."""
+        return self.as_sent()
 
 
 def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:
@@ -91,12 +101,14 @@ def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[s
     if plain.get("type", "object") != "object":
         raise BadSchema("its arguments are no object")
     properties = {name: part for name, part in plain.get("properties", {}).items() if name not in left_out}
+    if ANSWERS in properties:
+        raise BadSchema(f"it has an argument {ANSWERS}, which Replan uses itself")
     required = [name for name in plain.get("required", ()) if name not in left_out]
     # Unlike in the standard, what is not declared is not taken, unless the schema itself says so.
     is_open = bool(plain.get("additionalProperties"))
     form = {**plain, "type": "object", "properties": properties, "required": required, "additionalProperties": is_open}
     more: dict[str, Any] = {ANSWERS: (dict[str, JsonValue] | None, None)}
-    return _model(ForeignArgs, tool, schema, form, more)
+    return _model(OpenArgs if is_open else ForeignArgs, tool, schema, form, more)
 
 
 def result_of(tool: str, schema: Mapping[str, Any]) -> type[ForeignResult]:
@@ -130,21 +142,19 @@ def _model(
     form: Mapping[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> type[Any]:
-    definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
-    required = form.get("required", ())
+    whole = {"whole": relocated(schema, "#/$defs/whole")}  # a rule may refer to any place of the schema
+    names, required = form.get("properties", {}), form.get("required", ())
     fields = dict(more)
-    for number, name in enumerate(form.get("properties", ())):
-        part = schema["properties"][name]
-        own = {"allOf": [part], **definitions} if isinstance(part, Mapping) else {}
+    for number, name in enumerate(names):
+        own = {"$ref": f"#/$defs/whole/properties/{name}", "$defs": whole}
         checked = Annotated[Any, AfterValidator(misfit(JsonSchema.part_of_checked(own)))]
-        is_plain = name.isidentifier() and not name.startswith("_") and name not in RESERVED
+        is_plain = name.isidentifier() and not name.startswith(("_", "replan_")) and name not in RESERVED
         default = ... if name in required else None
         if is_plain:
             fields[name] = (checked, Field(default))
         else:
-            fields[f"field_{number}"] = (checked, Field(default, alias=name))
+            fields[f"replan_field_{number}"] = (checked, Field(default, alias=name))
     made = cast("Any", create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields))
-    made.model_config["extra"] = "allow" if form.get("additionalProperties") else "forbid"
     made.form = {"title": made.__name__, **form}
     model: type[Any] = made
     return model
@@ -159,11 +169,12 @@ def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     try:
         schema: dict[str, Any] = checkable(foreign)
         JsonSchema(schema)  # refuses what is too large, or leads nowhere
+        schema = _without_reference(schema)
     except RecursionError:
         raise BadSchema("it is nested too deeply") from None
     left = MAX_PARTS
 
-    def walk(value: Any, depth: int) -> Any:
+    def walk(value: Any, depth: int, *, is_names: bool = False) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
@@ -172,14 +183,29 @@ def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
             return [walk(item, depth + 1) for item in value]
         if not isinstance(value, Mapping):
             return value
+        if is_names:
+            return {name: walk(part, depth + 1) for name, part in value.items()}
         if depth > MAX_DEPTH:
             return {}
         if isinstance(reference := value.get("$ref"), str):
             others = {name: part for name, part in value.items() if name != "$ref"}
             return {**walk(_at(schema, reference), depth + 1), **walk(others, depth)}
-        return {name: walk(part, depth + 1) for name, part in value.items() if name not in LEFT_OUT}
+        return {
+            name: walk(part, depth + 1, is_names=name == "properties")
+            for name, part in value.items()
+            if name not in LEFT_OUT
+        }
 
     return schema, walk(schema, 0)
+
+
+def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with what it refers to as a whole."""
+    for _ in range(MAX_DEPTH):
+        if not isinstance(reference := schema.get("$ref"), str):
+            return schema
+        schema = {**_at(schema, reference), **{name: part for name, part in schema.items() if name != "$ref"}}
+    raise BadSchema("it refers to itself without end")
 
 
 def _at(schema: Any, reference: str) -> Any:

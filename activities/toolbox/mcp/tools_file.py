@@ -23,6 +23,7 @@ from workflows.text import nearest
 
 MAX_FILE = 1024 * 1024  # bytes
 SERVER_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
+URL = r"^https?://[^\s@]+$"
 CODE_NAMES = ", ".join(CODES)
 
 
@@ -91,7 +92,7 @@ class OAuthTable(_Table):
     client_id: str
     """The name of the variable or the file that holds it; as below."""
     client_secret: str
-    issuer: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] | None = None
+    issuer: Annotated[str, Field(pattern=URL)] | None = None
     """The authorization server to which alone the credentials are sent; by default the server itself."""
     scope: str | None = None
 
@@ -100,7 +101,7 @@ class ServerTable(_Table):
     """An MCP server: a command, or a URL."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] | None = None
+    url: Annotated[str, Field(pattern=URL)] | None = None
     env: dict[str, str] = Field(default_factory=dict)
     """By variable of the server's environment, the NAME of the worker's variable, or `file:PATH`."""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -156,11 +157,13 @@ def read(path: Path) -> ToolsFile:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
         text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
+    except BadToolsFile:
+        raise
     except FileNotFoundError:
         raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
     except OSError as error:
         raise BadToolsFile([f"The tools file {path} cannot be read ({error.strerror}): check --tools."]) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # tomllib also lets those of `int` through
         raise BadToolsFile([f"{path} is no TOML ({error}): correct it."]) from None
     try:
         return ToolsFile.model_validate(values)
@@ -184,15 +187,23 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
     return found
 
 
+_QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
+
+
 def _places(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The lines that begin a table or a value, each with its place in the file."""
     table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$", line):
+    quotes = ""  # of a text of several lines
+    for number, line in enumerate(text.split("\n"), start=1):
+        if quotes:
+            quotes = "" if quotes in line else quotes
+            continue
+        if header := re.match(rf"\s*\[((?:[\w\s.-]|{_QUOTED})+)\]\s*(?:#.*)?$", line):
             table = _path(header[1])
             yield number, table
-        elif value := re.match(r"\s*((?:[\w.-]|\"[^\"]*\"|'[^']*'|\s*\.\s*)+?)\s*=", line):
+        elif value := re.match(rf"\s*((?:[\w\s.-]|{_QUOTED})+?)\s*=", line):
             yield number, table + _path(value[1])
+        quotes = next((found for found in ('"""', "'''") if line.count(found) % 2), "")
 
 
 def _path(dotted: str) -> tuple[str, ...]:
@@ -220,7 +231,22 @@ def _mistake(mistake: Mapping[str, Any]) -> str:
         return f"{place} is no code{nearest(str(mistake['input']), CODES)}: use one of {CODE_NAMES}."
     if mistake["type"] == RULE:
         return f"{place} {mistake['msg']}."
-    return f"{place} cannot be {str(mistake['input'])[:80]!r}: {expected(mistake)}."
+    if (mistake.get("ctx") or {}).get("pattern") == URL:  # which may have a password
+        return (
+            f"{place} is no address: begin with http:// or https://, and put user and password into headers or oauth."
+        )
+    wanted = _WANTED.get(mistake["type"]) or expected(mistake)
+    return f"{place} cannot be {str(mistake['input'])[:80]!r}: {wanted}."
+
+
+_A_TABLE = "write a table, i.e. names with values"
+_WANTED: Mapping[str, str] = {
+    "tuple_type": 'write a list, e.g. ["a", "b"]',
+    "too_short": "write at least one item",
+    "dict_type": _A_TABLE,
+    "model_type": _A_TABLE,
+    "string_type": "write a text in quotes",
+}
 
 
 def _instead(loc: Sequence[str]) -> str:
