@@ -16,6 +16,7 @@ from temporalio.testing import ActivityEnvironment
 from activities import deadline
 from activities.errors import ToolError
 from activities.progress import MAX_WORDS, Board, start_board
+from activities.toolbox.declare.tool import Companion
 from activities.toolbox.http.network import Web
 from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.mcp.servers import Servers
@@ -445,3 +446,27 @@ async def test_a_large_result_is_cut_to_what_a_result_may_have(
 
     assert isinstance(done.result, dict)
     assert done.result.get("left_out") or done.result.get("parts_left_out")
+
+
+FOUND_BY_COUNT = """
+[servers.shop.tools.plain]
+effect = "idempotent"
+reconcile = { kind = "shop.count", using = { text = "args.text" }, applied_if = "result.count > before.count" }
+"""
+
+
+async def test_what_was_before_the_first_attempt_tells_whether_a_call_was_applied(tmp_path: Path) -> None:
+    """A call that may be repeated is repeated while its outcome is unknown; the repeat changes nothing here."""
+    effects, state = tmp_path / "effects", tmp_path / "state"
+    foreign = loaded(tmp_path, table() + FOUND_BY_COUNT)
+    dying = serving(foreign, "die-before", "--effects", effects, "--state", state, "--times", 1)
+    plain = tool_of(foreign, "shop.plain")
+    assert isinstance(plain.options.reconcile, Companion)
+    async with bench(tmp_path, servers=dying) as calls:
+        await calls.fails(plain, run="one", text="it")
+        await calls.call(plain, run="one", attempt=2, text="it")
+        effects.write_text(effects.read_text().splitlines(keepends=True)[0])
+        [key] = await calls.rows("SELECT key FROM replan_ahead")
+        found = await calls.call(plain.options.reconcile.tool, text="it", call_key=key)  # else it fails: not_found
+
+    assert found.result == {"text": ""}

@@ -21,7 +21,7 @@ from runtime.dev_server import DevServer
 from tests.harness import DONE, outcome, plan, step
 from tests.mcp import real
 from tests.mcp.foreign import loaded, wait_until, written
-from tests.processes import Processes
+from tests.processes import ROOT, Processes
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
-MESSAGE, AUTHOR = "Add the price list", "Replan of the tests"
+MESSAGE, AUTHOR = "Add the price list", "replan-worker"
 
 
 class Workers(Processes):
@@ -67,26 +67,11 @@ def text_of(ended: Outcome, step: int = -1) -> str:
 # ---------------------------------------------------------------- git
 
 
-GIT = """
-[servers.git.env]
-GIT_AUTHOR_NAME = "AUTHOR"
-GIT_COMMITTER_NAME = "AUTHOR"
+EXAMPLE = ROOT / "examples" / "git.toml"
+"""Its rule for a commit: since the call was noted, there is a commit of the server's own author and one with the
+message, and not both had been there when it was noted.
 
-[servers.git.tools.git_commit]
-effect = "{effect}"
-timeout = 10
-
-[servers.git.tools.git_commit.reconcile]
-kind = "git.git_log"
-using = {{ repo_path = "args.repo_path", start_timestamp = "call.claimed_at", max_count = 1000 }}
-applied_if = '''
-'Author: Replan of the tests' in result.text and args.message in result.text
-and not ('Author: Replan of the tests' in before.text and args.message in before.text)'''
-"""
-"""The rule: since the call was noted, there is a commit of the server's own author and one with the message, and not
-both had been there when it was noted.
-
-It needs a name that nobody else commits with. With it, another's commit is never taken for ours, whatever its message.
+It needs a name that nobody else commits with. With it, another's commit is not taken for ours, whatever its message.
 Ours is taken for absent if Replan had made one with the same message in the second before, or if another branch is
 checked out now; then the call is repeated, and the server has nothing to commit.
 """
@@ -138,8 +123,17 @@ def git(server: DevServer, tmp_path: Path, repository: Repository) -> Workers:
 
 
 def git_workers(server: DevServer, folder: Path, repository: Repository, effect: str) -> Workers:
-    command = table("git", real.new_programs() / "mcp-server-git", "--repository", repository.folder)
-    return Workers(server.address, folder, command + GIT.format(effect=effect), {"AUTHOR": AUTHOR})
+    """Workers with the example, but for the server's program, the approval and, perhaps, the effect of a commit."""
+    changes = {
+        '"uvx", "mcp-server-git"': f'"{real.new_programs()}/mcp-server-git", "--repository", "{repository.folder}"',
+        'approve = "always"': "timeout = 10",
+        'effect = "unkeyed"': f'effect = "{effect}"',
+    }
+    text = EXAMPLE.read_text()
+    for before, after in changes.items():
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    return Workers(server.address, folder, text)
 
 
 def committing(repository: Repository) -> Step:
@@ -157,8 +151,16 @@ async def killed_in_commit(client: Client, workers: Workers, repository: Reposit
 OURS, THEIRS = (AUTHOR, MESSAGE), ("Ann", MESSAGE)
 
 
-@pytest.mark.parametrize("between", [None, "Correct a word", MESSAGE])
-@pytest.mark.parametrize("point", ["after_claim", "before_commit", "after_commit"])
+@pytest.mark.parametrize(
+    ("point", "between"),
+    [
+        ("after_claim", MESSAGE),
+        ("before_commit", MESSAGE),
+        ("after_commit", None),
+        ("after_commit", "Correct a word"),
+        ("after_commit", MESSAGE),
+    ],
+)
 async def test_a_commit_is_made_once_although_its_worker_is_killed(
     client: Client, git: Workers, repository: Repository, point: str, between: str | None
 ) -> None:
