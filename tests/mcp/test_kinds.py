@@ -290,3 +290,20 @@ def test_a_read_whose_result_is_of_another_form_is_no_reconcile(tmp_path: Path) 
 
     [mistake] = made_of(tmp_path, *tools, tables=FINDS.format(result="words")).mistakes
     assert "lacks ['id']" in mistake and 'say result = "result...."' in mistake
+
+
+@pytest.mark.parametrize(
+    ("row", "words"), [("mark = 'n'", "no argument that is a text"), ("mark = 'txt'", "mean text")]
+)
+def test_a_mark_goes_into_a_text(tmp_path: Path, row: str, words: str) -> None:
+    """Nothing else can take the line."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}}
+    [mistake] = made_of(tmp_path, listed(schema=schema), tables=f"[servers.shop.tools.do]\n{row}\n").mistakes
+
+    assert words in mistake
+
+
+def test_an_optional_text_takes_a_mark(tmp_path: Path) -> None:
+    """Also where it may be null."""
+    schema = {"type": "object", "properties": {"text": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
+    assert only(made_of(tmp_path, listed(schema=schema), tables="[servers.shop.tools.do]\nmark = 'text'\n"))

@@ -1,6 +1,7 @@
 """Finding out by a read of the server whether a call was applied, whose outcome nobody knows."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,10 +30,12 @@ RULES = {
     "arguments": "applied_if = 'result.last == args.text'",
     "value": "using = { text = 'first' }\napplied_if = 'result.count == 1'",
     "hasty": "using = { text = 'args.text' }\napplied_if = 'result.count > before.count'",
+    "mark": "applied_if = 'call.mark in result.last'",
     "undecided": "using = { text = 'args.text' }\napplied_if = 'result.nowhere == 1'",
 }
 TABLE = "[servers.{0}.tools.do.reconcile]\nkind = '{0}.count'\n{1}\nresult = 'result.fitting'\n"
 PLAIN = "[servers.plain.tools.do]\nreconcile = { kind = 'plain.count', using = { text = 'args.text' } }\n"
+MARKED = "[servers.mark.tools.do]\nmark = 'text'\n"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> ForeignTools:
         f"{table(server=name)}timeout = {2 if name == 'hasty' else 20}\n{TABLE.format(name, rule)}"
         for name, rule in RULES.items()
     )
-    return loaded(tmp_path_factory.mktemp("shops"), f"{text}{table(server='plain')}{PLAIN}")
+    return loaded(tmp_path_factory.mktemp("shops"), f"{text}{table(server='plain')}{PLAIN}{MARKED}")
 
 
 @dataclass
@@ -128,6 +131,21 @@ async def test_a_condition_says_whether_a_call_was_applied(
         assert found == {"done": True, "number": expected}
 
 
+@pytest.mark.parametrize("mode", [APPLIED, LOST])
+async def test_a_mark_tells_our_effect_from_equal_ones(tmp_path: Path, shops: ForeignTools, mode: str) -> None:
+    """Each attempt of a call has the same one, and no other call has it; nothing needs to be noted."""
+    async with opened(tmp_path, shops, "mark", mode) as shop:
+        shop.others([("first", 0)])
+        await shop.fails()
+        found, applied = await shop.reconcile(), shop.applied
+        await shop.calls.fails(shop.do, run="another", text="first")
+
+    marks = [text.partition("\n\n")[2] for text in shop.applied if text != "first"]
+    assert len({*marks}) == len(marks) == (2 if mode == APPLIED else 0)
+    assert all(re.fullmatch("Replan-Call: [0-9a-f]{20}", mark) for mark in marks)
+    assert isinstance(found, Fault) is (mode == LOST) and len(applied) == 1 + (mode == APPLIED)
+
+
 async def test_a_condition_that_is_not_decided_is_for_a_person(tmp_path: Path, shops: ForeignTools) -> None:
     """Neither "applied" nor "not found": both could repeat or lose an effect."""
     async with opened(tmp_path, shops, "undecided", APPLIED) as shop:
@@ -178,7 +196,7 @@ async def test_each_attempt_notes_anew(tmp_path: Path) -> None:
             await servers.note_ahead("a-key", ahead)
         found, other = await servers.ahead("a-key"), await servers.ahead("another")
 
-    assert found == noted[1] and found.noted == {"claimed_at": "2026-11-02T08:00:00+00:00"} and other is None
+    assert found == noted[1] and found.noted("a-key")["claimed_at"] == "2026-11-02T08:00:00+00:00" and other is None
 
 
 async def test_without_a_condition_the_read_itself_decides(tmp_path: Path, shops: ForeignTools) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import Column, String, Table, Text, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
+from workflows.json_values import digest
 
 AHEAD = Table(
     "replan_ahead",
@@ -27,16 +28,23 @@ class Noted(BaseModel):
 
     claimed_at: str
     """The time in UTC, to the second, e.g. `2026-11-26T08:00:00+00:00`; the call was made in that second or later."""
+    mark: str
+    """What `mark` of the tools file puts at the end of an argument: the same for each attempt, and of no other call."""
+
+
+def mark_of(key: str) -> str:
+    """The line that tells the effect of a call from all others."""
+    return f"Replan-Call: {digest(key)[:20]}"
 
 
 class Ahead(BaseModel):
     claimed_at: datetime
     before: JsonValue = None
 
-    @property
-    def noted(self) -> dict[str, JsonValue]:
-        """The fields of `Noted`."""
-        return Noted(claimed_at=self.claimed_at.astimezone(UTC).replace(microsecond=0).isoformat()).model_dump()
+    def noted(self, key: str) -> dict[str, JsonValue]:
+        """The fields of `Noted` for the call with this key."""
+        at = self.claimed_at.astimezone(UTC).replace(microsecond=0).isoformat()
+        return Noted(claimed_at=at, mark=mark_of(key)).model_dump()
 
 
 async def note(engine: AsyncEngine, key: str, ahead: Ahead) -> None:

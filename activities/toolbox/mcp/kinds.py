@@ -16,10 +16,11 @@ from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Origin, Tool, ToolOptions
+from activities.toolbox.expressions.evaluation import Type
 from activities.toolbox.injection import Key
 from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import tools_file
-from activities.toolbox.mcp.ahead import Ahead, Noted
+from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
 from activities.toolbox.mcp.connections import READY_SHARE
@@ -34,8 +35,8 @@ MAX_DESCRIPTION = 2_000
 MAX_KIND = 100
 """Characters of a kind's name."""
 
-Observe = Callable[[Servers, Mapping[str, JsonValue]], Awaitable[Ahead]]
-"""Makes what is noted ahead of a call with these arguments."""
+Observe = Callable[[Servers, str, Mapping[str, JsonValue]], Awaitable[Ahead]]
+"""Makes what is noted ahead of a call with this key and these arguments."""
 
 
 @dataclass(frozen=True)
@@ -229,22 +230,34 @@ class _Draft:
                 else 'key has a meaning only with effect = "keyed": leave it out.'
             )
         names = list(self.listed.schema.get("properties", {}))
+        if row.mark is not None and self.effect in (Effect.READ, Effect.TRANSACTIONAL):
+            yield "mark has no meaning for a read: leave it out."
+        elif row.mark is not None and not self._is_text(row.mark):
+            yield f"mark = {row.mark!r} is no argument that is a text{nearest(row.mark, names)}: name one."
         if row.key is not None and row.key not in names:
             yield f"has no argument {row.key!r}{nearest(row.key, names)}: key names one of {names}."
 
+    def _is_text(self, argument: str) -> bool:
+        try:
+            return Fields.of(self.args).type(f"args.{argument}") is Type.TEXT
+        except NoField:
+            return False
+
     def _tool(self, options: ToolOptions) -> Tool[..., Any]:
         """A tool with the function that calls the server."""
-        server, name, key_argument, result = self.source.name, self.listed.name, self.row.key, self.result
+        server, name, result, row = self.source.name, self.listed.name, self.result, self.row
         # An unkeyed call is repeated only after it was found not to have been applied; any other one also while that is
         # unknown, and then what was before the first attempt counts.
         ahead, keeps_first = self.ahead, self.effect is not Effect.UNKEYED
 
         async def call(args: ForeignArgs, servers: Servers, key: Key | None = None) -> Any:
             sent = args.as_sent()
-            if key_argument is not None:
-                sent[key_argument] = str(key)
+            if row.key is not None:
+                sent[row.key] = str(key)
             if ahead is not None and key is not None:
                 await _note_ahead(servers, key, ahead, sent, keeps_first=keeps_first)
+            if row.mark is not None and key is not None:
+                sent[row.mark] = "\n\n".join(filter(None, [str(sent.get(row.mark) or ""), mark_of(key)]))
             try:
                 found = await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
             except ToolError as error:
@@ -290,17 +303,17 @@ class _Draft:
 
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
-    def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", needed: Collection[str]) -> "Observe | None":
+    def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", names: Collection[str]) -> "Observe | None":
         """Makes the observation ahead of a call; None if the condition and the read's arguments need none."""
-        roots = {path.partition(".")[0] for path in rule.using.values() if isinstance(path, str)}
-        if not {"before", "call"} & {*needed, *roots}:
+        needs_before = any(name.partition(".")[0] == "before" for name in names)
+        if not needs_before and "call.claimed_at" not in {*names, *map(str, rule.using.values())}:
             return None
 
-        async def observe(servers: Servers, sent: Mapping[str, JsonValue]) -> Ahead:
+        async def observe(servers: Servers, key: str, sent: Mapping[str, JsonValue]) -> Ahead:
             now = Ahead(claimed_at=datetime.now(UTC))
-            if "before" not in needed:
+            if not needs_before:
                 return now
-            arguments = _arguments(rule.using, {"args": sent, "call": now.noted})
+            arguments = _arguments(rule.using, {"args": sent, "call": now.noted(key)})
             return now.model_copy(update={"before": await read.ask(servers, arguments)})
 
         return observe
@@ -335,7 +348,7 @@ class _Draft:
         if found:
             return None
         condition = Condition.read(applied_if)
-        self.ahead = self._observing(rule, read, {name.partition(".")[0] for name in condition.names})
+        self.ahead = self._observing(rule, read, condition.names)
         ours = {name: info.alias or name for name, info in self.args.model_fields.items() if name != ANSWERS}
         fields: dict[str, Any] = {name: (Any, Field(None, alias=alias)) for name, alias in ours.items()}
         arguments = create_model("Reconciled", __base__=ForeignArgs, replan_call_key=(str, ...), **fields)
@@ -343,11 +356,11 @@ class _Draft:
         async def function(args: Any, servers: Servers) -> Any:
             sent = args.as_sent()
             key = str(sent.pop("replan_call_key"))
-            values: dict[str, Any] = {"args": sent}
+            values: dict[str, Any] = {"args": sent, "call": {"mark": mark_of(key)}}
             if self.ahead is not None:
                 if (noted := await servers.ahead(key)) is None:
                     raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
-                values |= {"call": noted.noted, "before": noted.before}
+                values |= {"call": noted.noted(key), "before": noted.before}
             values["result"] = await read.ask(servers, _arguments(rule.using, values))
             try:
                 is_applied = condition.holds(values)
@@ -375,7 +388,7 @@ async def _note_ahead(
             # It ends before the attempt does, which could not say that the call was not sent.
             async with asyncio.timeout(None if left is None else left * READY_SHARE):
                 if not (keeps_first and await servers.ahead(key)):
-                    await servers.note_ahead(key, await ahead(servers, sent))
+                    await servers.note_ahead(key, await ahead(servers, key, sent))
         except TimeoutError:
             reason = "What is before the call was not read in time; the call was not sent."
             raise unsent(Unreachable(reason, code="timeout")) from None

@@ -57,6 +57,8 @@ class ToolTable(_Table):
     effect: Effect | None = None
     key: str | None = None
     """The argument that takes the idempotency key; for `keyed` tools."""
+    mark: str | None = None
+    """The argument, a text, to whose end a line is added by which `call.mark` finds the effect of the call."""
     description: str | None = None
     """Instead of the server's own description, for the planner."""
     observe: CompanionTable | None = None
