@@ -68,13 +68,8 @@ def text_of(ended: Outcome, step: int = -1) -> str:
 
 
 EXAMPLE = ROOT / "examples" / "git.toml"
-"""Its rule for a commit: since the call was noted, there is a commit of the server's own author and one with the
-message, and not both had been there when it was noted.
-
-It needs a name that nobody else commits with. With it, another's commit is not taken for ours, whatever its message.
-Ours is taken for absent if Replan had made one with the same message in the second before, or if another branch is
-checked out now; then the call is repeated, and the server has nothing to commit.
-"""
+"""Its rule for a commit is the mark in the message. Ours is taken for absent if another branch is checked out now; then
+the call is repeated, and the server has nothing to commit."""
 HOOK = """#!/bin/sh
 [ -e "{flag}" ] && exit 0
 touch "{flag}"
