@@ -114,7 +114,7 @@ async def test_a_bad_answer_is_a_fault_and_the_next_call_works(
     fault, _, effects, seconds = await one_call(tmp_path, patient, "shop.do", mode, *options)
 
     assert fault is not None and (fault.code, fault.applied, fault.quadrant) == (code, applied, QUADRANT[code])
-    assert effects == ["first", "second"] and seconds < 8
+    assert effects == ["first", "second"] and seconds < 15
     assert HIDDEN not in fault.reason and ((HIDDEN in str(fault.observed)) is (HIDDEN in options))
 
 
@@ -157,7 +157,7 @@ async def test_an_answer_counts_whatever_comes_beside_it(tmp_path: Path, patient
     fault, result, effects, seconds = await one_call(tmp_path, patient, "shop.do", mode, *ANSWERS[mode])
 
     assert fault is None and result["done"] is True
-    assert effects == ["first", "second"] and seconds < 8
+    assert effects == ["first", "second"] and seconds < 15
 
 
 @pytest.mark.parametrize("mode", ["ok", "die-before", "tool-error", "no-content", "list-changed", "garbage"])
@@ -228,7 +228,7 @@ async def test_calls_go_on_side_by_side(tmp_path: Path, patient: ForeignTools) -
         began = time.monotonic()
         found = await asyncio.gather(*(calls.call(tool_of(patient, "shop.look"), text=str(n)) for n in range(20)))
 
-    assert time.monotonic() - began < 8 and len(found) == 20
+    assert time.monotonic() - began < 15 and len(found) == 20
 
 
 STARTS = {
@@ -253,7 +253,7 @@ async def test_a_server_that_cannot_be_started_proves_that_nothing_was_sent(
         began = time.monotonic()
         fault, _ = await calls.fails(tool_of(patient, "shop.do"))
 
-    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE) and time.monotonic() - began < 8
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE) and time.monotonic() - began < 15
     assert HIDDEN not in fault.reason and "Usage" not in fault.reason
 
 
@@ -467,6 +467,8 @@ async def test_what_was_before_the_first_attempt_tells_whether_a_call_was_applie
         await calls.call(plain, run="one", attempt=2, text="it")
         effects.write_text(effects.read_text().splitlines(keepends=True)[0])
         [key] = await calls.rows("SELECT key FROM replan_ahead")
-        found = await calls.call(plain.options.reconcile.tool, text="it", call_key=key)  # else it fails: not_found
+        found = await calls.call(
+            plain.options.reconcile.tool, text="it", replan_call_key=key
+        )  # else it fails: not_found
 
     assert found.result == {"text": ""}

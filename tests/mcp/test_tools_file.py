@@ -36,6 +36,7 @@ credential = "SHOP_KEY"
 [servers.shop.tools.do]
 effect = "keyed"
 key = "request"
+mark = "text"
 description = "Does it."
 observe = { kind = "shop.look", using = { text = "args.text" } }
 reconcile = { kind = "shop.count", using = { text = "args.text" }, applied_if = "result.count > 0", result = "count" }

@@ -20,6 +20,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "metrics",
         "borders",
         "scrubbing",
+        "progress",
         "storage",
         "providers",
         "toolbox",

@@ -292,7 +292,7 @@ async def over_http(
 ) -> AsyncIterator[Streams]:
     """Speak with a server at a URL."""
     async with (
-        _Client(
+        _CarefulClient(
             link,
             transport=_Watched(link, httpx2.URL(url), web),
             headers=dict(headers),
@@ -306,7 +306,7 @@ async def over_http(
         yield streams  # type: ignore[misc]  # streams with a context, which have the same methods
 
 
-class _Client(httpx2.AsyncClient):
+class _CarefulClient(httpx2.AsyncClient):
     """Makes a response of what goes wrong beside a request: an exception would end the connection for all calls."""
 
     def __init__(self, link: Link, **options: Any) -> None:
