@@ -49,11 +49,12 @@ pictures: ## make the pictures of README.md from a real run
 	@echo "[3/3] pictures"
 	@$(PY) -m maintenance.pictures
 
-bench: $(PACKAGES) ## compare speed and growth with the bare Temporal SDK; 15 minutes
+bench: $(PACKAGES) ## compare speed and growth with the bare Temporal SDK; 20 minutes
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[benchmarks]"
 	$(PY) -m benchmarks.steps
 	$(PY) -m benchmarks.growth
 	$(PY) -m benchmarks.turns
+	$(PY) -m benchmarks.mcp
 
 test-stack: ## test the stack of docker-compose.yml without containers: demo, crashes, benchmark; needs Go and PostgreSQL
 	@echo "[1/4] packages"
@@ -66,7 +67,7 @@ test-stack: ## test the stack of docker-compose.yml without containers: demo, cr
 lock: $(PACKAGES) ## write requirements/*.txt from pyproject.toml; UPGRADE=--upgrade takes the newest versions
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
 	$(COMPILE) --all-extras --output-file=requirements/dev.txt pyproject.toml
-	$(COMPILE) --extra=documents --extra=otel --extra=postgresql --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
+	$(COMPILE) --extra=documents --extra=mcp --extra=otel --extra=postgresql --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
 	$(COMPILE) --constraint=requirements/dev.txt --constraint=requirements/build.txt --output-file=requirements/release.txt requirements/release.in
 

@@ -78,6 +78,12 @@ def check() -> None:
         raise TimeoutError if sends.has_changed() else DeadlinePassed
 
 
+def at() -> float | None:
+    """The time of the deadline by `clock()`; None outside an attempt."""
+    deadline = _DEADLINE.get()
+    return deadline.at if deadline else None
+
+
 def left() -> float | None:
     """Seconds until the deadline, at least 0; None outside an attempt."""
     deadline = _DEADLINE.get()

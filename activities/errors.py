@@ -62,6 +62,9 @@ class ToolError(Exception):
     """How many of the call's requests that may change something the error proves to have had no effect; None if the
     tool itself says that the whole call had none."""
 
+    proves_nothing = False
+    """True if the call may have had its effect although it failed."""
+
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None
     ) -> None:
@@ -102,6 +105,12 @@ def answered(error: E) -> E:
     return error
 
 
+def unproven(error: E) -> E:
+    """Mark an error that proves nothing: what was sent may have had its effect."""
+    error.proves_nothing = True
+    return error
+
+
 class Refused(ToolError):
     """The call is rejected, and a retry would be rejected, too: the planner makes a new plan from `observed`."""
 
@@ -128,6 +137,17 @@ class NeedsPerson(ToolError):
 
     quadrant = Quadrant.PERSISTENT_INFRASTRUCTURAL
     default = Code.NEEDS_PERSON
+
+
+class AsksPerson(NeedsPerson):
+    """A service asks for something that a person has to say; then the call is made again, with the answers.
+
+    For Replan itself: the workflow shows the call as one to approve, and the person edits its arguments.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.fault = self.fault.model_copy(update={"code": Code.NEEDS_APPROVAL})
 
 
 class DatabaseUnavailable(Exception):

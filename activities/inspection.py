@@ -281,6 +281,7 @@ class Inspector:
                 limit=tool_kind.limit,
             )
             for name, tool_kind in self.kinds.items()
+            if not tool_kind.is_hidden
             if kind in (None, name)
         )
 

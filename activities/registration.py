@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,9 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
+from activities.toolbox.mcp import writing
+from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
+from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
 from workflows.plans.catalogue import Price
@@ -59,6 +62,8 @@ class Options(Protocol):
     def tools(self) -> Sequence[str]: ...
     @property
     def check(self) -> bool: ...
+    @property
+    def write_tools(self) -> Path | None: ...
     @property
     def classify(self) -> str | None: ...
     @property
@@ -120,6 +125,8 @@ class Abilities:
     """Who is told of requests to people; None for nobody."""
     page_base: str | None = None
     """Where people open the page on which they answer; None if it is not known."""
+    foreign: ForeignTools = field(default_factory=ForeignTools)
+    """The MCP servers of the tools files."""
 
     @classmethod
     def of(
@@ -142,24 +149,32 @@ class Abilities:
         selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
-        loaded = {**dict.fromkeys(own, ""), **load_all(options.tools)}
-        registry = Registry(loaded, builtin=offered, demo=demo, has_model=has_model)
+        files = [name for name in options.tools if name.endswith(SUFFIX)]
+        loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
+        foreign = load_servers(files, environment, [*offered, *loaded])
+        registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         notify = receiver_of(options.notify, environment), page_base(options.notify_base)
-        return cls(selection, registry, faults, environment, *notify)
+        return cls(selection, registry, faults, environment, *notify, foreign)
 
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
 
         Raises:
             UnknownClass: there is no class of exceptions that `--classify` names.
+            ToolMistakes: the file that `--write-tools` names cannot be written.
         """
         if options.classify is not None:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})
         if not options.check:
             return None
         lines = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
-        return "\n".join([*lines, self.registry.catalogue(why_not_strict(self.registry))])
+        lines.append(self.registry.catalogue(why_not_strict(self.registry)))
+        left_out = self.foreign.left_out.items()
+        lines += [f"Not offered: {kind}: {reason}." for kind, reason in left_out]
+        if options.write_tools is not None:
+            lines.append(writing.write(options.write_tools, self.foreign.classified))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -273,15 +288,17 @@ async def open_parts(
         loop = await stack.enter_async_context(ToolLoop(on_unusable))
         of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry)))
         databases = await stack.enter_async_context(of_tools.twins())
+        web = Web(Reach.of(options.allow_hosts))
+        servers = Servers(abilities.foreign.configs, of_tools.store, web)
+        servers.expect(abilities.foreign.listings)
         resources = Resources(
             of_tools.store,
             await stack.enter_async_context(loop.entered(deadline.client())),
             options.documents_root,
             workspace=options.workspace_root,
             allow_hosts=options.allow_hosts,
-            services=Services.of(
-                options.allow_requests, options.http_headers, abilities.environment, Web(Reach.of(options.allow_hosts))
-            ),
+            services=Services.of(options.allow_requests, options.http_headers, abilities.environment, web),
+            servers=await stack.enter_async_context(loop.entered(servers.opened())),
             model=abilities.selection.step_model,
         )
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}

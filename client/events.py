@@ -84,6 +84,18 @@ class Thinking(TaskEvent):
 
 
 @dataclass(frozen=True)
+class Working(TaskEvent):
+    """The call of a step says how far it is."""
+
+    step: str
+    done: float
+    total: float | None
+    """What `done` is at the end; None if nobody knows."""
+    words: str
+    """The words of the server that is called, which are untrusted."""
+
+
+@dataclass(frozen=True)
 class Paused(TaskEvent):
     """An operator has paused a step, another activity, or the task."""
 
@@ -165,6 +177,8 @@ class Events(View):
             self._once(("pause", pause.activity, pause.since), Paused(pause))
         for activity, tokens in snapshot.thinking.items():
             self._once(("thinking", activity, tokens), Thinking(activity, tokens))
+        for activity, far in snapshot.working.items():
+            self._once(("working", activity, far), Working(activity, far.done, far.total, far.words))
 
     def silence(self, who: Silent) -> None:
         self._tell(Silence(who, answers=False))
@@ -239,6 +253,8 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "wait", wait.model_dump(mode="json")
         case Thinking(activity, tokens):
             return "thinking", {"activity": activity, "tokens": tokens}
+        case Working(step, done, all, words):
+            return "working", {"step": step, "done": done, "total": all, "words": words}
         case PersonAsked(request):
             return "request", request.model_dump(mode="json")
         case PersonAnswered(request):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -39,8 +39,9 @@ from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.faults import retries
-from workflows.faults.fault import parse_faults, parse_thinking
+from workflows.faults.fault import Working, parse_faults, parse_thinking, parse_working
 from workflows.inquiries import Capacity, WorkerInquiry
+from workflows.text import legible
 
 PERMANENT = (
     RPCStatusCode.NOT_FOUND,
@@ -84,6 +85,8 @@ class Snapshot:
     """In words, the open activities that are not steps: planning, observing, reconciling."""
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each activity that waits for a model's reply, by its id: how many tokens of the reply have come."""
+    working: Mapping[str, Working] = field(default_factory=dict)
+    """For each activity whose call says how far it is, by its id: what it said last."""
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
     is_replayed: bool = False
@@ -192,16 +195,19 @@ def _unless_permanent() -> Iterator[None]:
 async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status in OPEN}
     attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
-    thinking, converter = dict[str, int](), converter_of(client, description.id)
+    thinking, working, converter = dict[str, int](), dict[str, Working](), converter_of(client, description.id)
     for activity in description.raw_description.pending_activities:
         kind = activity.activity_type.name
         is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # The server calls a call scheduled, too, that waits between two attempts.
         if is_scheduled and not activity.HasField("next_attempt_schedule_time") and kind not in INTERNAL_ACTIVITIES:
             queued.add(activity.activity_id)
-        tokens = await _thinking(converter, activity)
+        told = await _told(converter, activity)
+        tokens = parse_thinking(told)
         if tokens is not None:
             thinking[activity.activity_id] = tokens
+        if far := parse_working(told):
+            working[activity.activity_id] = far
         if activity.paused and activity.activity_id not in running:
             continue  # `pauses` tells of it
         if kind in INTERNAL_ACTIVITIES:
@@ -216,19 +222,25 @@ async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowEx
         else:  # of a step that is not known
             doing.append(f"calling {kind}")
     shown = with_pauses(outcome, pauses(client, description))
-    return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), thinking, frozenset(queued))
+    return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), thinking, working, frozenset(queued))
 
 
-async def _thinking(converter: DataConverter, activity: PendingActivityInfo) -> int | None:
-    """How many tokens of a model's reply have come, as the last heartbeat told; None if no model is asked."""
+async def _told(converter: DataConverter, activity: PendingActivityInfo) -> list[Any]:
+    """What the last heartbeat of the attempt that runs told; empty if none runs."""
     if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
-        return None
-    return parse_thinking(await converter.decode(activity.heartbeat_details.payloads))
+        return []
+    return await converter.decode(activity.heartbeat_details.payloads)
 
 
 def thinking_words(tokens: int) -> str:
     """A model that is asked, in words, such as `thinking, 240 tokens`."""
     return f"thinking, {tokens:,} {'token' if tokens == 1 else 'tokens'}" if tokens else "thinking"
+
+
+def working_words(working: Working) -> str:
+    """How far a call is, such as `3 of 10: copying files`; the words are the server's own."""
+    far = f"{working.done:,g}" + (f" of {working.total:,g}" if working.total is not None else "")
+    return ": ".join([far, *filter(None, [legible(working.words)])])
 
 
 async def asking(converter: DataConverter, outcome: Outcome, activity: PendingActivityInfo) -> str:

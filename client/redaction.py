@@ -45,7 +45,7 @@ from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
 from workflows.calls.header import HEADER, CallHeader, Undoes
 from workflows.calls.turns import TURN, Turn
-from workflows.faults.fault import Fault, Held, Quadrant, Thinking
+from workflows.faults.fault import Fault, Held, Quadrant, Thinking, Working
 from workflows.json_values import digest
 from workflows.people.requests import (
     CHOICES,
@@ -404,7 +404,7 @@ class Redaction:
                 self._details(message.application_failure_info)
             case Failure() if message.HasField("timeout_failure_info"):
                 for payload in message.timeout_failure_info.last_heartbeat_details.payloads:
-                    self._message(payload, (Fault, Held, Thinking))
+                    self._message(payload, (Fault, Held, Thinking, Working))
         for field, value in message.ListFields():
             self._field(message, field, value, shape)
 

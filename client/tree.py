@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
-from client.follow import Attempt, Snapshot, thinking_words
+from client.follow import Attempt, Snapshot, thinking_words, working_words
 from client.history.story import requests_about, turn_of
 from client.lines import Line, pad, signed
 from client.pauses import OPEN
@@ -31,6 +31,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
+from workflows.faults.fault import Working
 from workflows.plans.proposal import BY_HAND
 from workflows.web_ui import SIGNS
 
@@ -76,10 +77,12 @@ class LiveState:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each step that asks a model, by its id: how many tokens of the reply have come."""
+    working: Mapping[str, Working] = field(default_factory=dict)
+    """For each step whose call says how far it is, by its id: what it said last."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "LiveState":
-        return cls(datetime.now(UTC), snapshot.attempts, snapshot.thinking)
+        return cls(datetime.now(UTC), snapshot.attempts, snapshot.thinking, snapshot.working)
 
 
 @dataclass(frozen=True)
@@ -297,6 +300,7 @@ def step_lines(
     if attempt and live:
         lines += _earlier_fault(attempt, live)
         lines += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
+        lines += [f"    {working_words(live.working[step.id])}"] if step.id in live.working else []
     return lines
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         Web as Web,
         Workspace as Workspace,
     )
+    from activities.toolbox.mcp.servers import Servers as Servers
     from client.client import (
         Client as Client,
         TaskCancelled as TaskCancelled,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         Thinking as Thinking,
         WorkerBusy as WorkerBusy,
         WorkflowTaskFails as WorkflowTaskFails,
+        Working as Working,
     )
     from client.problem import Problem as Problem
     from client.remedy import Remedy as Remedy

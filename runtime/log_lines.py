@@ -127,6 +127,13 @@ class Fields(TypedDict, total=False):
     problems: Annotated[list[str], Field(description="Its mistakes.")]
     classes: Annotated[list[str], Field(description="The classes that another package declares, too.")]
 
+    server: Annotated[str, Field(description="The MCP server, by its name in the tools file.")]
+    line: Annotated[
+        str, Field(description="What the server wrote, without what may be a secret. It may be anybody's words.")
+    ]
+    lines: Annotated[int, Field(description="How many lines were left out.")]
+    wait: Annotated[float, Field(description="Seconds until the server is started again.")]
+
 
 @dataclass(frozen=True)
 class Event:
@@ -309,4 +316,17 @@ EVENTS: Mapping[str, Event] = {
         "entry_point package classes",
         _IDS,
     ),
+    # MCP servers.
+    "mcp_tool_left_out": Event("replan.mcp", "warning", "A tool of a server cannot be offered.", "kind reason"),
+    "mcp_server_ended": Event(
+        "replan.mcp",
+        "warning",
+        "A server cannot be reached, or its connection ended; the next call tries again, after `wait`.",
+        "server reason wait line",
+        _IDS,
+    ),
+    "mcp_output_dropped": Event(
+        "replan.mcp", "warning", "A server wrote what is no message; the 1st, 100th and 10,000th line.", "server lines"
+    ),
+    "mcp_stderr": Event("replan.mcp", "info", "A server wrote to stderr; at most 20 lines a minute.", "server line"),
 }

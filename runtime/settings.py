@@ -42,10 +42,20 @@ class Settings:
     tools: Annotated[
         list[str],
         typer.Option(
-            "--tools", metavar="FILE|MODULE", help="Tools of your own: my_tools.py or shop.tools; may be repeated."
+            "--tools",
+            metavar="FILE|MODULE",
+            help="Your own tools: my_tools.py, shop.tools or servers.toml; may be repeated.",
         ),
     ] = field(default_factory=list)
     check: Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")] = False
+    write_tools: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-tools",
+            metavar="FILE",
+            help="With --check: write a tools file in which you say what each tool of your MCP servers changes.",
+        ),
+    ] = None
     classify: Annotated[
         str | None,
         typer.Option(metavar="CLASS", help="Say which fault an exception becomes, e.g. requests.ReadTimeout; exit."),
@@ -176,6 +186,8 @@ class Settings:
         """
         if self.queue.endswith(CONTROL):
             raise BadSetting(f"--queue {self.queue} is the name of a control queue: choose one without {CONTROL!r}.")
+        if self.write_tools is not None:  # with --check, no folder is made
+            raise BadSetting("--write-tools writes what --check finds: give both.")
         if (self.fresh or self.breaks) and not self.dev:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
         if self.documents_root is not None and not self.documents_root.is_dir():
@@ -220,7 +232,7 @@ def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
     }
     found = {name: environment[variable] for name, variable in named.items() if variable and environment.get(variable)}
     known = {**found, **{name: value for name, value in options.items() if value is not None}}
-    paths = ("documents", "state", "workspace", "settings_file")
+    paths = ("documents", "state", "workspace", "settings_file", "write_tools")
     chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}
     return Settings(**chosen)
 

@@ -12,6 +12,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
+from tests.mcp.real import MISSING as NO_SERVERS
 from tests.server.browser import MISSING as NO_BROWSER
 from workflows.account import search_attributes
 
@@ -34,7 +35,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line for each program that there was none, since a skipped test says nothing."""
-    programs = {"the store on PostgreSQL": MISSING, "metrics with Prometheus": NO_PROMETHEUS, "the page": NO_BROWSER}
+    programs = {
+        "the store on PostgreSQL": MISSING,
+        "metrics with Prometheus": NO_PROMETHEUS,
+        "the page": NO_BROWSER,
+        "real MCP servers": NO_SERVERS,
+    }
     for what, missing in programs.items():
         skipped = [one for one in terminalreporter.stats.get("skipped", []) if missing in str(one.longrepr)]
         if skipped:

@@ -85,8 +85,10 @@ def _in_block(page: str, is_shell: bool, block: str) -> Iterator[Line]:
     """All lines of a shell's block; of another one those after a prompt."""
     environment = dict[str, str]()
     for line in block.splitlines():
+        if not (is_shell or line.startswith("$ ")):
+            continue
         command, comment = _split(line.removeprefix("$ ").strip())
-        if not command or not (is_shell or line.startswith("$ ")):
+        if not command:
             continue
         if command.startswith("export "):
             environment |= dict(word.split("=", 1) for word in shlex.split(command)[1:])

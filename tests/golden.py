@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from activities.toolbox.mcp.tools_file import ToolsFile
 from tests import log_lines, promises, surface
 from tests.processes import ROOT
 from workflows.account.outcome import Outcome
@@ -69,6 +70,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
     },
     **{f"Answer-{choice.value}": TypeAdapter(row.given) for choice, row in CHOICES.items()},
     "LogLine": log_lines.schema(),
+    "ToolsFile": TypeAdapter(ToolsFile),
     "Resolving": TypeAdapter(Search | Waiting | Look | Seen | Batch | Told),
     "Findings": TypeAdapter(
         WorkerFindings

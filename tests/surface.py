@@ -27,6 +27,7 @@ from activities.borders import declared
 from activities.toolbox import registry
 from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, Tool, ToolOptions
 from activities.toolbox.injection import Documents, Services, Transaction, Web, Workspace
+from activities.toolbox.mcp.servers import Servers
 from client.client import TaskHandle, TaskNotCompleted
 from client.events import TaskEvent
 from client.problem import Problem
@@ -62,7 +63,7 @@ READ_ONLY = (
     *(Tool, Transaction, RunningWorker, CallTool, AsyncCallTool),
 )
 """Classes that users only read or call: how one is made is not promised."""
-INJECTED = (Documents, Services, Web, Workspace)
+INJECTED = (Documents, Servers, Services, Web, Workspace)
 """Classes that a tool gets as arguments: how one is made, and of what, is not promised."""
 PRIVATE: Mapping[str, Sequence[str]] = {
     "Task": ("allow", "remains"),
@@ -77,15 +78,16 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Rollback": ("handle", "held_fields"),
     "Documents": ("library",),
     "Services": ("of",),
+    "Servers": ("expect", "opened", "listing", "note_ahead", "ahead"),
     "Web": ("exchange", "parse"),
+    "Tool": ("function", "effect", "options", "unknown", "decorator", "pure", "origin"),
     "RunningWorker": ("start", "parts", "failures", "loop"),
-    "Tool": ("function", "effect", "options", "unknown", "decorator", "pure"),
     "Refused": ("codes",),
     "Busy": ("codes",),
     "Unreachable": ("codes",),
     "NeedsPerson": ("codes",),
     "ToolError": ("codes",),
-    "Settings": ("dev", "desk", "fresh", "tools", "check", "classify", "metrics"),
+    "Settings": ("dev", "desk", "fresh", "tools", "check", "write_tools", "classify", "metrics"),
 }
 """By class, the names that Replan needs for itself; those of Settings are no arguments of `Replan(...)`."""
 NO_DATA = ("ToolOptions", "Registry", "PlannerSelection")

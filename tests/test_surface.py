@@ -13,6 +13,7 @@ from client.events import (
     Thinking,
     WorkerBusy,
     WorkflowTaskFails,
+    Working,
     event_fields,
 )
 from client.follow import Silent
@@ -70,6 +71,7 @@ EVENTS: list[TaskEvent] = [
     PlanAccepted(Revision(number=1)),
     StepChanged(step(), 1),
     Thinking("plan:1", 9),
+    Working("copy", 3, 10, "copying"),
     Silence(Silent.WORKER, answers=False),
     Silence(Silent.SERVER, answers=True),
     WorkflowTaskFails(FAILING),

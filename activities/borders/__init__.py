@@ -117,6 +117,8 @@ def _own(error: Any) -> Verdict:
         return Row(
             Code.BUG, f"{class_name(error)} has no fault: call super().__init__(reason) in it.", Proof.UNKNOWN
         ).verdict()
+    if error.proves_nothing:
+        return Verdict(known, Proof.UNKNOWN)
     return Verdict(known, _OWN_PROOF.get(requests, Proof.REFUSED), requests)
 
 

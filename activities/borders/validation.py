@@ -15,10 +15,12 @@ MAX_NAME = 40
 """The most characters of a field's name that a text shows. If no model declares the field, its name is untrusted
 content."""
 _QUOTING = {"value_error", "assertion_error", "union_tag_invalid", "get_attribute_error"}
-_PLAIN = frozenset(get_args(ErrorType)) - _QUOTING
+RULE = "broken_rule"
+"""The type of errors that validators of Replan raise; their messages name rules of a schema, and never a value."""
+_PLAIN = (frozenset(get_args(ErrorType)) - _QUOTING) | {RULE}
 """Types of pydantic's errors whose message has no input value before its first comma. The message of a custom validator
 may have a value anywhere."""
-_WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme"}
+_WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme", RULE}
 """Types of errors whose message is shown whole, not only up to its first comma: its commas come from the schema, and
 not from an input value."""
 

@@ -66,7 +66,8 @@ class Planning:
         models that tools use. `notifies` says whether the worker tells a receiver of requests to people.
         """
         self._planner = planner
-        self._kinds = kinds
+        self._specs = {name: kind.spec for name, kind in kinds.items()}
+        self._kinds = {name: kind for name, kind in kinds.items() if not kind.is_hidden}
         self._searchable = searchable
         self._documents = documents
         self._store = store
@@ -131,7 +132,7 @@ class Planning:
     def _catalogue(self, planner: str, refused: str | None) -> Catalogue:
         return Catalogue(
             form=FORM,
-            specs={name: kind.spec for name, kind in self._kinds.items()},
+            specs=self._specs,
             planner=planner,
             searchable=self._searchable,
             patience=self._patience,

@@ -4,7 +4,10 @@ With `plan`, one call of the model carries a whole plan. With `react`, the model
 A strategy says what the model is told, which tools it may call, and how its reply is read as a proposal.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
@@ -46,6 +49,8 @@ ENDINGS: Mapping[str, tuple[type[Answer] | type[Question] | type[GiveUp], Mappin
 argument of the call the field of the proposal that gets its value. Only the first argument is needed."""
 MAX_PROVIDER_ID = 200
 """How many characters of a provider's call id a step keeps."""
+MAX_CALL_NAME = 64
+"""How many characters of a name every provider takes."""
 MAX_REASON = 200
 """How many characters of the text beside a model's calls are kept as the reason of the steps."""
 
@@ -89,7 +94,13 @@ class ReactStrategy:
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         finish = [_finish(situation.result_schema)] if situation.result_schema is not None else []
         effects = [_plan_effects(kinds)] if needs_contract(kinds) else []
-        return [*map(_kind_tool, kinds.values()), *effects, *finish, *_ask_and_give_up()]
+        names = _call_names(kinds)
+        return [
+            *(_kind_tool(kind, names[name]) for name, kind in kinds.items()),
+            *effects,
+            *finish,
+            *_ask_and_give_up(),
+        ]
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
         calls = reply.turn.calls
@@ -104,7 +115,8 @@ class ReactStrategy:
         if endings:
             return _ending(calls[0], situation.result_schema)
         planned = [call for call in calls if call.name == EFFECTS and needs_contract(kinds)]
-        made = [call for call in calls if call not in planned]
+        kind_of = {name: kind for kind, name in _call_names(kinds).items()}
+        made = [replace(call, name=kind_of.get(call.name, call.name)) for call in calls if call not in planned]
         if planned and not made:
             raise UnusableReply(prompts.EFFECTS_ALONE)
         steps = _called_steps(made, situation, branch, because=reply.turn.text)
@@ -318,8 +330,22 @@ def _effects_schema(kinds: Mapping[str, Kind]) -> Schema:
     return {"type": "array", "items": effect}
 
 
-def _kind_tool(kind: Kind) -> ToolDefinition:
-    return ToolDefinition(kind.spec.kind, " ".join(kind.description.split()), kind.args_schema)
+def _kind_tool(kind: Kind, name: str = "") -> ToolDefinition:
+    return ToolDefinition(name or kind.spec.kind, " ".join(kind.description.split()), kind.args_schema)
+
+
+def _call_names(kinds: Iterable[str]) -> dict[str, str]:
+    """By kind the name by which a model calls it: providers refuse names with other characters, and longer ones."""
+    names, all_kinds = dict[str, str](), [*kinds]
+    for kind in all_kinds:
+        plain = re.sub("[^A-Za-z0-9_-]", "_", kind)
+        taken = {*names.values(), *all_kinds, *ENDINGS, EFFECTS, PROPOSE}
+        numbers = itertools.count(2)
+        name = plain[:MAX_CALL_NAME]
+        while name in taken and name != kind:
+            name = f"{plain[: MAX_CALL_NAME - 5]}_{next(numbers)}"
+        names[kind] = name
+    return names
 
 
 def _one_text(name: str, description: str) -> Schema:

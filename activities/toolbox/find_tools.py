@@ -64,7 +64,9 @@ def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
     with closing(sqlite3.connect(":memory:")) as index:
         index.execute(_CREATE)
         rows = (
-            (name, kind.description, " ".join(kind.args_schema.get("properties", ()))) for name, kind in kinds.items()
+            (name, kind.description, " ".join(kind.args_schema.get("properties", ())))
+            for name, kind in kinds.items()
+            if not kind.is_hidden
         )
         index.executemany("INSERT INTO kinds VALUES (?, ?, ?)", rows)
         match = " OR ".join(f'"{term}"' for term in terms)  # quoted: a term such as `or` is no operator

@@ -14,9 +14,10 @@ from activities.toolbox.documents.excerpt import DocumentText, read_from
 from activities.toolbox.documents.library import Libraries, Library
 from activities.toolbox.http.network import Web
 from activities.toolbox.http.services import Services
+from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.workspace import Workspace
 
-__all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Services", "Transaction", "Web", "Workspace"]
+__all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Servers", "Services", "Transaction", "Web", "Workspace"]
 
 
 class Key(str):
@@ -59,13 +60,14 @@ INJECTABLE: Mapping[type, str] = {
     httpx2.AsyncClient: "httpx2.AsyncClient",
     Web: "Web",
     Services: "Services",
+    Servers: "Servers",
     Documents: "Documents",
     Workspace: "Workspace",
     LanguageModel: "LanguageModel",
 }
 """The types of parameters that the worker can fill, with their names in messages."""
 
-ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, LanguageModel)
+ASYNC_ONLY = (Transaction, httpx2.AsyncClient, Web, Services, Servers, LanguageModel)
 """Types that only an `async def` can use: their methods need the event loop, and a plain `def` runs in a thread."""
 
 

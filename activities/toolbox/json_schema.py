@@ -1,9 +1,10 @@
 """Checks a JSON schema that a user or a model wrote, and validates values against it in bounded time."""
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cache, cached_property, lru_cache
+from itertools import count, islice
 from typing import Any
 
 from pydantic import JsonValue
@@ -15,6 +16,8 @@ MAX_SCHEMA = 32 * 1024  # bytes
 MAX_REFERENCES = 20_000
 """The most `$ref`s that are followed to validate a value. Without this limit a small schema could take exponential
 time, because each of its definitions can refer twice to the next definition."""
+MAX_BRANCHES = 30_000
+"""The most parts of `anyOf` and `oneOf` that are tried to validate a value, some 50 us each."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
@@ -52,6 +55,13 @@ class JsonSchema:
             if wrong := _wrong(name, part, resolver):
                 raise BadSchema(wrong)
 
+    @classmethod
+    def part_of_checked(cls, part: Mapping[str, Any]) -> "JsonSchema":
+        """A schema that needs no check, as a part of one that was checked."""
+        made = cls.__new__(cls)
+        made._schema = dict(part)
+        return made
+
     @cached_property
     def is_object(self) -> bool:
         """Whether each value must be a JSON object, as the arguments of a call are."""
@@ -65,7 +75,7 @@ class JsonSchema:
         """
         if self.is_object:
             return self._schema
-        inner = _moved(self._schema, f"#/properties/{VALUE}")
+        inner = relocated(self._schema, f"#/properties/{VALUE}")
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
@@ -77,13 +87,72 @@ class JsonSchema:
         Raises:
             BadSchema: the schema refers to itself without end, or is nested too deeply.
         """
+        return [
+            f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
+            for misfit in self._misfits(value)
+        ]
+
+    def broken_rules(self, value: JsonValue) -> list[str]:
+        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, and without the value.
+
+        Raises:
+            BadSchema: as `misfits`.
+        """
+        return [
+            f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
+        ]
+
+    def _misfits(self, value: JsonValue) -> list[Any]:
         from referencing.exceptions import Unresolvable
 
+        followed, tried = _FOLLOWED.set(count(1)), _TRIED.set(count(1))
         try:
-            found = islice(_validator(self._schema).iter_errors(value), MAX_NAMED)
-            return [f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}" for misfit in found]
+            return list(islice(self._validator.iter_errors(value), MAX_NAMED))
         except (RecursionError, Unresolvable) as error:
-            raise BadSchema("it refers to itself without end, or is nested too deeply") from error
+            raise BadSchema("it refers to itself without end, is nested too deeply, or has too many choices") from error
+        finally:
+            _FOLLOWED.reset(followed)
+            _TRIED.reset(tried)
+
+    @cached_property
+    def _validator(self) -> Any:
+        from referencing import Registry
+
+        bounded = _bounded()
+        return bounded(self._schema, registry=Registry(), format_checker=bounded.FORMAT_CHECKER)
+
+
+def _rule(misfit: Any) -> str:
+    """What a value should be, without the value."""
+    rule, wanted = misfit.validator, misfit.validator_value
+    if rule is None:  # of the schema `false`
+        return "is not allowed"
+    if rule == "type":
+        return f"must be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}"
+    if rule == "required":
+        missing = [name for name in wanted if name not in misfit.instance]
+        return f"lacks {', '.join(missing)}"
+    if rule in ("anyOf", "oneOf", "allOf", "not", "if"):
+        return f"does not fit {rule} of its schema"
+    if rule == "additionalProperties":
+        return "has a name that is not declared"
+    return f"must fit {rule} {canonical(wanted)}"
+
+
+def checkable(schema: Any) -> Any:
+    """A foreign schema without the rules that `JsonSchema` refuses: it takes what these allow, and more."""
+    if isinstance(schema, list):
+        return [checkable(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    left_out = {name for name in schema if name in UNBOUNDED and not isinstance(schema[name], bool)}
+    if "patternProperties" in left_out:
+        left_out.add("additionalProperties")
+    if isinstance(pattern := schema.get("pattern"), str) and _pattern(pattern) is None:
+        left_out.add("pattern")
+    if isinstance(reference := schema.get("$ref"), str) and not (reference == "#" or reference.startswith("#/")):
+        left_out.add("$ref")
+    return {name: checkable(part) for name, part in schema.items() if name not in left_out}
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
@@ -116,6 +185,7 @@ def _leads(reference: str, resolver: Any) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)
 def _pattern(written: str) -> SchemaValidator | None:
     """A validator that matches a regular expression in linear time; None if it does not support the expression."""
     try:
@@ -124,33 +194,71 @@ def _pattern(written: str) -> SchemaValidator | None:
         return None
 
 
-def _moved(value: Any, below: str) -> Any:
+def relocated(value: Any, below: str) -> Any:
     """The schema, changed for use at the place `below` in another schema: its references begin with `below`."""
     if isinstance(value, list):
-        return [_moved(item, below) for item in value]
+        return [relocated(item, below) for item in value]
     if not isinstance(value, dict):
         return value
-    moved = {name: _moved(part, below) for name, part in value.items()}
+    moved = {name: relocated(part, below) for name, part in value.items()}
     return moved | {"$ref": below + value["$ref"][1:]} if isinstance(value.get("$ref"), str) else moved
 
 
-def _validator(schema: dict[str, Any]) -> Any:
-    from jsonschema import Draft202012Validator, validators
-    from referencing import Registry
+_FOLLOWED: ContextVar[Iterator[int]] = ContextVar("replan_followed")
+"""Counts the references that are followed to validate one value."""
+_TRIED: ContextVar[Iterator[int]] = ContextVar("replan_tried")
+"""Counts the branches that are tried to validate one value."""
 
-    followed = 0
+
+@cache
+def _bounded() -> Any:
+    """The class of the validators, which takes a millisecond to make."""
+    from jsonschema import Draft202012Validator, validators
+
     plain = Draft202012Validator.VALIDATORS["$ref"]
 
     def follow(validator: Any, reference: str, value: Any, part: Any) -> Iterator[Any]:
-        nonlocal followed
-        followed += 1
-        if followed > MAX_REFERENCES:
+        if next(_FOLLOWED.get()) > MAX_REFERENCES:
             raise RecursionError
         yield from plain(validator, reference, value, part) or ()
 
-    # jsonschema itself counts no references, and matches patterns with Python's `re`, whose time has no bound.
-    bounded = validators.extend(Draft202012Validator, {"$ref": follow, "pattern": _match})
-    return bounded(schema, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    # jsonschema itself counts no references, matches patterns with Python's `re`, whose time has no bound, and compares
+    # each item of a list with each other.
+    choices = {name: _counted(Draft202012Validator.VALIDATORS[name]) for name in ("anyOf", "oneOf")}
+    rules = {"$ref": follow, "pattern": _match, "uniqueItems": _distinct, **choices}
+    return validators.extend(Draft202012Validator, rules)
+
+
+def _counted(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    def validate(validator: Any, branches: Any, value: Any, part: Any) -> Iterator[Any]:
+        if not isinstance(branches, list):
+            return
+        for _ in branches:
+            if next(_TRIED.get()) > MAX_BRANCHES:
+                raise RecursionError
+        yield from rule(validator, branches, value, part) or ()
+
+    return validate
+
+
+def _distinct(_validator: Any, is_wanted: bool, value: Any, _part: Any) -> Iterator[Any]:
+    """`uniqueItems` in linear time."""
+    from jsonschema import ValidationError as Misfit
+
+    if is_wanted and isinstance(value, list) and len({_hashable(item) for item in value}) < len(value):
+        yield Misfit(f"{value!r} has non-unique elements")
+
+
+def _hashable(value: Any) -> Any:
+    """Equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
+    match value:
+        case bool():
+            return bool, value
+        case list():
+            return list, *map(_hashable, value)
+        case dict():
+            return dict, frozenset((name, _hashable(item)) for name, item in value.items())
+    return value
 
 
 def _match(validator: Any, pattern: str, value: Any, _part: Any) -> Iterator[Any]:

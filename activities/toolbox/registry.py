@@ -25,6 +25,8 @@ from workflows.text import nearest
 
 GROUP = "replan.tools"
 """The group of entry points whose values are modules with tools."""
+FOREIGN = f"{__name__.rpartition('.')[0]}.mcp.kinds"
+"""The module of the functions that call MCP servers."""
 OWN = {"replan", __name__.partition(".")[0]}
 """Replan's own packages, of which tools import the first."""
 
@@ -61,6 +63,7 @@ class Registry(Mapping[str, Kind]):
         self._kinds: dict[str, Kind] = {}
         self.left_out: list[str] = []  # kinds that use a model, if the worker has no model
         mistakes, self._places, own = list[str](), dict[str, str](), list(tools)
+        self._reasons = dict[str, str]()
         packages = tools if isinstance(tools, Mapping) else {}
         self.own = frozenset(tool.__name__ for tool in own)
         """The kinds of the user's own tools; the others come with Replan."""
@@ -69,7 +72,8 @@ class Registry(Mapping[str, Kind]):
             kind, wrong = describe(tool)
             if tool.__name__ in self._places:
                 wrong.append(f"{tool.__name__}: another tool has this name already: rename the function.")
-            self._places[tool.__name__] = _place(tool, packages.get(tool, ""))
+            self._places[tool.__name__] = tool.origin.place or _place(tool, packages.get(tool, ""))
+            self._reasons[tool.__name__] = tool.origin.because
             mistakes += _with_place(self._places[tool.__name__], wrong)
             if kind is not None and kind.asks_model and not has_model:
                 self.left_out.append(tool.__name__)
@@ -97,18 +101,20 @@ class Registry(Mapping[str, Kind]):
         Only the user's own tools are described; if there are none, all tools are described. `notes` has a further line
         about some kinds.
         """
-        shown = [name for name in self if name in self.own or not self.own]
-        rest = [name for name in self if name not in shown]
+        offered = [name for name, kind in self.items() if not kind.is_hidden]
+        shown = [name for name in offered if name in self.own or not self.own]
+        rest = [name for name in offered if name not in shown]
         width = max(map(len, shown), default=0)
         lines = list[str]()
         for name in shown:
-            lines += _lines(self[name], width, self._places[name] if self.own else "")
+            reason = f"  ({self._reasons[name]})" if self._reasons[name] else ""
+            lines += _lines(self[name], width, f"{self._places[name]}{reason}" if self.own else "")
             lines += [f"    {notes[name]}"] if notes and name in notes else []
         lines += [f"Tools that come with Replan: {', '.join(rest)}"] if rest else []
         lines += [f"Not offered, since this worker has no model: {', '.join(self.left_out)}"] if self.left_out else []
         lines += filter(None, [extra.missing()])
         lines += self._unknown_exceptions()
-        own = f"{len(self.own)} tool{'s' * (len(self.own) > 1)} of yours: no mistakes." if self.own else ""
+        own = f"{len(shown)} tool{'s' * (len(shown) > 1)} of yours: no mistakes." if self.own else ""
         lines.append(own or f"{len(shown)} tools, which come with Replan; --tools adds your own.")
         return "\n".join(map(_wrapped, lines) if sys.stdout.isatty() else lines)
 
@@ -116,7 +122,8 @@ class Registry(Mapping[str, Kind]):
         """A line for each package that a tools file imports, and of whose exceptions nobody says what they are."""
         own = [kind for name, kind in self._kinds.items() if name in self.own]
         raises = {raised: entry for kind in own for raised, entry in kind.raises.items()}
-        packages = {package for module in {kind.function.__module__ for kind in own} for package in _imported(module)}
+        modules = {kind.function.__module__ for kind in own} - {FOREIGN}
+        packages = {package for module in modules for package in _imported(module)}
         for package in sorted(packages - sys.stdlib_module_names - OWN):
             left = [found for found in described.unknown(package) if declared.entry_of(found, raises) is None]
             if left:
@@ -213,7 +220,7 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     return [
         first,
         f"    {kind.description.splitlines()[0]}",
-        f"    {', '.join(more)}; {'pure' if spec.pure else spec.retry}, {spec.timeout:g} s",
+        f"    {', '.join(more)}{'; ' * bool(more)}{'pure' if spec.pure else spec.retry}, {spec.timeout:g} s",
     ]
 
 

@@ -18,6 +18,7 @@ from activities.toolbox.documents.library import Libraries
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Documents, Key, Transaction
+from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.workspace import Workspace, folder_of
 from workflows.calls.header import CallHeader
 from workflows.plans.catalogue import Effect
@@ -38,13 +39,14 @@ class Resources:
         workspace: Path | None = None,
         allow_hosts: Iterable[str] = (),
         services: Services | None = None,
+        servers: Servers | None = None,
         model: LanguageModel | None = None,
     ) -> None:
         """Share one `engine` and one `http` client among all calls.
 
         `documents` and `workspace` are the root folders of the tasks' documents and written files; None if the worker
         has none. `allow_hosts` are names, addresses and networks that `Web` may reach although they are not public.
-        `services` are the hosts that tools may send requests to; by default there are none.
+        `services` are the hosts that tools may send requests to, `servers` the MCP servers; by default there are none.
 
         Raises:
             BadReach: an entry of `allow_hosts` cannot be used.
@@ -56,6 +58,7 @@ class Resources:
         self._workspace = workspace
         self._web = Web(Reach.of(allow_hosts))
         self._services = services or Services(self._web)
+        self._servers = servers or Servers({}, engine, self._web)
         self.model = model
 
     @asynccontextmanager
@@ -80,6 +83,8 @@ class Resources:
             return self._web
         if parameter is Services:
             return self._services
+        if parameter is Servers:
+            return self._servers
         if parameter is LanguageModel:
             if self.model is None:
                 reason = "This worker has no model: set a key in its environment, or name one with --planner."

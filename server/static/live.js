@@ -67,7 +67,7 @@ addEventListener("submit", () => { isSending = true; });
 if (live?.dataset.events) {
   const events = new EventSource(live.dataset.events);
   const names = ["task", "plan", "step", "fault", "failover", "wait", "pause", "request", "answer", "compaction",
-    "rejection", "worker", "workflow_task", "busy", "thinking"];
+    "rejection", "worker", "workflow_task", "busy", "thinking", "working"];
   for (const name of names) events.addEventListener(name, soon);
   events.addEventListener("end", () => { events.close(); soon(); });
   events.addEventListener("error", (event) => { if (event.data) { events.close(); soon(); } });

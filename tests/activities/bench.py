@@ -26,7 +26,11 @@ from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.storage.store import open_store, sqlite_url
+from activities.toolbox.declare.tool import Companion
+from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
+from activities.toolbox.mcp.loading import ForeignTools
+from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Tool
@@ -73,7 +77,7 @@ class Bench:
             info, activity_id="a", workflow_id="a-task", workflow_run_id=run or f"run-{next(self.calls)}"
         )
         payload = RawValue(chosen.payload_converter.to_payload(args))
-        kind = Registry([tool, *filter(None, [tool.options.fallback])])[tool.__name__]
+        kind = Registry(_with_companions(tool))[tool.__name__]
         headers = {HEADER: chosen.payload_converter.to_payload(header)} if header else {}
 
         async def intercepted(payload: RawValue) -> StepReturn:
@@ -96,6 +100,12 @@ class Bench:
         """The first column of what a query finds."""
         async with self.engine.begin() as connection:
             return [row[0] for row in await connection.execute(text(statement))]
+
+
+def _with_companions(tool: Tool[..., Any]) -> list[Tool[..., Any]]:
+    others = [tool.options.observe, tool.options.reconcile, tool.options.undo, tool.options.fallback]
+    tools = [other.tool if isinstance(other, Companion) else other for other in others if other]
+    return list(dict.fromkeys([tool, *tools]))
 
 
 class _Innermost(ActivityInboundInterceptor):
@@ -125,11 +135,15 @@ async def bench(
     allow_hosts: Sequence[str] = (),
     store: str | None = None,
     services: Services | None = None,
+    servers: ForeignTools | None = None,
     model: LanguageModel | None = None,
     price: Price | None = None,
     loop: ToolLoop | None = None,
 ) -> AsyncIterator[Bench]:
-    """A bench with a store, in `folder` unless its URL is given, which has a table `notes (word)`."""
+    """A bench with a store, in `folder` unless its URL is given, which has a table `notes (word)`.
+
+    `servers` are the MCP servers that the tools call; they are ended at the end.
+    """
     url = store or sqlite_url(folder)
     if url == sqlite_url(folder):
         await make_store(folder)
@@ -139,7 +153,11 @@ async def bench(
     async with deadline.client(trust_env=False, verify=NO_TLS) as http:
         if model is not None and not isinstance(model, FallbackModel):
             model = MeteredModel(model, price)
-        asked: dict[str, Any] = {"services": services, "model": model}
+        foreign = servers or ForeignTools()
+        reached = Servers(foreign.configs, engine, Web(Reach.of(allow_hosts)))
+        reached.expect(foreign.listings)
+        asked: dict[str, Any] = {"services": services, "servers": reached, "model": model}
         resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)
-        yield Bench(engine, Boundary(resources, loop=loop))
+        async with reached.opened():
+            yield Bench(engine, Boundary(resources, loop=loop))
     await engine.dispose()

@@ -42,8 +42,16 @@ async def test_an_adopted_database_has_a_ledger(bank: AsyncEngine) -> None:
         found = await connection.run_sync(differences)
 
     missing = {str(one[1].name) for one in found if isinstance(one, tuple)}
-    indexes = {"replan_payloads_owner", "replan_turns_owner"}
-    own = {"replan_breakers", "replan_checked", "replan_store", "replan_payloads", "replan_tickets", "replan_turns"}
+    indexes = {"ix_replan_ahead_at", "replan_payloads_owner", "replan_turns_owner"}
+    own = {
+        "replan_ahead",
+        "replan_breakers",
+        "replan_checked",
+        "replan_store",
+        "replan_payloads",
+        "replan_tickets",
+        "replan_turns",
+    }
     assert missing == own | indexes
 
 

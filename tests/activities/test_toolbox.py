@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -627,3 +628,43 @@ def test_mypy_sees_a_wrong_model(tmp_path: Path) -> None:
     assert [line.partition(": ")[2] for line in checked.stdout.splitlines() if "typed.py" in line] == [
         'error: Argument 1 to "__call__" of "Tool" has incompatible type "Word"; expected "Number"  [arg-type]'
     ]
+
+
+class Page(BaseModel):
+    """Names as other languages spell them."""
+
+    pageUrl: str
+    curl: str = ""
+    baseURI: str = ""
+    subject: str = ""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "authority"),
+    [
+        (tool.read, {"pageUrl", "baseURI"}),
+        (tool.unkeyed(content=["subject"]), {"pageUrl", "baseURI", "curl"}),
+        (tool.unkeyed(authority=["subject"]), {"subject", "pageUrl"}),
+    ],
+)
+def test_a_name_in_camel_case_is_authority_as_in_snake_case(decorator: Any, authority: set[str]) -> None:
+    """`pageUrl` is what `page_url` is; `curl` is no URL."""
+
+    @decorator  # type: ignore[untyped-decorator]  # any of them
+    async def visit(args: Page) -> Number:
+        """Visit a page."""
+        raise NotImplementedError
+
+    assert {*Registry([visit])["visit"].spec.authority_of(Page.model_fields)} == authority
+
+
+def test_content_in_camel_case_is_refused_as_in_snake_case() -> None:
+    """What can do more than inform somebody is no content."""
+
+    @tool.unkeyed(content=["pageUrl"])
+    async def visit(args: Page) -> Number:
+        """Visit a page."""
+        raise NotImplementedError
+
+    with pytest.raises(ToolMistakes, match="content= names 'pageUrl', which can do more"):
+        Registry([visit])

@@ -19,6 +19,8 @@ ORDER: Mapping[str, Sequence[str]] = {
         "deadline",
         "metrics",
         "borders",
+        "scrubbing",
+        "progress",
         "storage",
         "providers",
         "toolbox",
@@ -48,6 +50,7 @@ ORDER: Mapping[str, Sequence[str]] = {
 }
 """From the ground up: a module imports only from those that stand before its own. What is not named stands on top."""
 ENTRIES = {
+    "activities.toolbox.mcp.supervisor",
     "worker",
     "starter",
     "console.demo",

@@ -348,6 +348,16 @@ class Thinking(BaseModel, frozen=True, extra="forbid"):
     """Estimated tokens of the reply received so far."""
 
 
+class Working(BaseModel, frozen=True, extra="forbid"):
+    """What a heartbeat tells of a call that says how far it is, in a unit of its own."""
+
+    done: float
+    total: float | None = None
+    """What `done` is when the call ends; None if nobody knows."""
+    words: str = ""
+    """The words of the server that is called, which are untrusted."""
+
+
 class Held(BaseModel, frozen=True, extra="forbid"):
     """What the last heartbeat of an attempt tells the next attempt: whether an operator held it back."""
 
@@ -372,6 +382,11 @@ def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
 def parse_thinking(details: Iterable[JsonValue]) -> int | None:
     """The tokens that the details of a heartbeat tell; None if the attempt asks no model."""
     return next((found.thinking for found in _parsed(details, Thinking)), None)
+
+
+def parse_working(details: Iterable[JsonValue]) -> Working | None:
+    """How far a call is, as the details of a heartbeat tell; None if the call does not say it."""
+    return next(_parsed(details, Working), None)
 
 
 def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:

@@ -19,7 +19,7 @@ def unknown_arguments(kind: Kind, args: JsonValue) -> list[str]:
     schema = kind.args_schema
     if not isinstance(args, dict) or is_reference(args) or schema.get("additionalProperties"):
         return []
-    known = {*schema.get("properties", ()), *kind.args.model_fields}
+    known = {*schema.get("properties", ()), *kind.args.model_fields} - kind.for_people
     return [name for name in args if name not in known]
 
 

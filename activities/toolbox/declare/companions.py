@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeGuard, get_args, get_type_hints
 
 from pydantic import BaseModel, JsonValue, RootModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from activities.toolbox.declare.fields import Fields, NoField
@@ -47,7 +48,9 @@ def as_data(
         return None
     companion = _as_companion(companion)
     theirs = _args_of(companion.tool)
-    by_name = {name: f"args.{name}" for name in (theirs.model_fields if theirs else ()) if name in args.model_fields}
+    ours = arguments(args)
+    names = [name for name in (arguments(theirs) if theirs else ()) if name not in companion.tool.origin.for_people]
+    by_name = {name: f"args.{name}" for name in names if name in ours}
     paths = {**by_name, **companion.paths}
     defaults = _defaults(paths, args, theirs) if is_undo and theirs else {}
     return catalogue.Companion(kind=companion.tool.__name__, args=paths, defaults=defaults)
@@ -59,17 +62,12 @@ def _defaults(paths: Mapping[str, str], args: type[BaseModel], theirs: type[Base
     None where that default is None, and the undo has a default of its own. A default that is made anew for each call is
     not known afterwards, so it is left out.
     """
-    found = dict[str, JsonValue]()
+    found, ours, others = dict[str, JsonValue](), arguments(args), arguments(theirs)
     for name, path in paths.items():
-        source = args.model_fields.get(path.removeprefix("args."))
-        if (
-            source is None
-            or source.is_required()
-            or source.default_factory is not None
-            or name not in theirs.model_fields
-        ):
+        source = ours.get(path.removeprefix("args."))
+        if source is None or source.is_required() or source.default_factory is not None or name not in others:
             continue
-        if source.default is not None or not theirs.model_fields[name].is_required():
+        if source.default is not None or not others[name].is_required():
             with suppress(PydanticSerializationError):
                 found[name] = to_jsonable_python(source.default)
     return found
@@ -103,18 +101,18 @@ def _reconcile_mistakes(
     wrong = list(_companion_mistakes(name, "reconcile", reconcile, call))
     yield from wrong
     found = _hints_of(read).get("return") if isinstance(read, Tool) else None
-    if not wrong and (difference := _difference(found, result)):
-        yield f"{name}: the result of reconcile={read.__name__} becomes its result, but {difference}: use one model."
+    if not wrong and (differs := difference(found, result)):
+        yield f"{name}: the result of reconcile={read.__name__} becomes its result, but {differs}: use one model."
 
 
-def _difference(found: Any, result: Any) -> str | None:
+def difference(found: Any, result: Any) -> str | None:
     """Why a value of type `found` cannot replace a `result`, as a part of a sentence; None if it can replace it."""
     if found == result or None in (found, result):  # a tool without a result type is reported elsewhere
         return None
     if not (is_model(found) and is_model(result)):
         return "it is of another type"
-    required = {field for field, info in result.model_fields.items() if info.is_required()}
-    if lacks := sorted(required - {*found.model_fields}):
+    required = {field for field, info in arguments(result).items() if info.is_required()}
+    if lacks := sorted(required - {*arguments(found)}):
         return f"{found.__name__} lacks {lacks} of {result.__name__}"
     found_fields, result_fields = Fields.of(found), Fields.of(result)
     for field in sorted(required):
@@ -136,16 +134,17 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
     if theirs is None:
         yield f"{name}: {option}={other} must take a pydantic model of arguments."
         return
+    needed = arguments(theirs)
     for field, path in companion.paths.items():
-        if field not in theirs.model_fields:
-            has = sorted(theirs.model_fields)
+        if field not in needed:
+            has = sorted(needed)
             yield f"{name}: {other} has no argument {field!r}{nearest(field, has)}: it has {has}."
         elif reason := _wrong_path(path, call):
             yield f"{name}: {field}={path!r} {reason}."
         elif path == "key" and Fields.of(theirs).type(f"args.{field}") not in (Type.TEXT, None):
             yield f"{name}: the key is a str, but {field!r} of {other} is not: give it an argument of type str."
-    filled = {*companion.paths, *call["args"].model_fields}
-    for field, info in theirs.model_fields.items():
+    filled = {*companion.paths, *arguments(call["args"])}
+    for field, info in needed.items():
         if info.is_required() and field not in filled:
             yield f'{name}: {other} needs {field!r}: write {option}={other}.using({field}="args...").'
 
@@ -194,8 +193,14 @@ def _no_tool(name: str, option: str, companion: object) -> str:
 
 
 def _accepts(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
-    required = {field for field, info in theirs.model_fields.items() if info.is_required()}
-    return issubclass(provided, theirs) or required <= set(provided.model_fields) <= set(theirs.model_fields)
+    taken, given = arguments(theirs), arguments(provided)
+    required = {name for name, info in taken.items() if info.is_required()}
+    return issubclass(provided, theirs) or required <= set(given) <= set(taken)
+
+
+def arguments(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the names that a call has for them."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _as_companion(other: Tool[..., Any] | Companion) -> Companion:

@@ -121,6 +121,11 @@ def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
     return wrong
 
 
+def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> list[str]:
+    """The mistakes in a condition over the values of `known`, one sentence each."""
+    return _mistakes(name, option, source, known)[1]
+
+
 def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
     """The names that the condition of an option reads, and its mistakes."""
     try:

@@ -65,6 +65,10 @@ class Kind:
     """How people write requests for it that the offline planner understands."""
     sentence: Callable[[Any, date], str] | None = None
     """Makes a sentence for people from a result and today's date."""
+    for_people: frozenset[str] = frozenset()
+    """Arguments that only a person may give, when the call is shown for an approval; no schema has them."""
+    is_hidden: bool = False
+    """Whether only another kind's option calls it, and no plan."""
 
     @property
     def is_async(self) -> bool:
@@ -169,6 +173,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
             for declared_form in tool.options.forms
         ],
         sentence=tool.options.sentence,
+        for_people=tool.origin.for_people,
+        is_hidden=tool.origin.is_hidden,
     )
 
 
@@ -182,7 +188,7 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
         del options["approve"]
     if tool.pure:
         options |= {"pure": True, "timeout": min(tool.options.timeout, retries.PURE_TIMEOUT)}
-    return ToolSpec.model_validate(
+    spec = ToolSpec.model_validate(
         {
             "kind": tool.__name__,
             "effect": tool.effect,
@@ -190,6 +196,17 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
             **{option: value for option, value in options.items() if value is not None},
         }
     )
+    if spec.effect is Effect.READ or spec.authority is not None:  # else all are authority but those of `content`
+        names = [field.alias or name for name, field in args.model_fields.items()]
+        told = [name for name in names if _snake(name) != name.lower() and spec.authority_of([_snake(name)])]
+        if more := [name for name in told if name not in (spec.authority or ())]:
+            return spec.model_copy(update={"authority": (*(spec.authority or ()), *more)})
+    return spec
+
+
+def _snake(argument: str) -> str:
+    """An argument's name as workflows know names: `page_url` for `pageUrl`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument).lower()
 
 
 Parameters = Mapping[str, inspect.Parameter]
@@ -307,7 +324,7 @@ def _contract_mistakes(tool: Tool[..., Any], args: Any) -> Iterator[str]:
         yield f"{name}: authority= says which arguments are not content: leave content= out, or authority=."
     if content and tool.effect is Effect.READ:
         yield f"{name}: a read changes nothing, so content= has no meaning: leave it out."
-    for always in (argument for argument in content if is_always_authority(argument)):
+    for always in (argument for argument in content if is_always_authority(_snake(argument))):
         yield f"{name}: content= names {always!r}, which can do more than inform somebody: leave it out there."
 
 

@@ -178,6 +178,20 @@ NOT_PURE = (
 """The options that `@tool.pure` does not take, since they are about I/O, effects or repeated attempts."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What is to be said of a tool that was made of something else than a decorated function."""
+
+    place: str = ""
+    """File and line; empty for those of the function."""
+    because: str = ""
+    """Why it has its effect; empty where the decorator says it."""
+    for_people: frozenset[str] = frozenset()
+    """The arguments that only a person may give."""
+    is_hidden: bool = False
+    """Whether only an option of another tool calls it."""
+
+
 class Tool(Generic[P, R]):
     """A function and what its decorator declared. It can be called like the function, e.g. in a unit test."""
 
@@ -190,6 +204,7 @@ class Tool(Generic[P, R]):
         decorator: str = "",
         *,
         pure: bool = False,
+        origin: "Origin | None" = None,
     ) -> None:
         # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`, and for a `decorator` that does
         # not exist; `unknown` are unknown keywords.
@@ -199,6 +214,7 @@ class Tool(Generic[P, R]):
         self.unknown = unknown
         self.decorator = decorator
         self.pure = pure
+        self.origin = origin or Origin()
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__

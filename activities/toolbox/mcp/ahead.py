@@ -1,0 +1,69 @@
+"""What is noted ahead of a call, in the store, so that a read can tell its effect from those of others."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, JsonValue
+from sqlalchemy import Column, String, Table, Text, delete, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
+from workflows.json_values import digest
+
+AHEAD = Table(
+    "replan_ahead",
+    REPLAN_TABLES,
+    Column("key", String(1200), primary_key=True),
+    Column("at", Moment, nullable=False, index=True),
+    Column("before", Text, nullable=False),
+)
+"""A row for each call whose reconcile needs it; `before` is JSON."""
+KEPT = timedelta(days=40)
+"""How long rows are kept."""
+
+
+class Noted(BaseModel):
+    """What a condition and the arguments of a read have as `call`."""
+
+    claimed_at: str
+    """The time in UTC, to the second, e.g. `2026-11-26T08:00:00+00:00`; the call was made in that second or later."""
+    mark: str
+    """What `mark` of the tools file puts at the end of an argument: the same for each attempt, and of no other call."""
+
+
+def mark_of(key: str) -> str:
+    """The line that tells the effect of a call from all others."""
+    return f"Replan-Call: {digest(key)[:20]}"
+
+
+class Ahead(BaseModel):
+    claimed_at: datetime
+    before: JsonValue = None
+
+    def noted(self, key: str) -> dict[str, JsonValue]:
+        """The fields of `Noted` for the call with this key."""
+        at = self.claimed_at.astimezone(UTC).replace(microsecond=0).isoformat()
+        return Noted(claimed_at=at, mark=mark_of(key)).model_dump()
+
+
+async def note(engine: AsyncEngine, key: str, ahead: Ahead) -> None:
+    """Note what was before a call, in place of what was before an earlier attempt, which proved to have had no effect.
+
+    Raises:
+        DatabaseUnavailable: the store cannot be reached; nothing was noted.
+    """
+    row = {"key": key, "at": ahead.claimed_at, "before": json.dumps(ahead.before)}
+
+    def work(tx: Any) -> None:
+        tx.execute(delete(AHEAD).where((AHEAD.c.key == key) | (AHEAD.c.at < ahead.claimed_at - KEPT)))
+        insert_new(tx, AHEAD, row)
+
+    await write(engine, work)
+
+
+async def find(engine: AsyncEngine, key: str) -> Ahead | None:
+    """What was noted ahead of the last attempt of a call; None if no attempt came so far."""
+    async with transaction(reading(engine)) as tx:
+        row = (await tx.execute(select(AHEAD.c.at, AHEAD.c.before).where(AHEAD.c.key == key))).first()
+    return Ahead(claimed_at=row.at, before=json.loads(row.before)) if row else None

@@ -1,0 +1,171 @@
+"""What a server answers: the result of a tool as plain data of bounded size, and the meaning of its errors."""
+
+import re
+import tomllib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cache
+from operator import not_
+from pathlib import Path
+from typing import Any, Literal
+
+from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic_core import to_json
+
+from activities.errors import ToolError, unproven
+from activities.toolbox.mcp.tools_file import ErrorRow
+from workflows.faults.fault import QUADRANT, Code
+
+MAX_READ, MAX_EFFECT = 700_000, 40_000
+"""Bytes of a result as JSON: of a read, and of a tool with an effect, whose result stays in history."""
+MAX_DATA = 256 * 1024
+"""Characters of an image or a sound, which is base64; a larger one is left out, and its size is said."""
+MAX_TOLD = 2_000
+"""Characters of an error's text that the planner sees."""
+TEXTS = Path(__file__).with_name("texts.toml")
+
+
+class Part(BaseModel):
+    """A part of a result that is no text: an image, a sound, a resource or a link to one."""
+
+    type: str
+    mime_type: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    uri: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    name: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    data: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Base64."""
+    left_out: int = Field(default=0, exclude_if=not_)
+    """The characters of data that are left out, since they are too many."""
+
+
+class ToolAnswer(BaseModel):
+    """The result of a foreign tool that declares no form of its results."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: str = ""
+    parts: list[Part] = Field(default_factory=list, exclude_if=not_)
+    left_out: int = Field(default=0, exclude_if=not_)
+    """The characters of text that are left out at the end, since they are too many."""
+    parts_left_out: int = Field(default=0, exclude_if=not_)
+    """The number of parts that are left out at the end, since they are too many."""
+
+
+def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
+    """A result as text and parts, cut to what a result may have."""
+    whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
+    text = _beginning(whole, room)
+    room -= len(to_json(text))
+    parts, found = list[Part](), [part for content in result.content if (part := _part(content))]
+    for part in found:
+        data = part.data or ""
+        if len(data) > min(MAX_DATA, room):
+            part = part.model_copy(update={"data": None, "left_out": len(data)})
+        room -= len(part.model_dump_json()) + 1
+        if room < 0:
+            break
+        parts.append(part)
+    left_out = {"left_out": len(whole) - len(text), "parts_left_out": len(found) - len(parts)}
+    return ToolAnswer(text=text, parts=parts, **left_out)
+
+
+def _beginning(text: str, most: int) -> str:
+    """As much of a text as has at most so many bytes as JSON."""
+    text = text[:most]
+    if len(to_json(text)) <= most:
+        return text
+    return text[: bisect_right(range(len(text)), most, key=lambda length: len(to_json(text[:length]))) - 1]
+
+
+def text_of(result: CallToolResult) -> str:
+    """All texts of a result, also those of the text resources in it."""
+    found = list[str]()
+    for content in result.content:
+        if isinstance(content, TextContent):
+            found.append(content.text)
+        elif isinstance(content, EmbeddedResource) and (text := getattr(content.resource, "text", None)) is not None:
+            found.append(str(text))
+    return "\n".join(found).encode(errors="replace").decode()
+
+
+def _part(content: Any) -> Part | None:
+    match content:
+        case ImageContent() | AudioContent():
+            return Part(type=content.type, mime_type=content.mime_type, data=content.data)
+        case ResourceLink():
+            return Part(type=content.type, mime_type=content.mime_type, uri=str(content.uri), name=content.name)
+        case EmbeddedResource():
+            resource = content.resource
+            return Part(
+                type=content.type,
+                mime_type=resource.mime_type,
+                uri=str(resource.uri),
+                data=getattr(resource, "blob", None),
+            )
+    return None
+
+
+class AnswerTexts:
+    """What the texts of one server's answers mean: by the rows of the tools file, then by those that Replan knows."""
+
+    def __init__(self, own: Mapping[str, ErrorRow], server_name: str) -> None:
+        """`server_name` is what the server calls itself."""
+        self._own = {text.casefold(): row for text, row in own.items()}
+        self._known = [*_known().get(server_name, ()), *_known()["sdk"]]
+
+    def fault(self, kind: str, tool: str, result: CallToolResult) -> ToolError | None:
+        """The error that an answer is; None if it is a success."""
+        text, is_error = text_of(result), bool(result.is_error)
+        lowered, start = text.casefold(), text[:MAX_TOLD]
+        for wanted, row in self._own.items():
+            begins = row.in_success and lowered.lstrip().startswith(wanted)
+            if begins or (is_error and wanted in lowered):
+                reason = f"{kind} answered with a text that its tools file has under errors."
+                return tool_error(Code(row.code), reason, text, proves_none=row.applied == "none")
+        for known in self._known:
+            if known.holds(tool, start, is_error=is_error):
+                reason = f"{kind} answered that it failed ({known.code})."
+                return tool_error(known.code, reason, text, proves_none=known.applied == "none")
+        if not is_error:
+            return None
+        return tool_error(Code.REFUSED, f"{kind} answered with an error.", text, proves_none=False)
+
+
+class KnownText(BaseModel):
+    """A row of `texts.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    match: re.Pattern[str]
+    code: Code
+    applied: Literal["none", "unknown"]
+    example: str
+    tool: str = ""
+    where: Literal["error", "success"] = Field(default="error", alias="in")
+    observed: bool = True
+
+    def holds(self, tool: str, text: str, *, is_error: bool) -> bool:
+        """Whether the row is about this text of an answer of `tool`."""
+        is_about = (self.where == "error") is is_error and self.tool in ("", tool)
+        return is_about and self.match.search(text) is not None
+
+
+def tool_error(
+    code: Code, reason: str, text: str = "", *, proves_none: bool, retry_after: float | None = None
+) -> ToolError:
+    """The exception for an answer. What a server wrote is untrusted: it is shown as observed, and is no reason."""
+    observed: JsonValue = {"text": text[:MAX_TOLD]} if text else None
+    made = _CLASSES[QUADRANT[code]](reason, code=code.value, observed=observed, retry_after=retry_after)
+    return made if proves_none else unproven(made)
+
+
+_CLASSES: Mapping[Any, type[ToolError]] = {chosen.quadrant: chosen for chosen in ToolError.__subclasses__()}
+
+
+@cache
+def _known() -> Mapping[str, Sequence[KnownText]]:
+    """The rows of `texts.toml` by the name that a server gives to itself; `sdk` has those that hold for all."""
+    file = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
+    of_sdks = [row for rows in file.pop("sdk").values() for row in rows]
+    return {name: [KnownText.model_validate(row) for row in rows] for name, rows in {**file, "sdk": of_sdks}.items()}

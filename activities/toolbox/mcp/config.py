@@ -1,0 +1,119 @@
+"""A server as a worker is configured to reach it, and what it lists."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from activities.toolbox.json_schema import JsonSchema, checkable
+from activities.toolbox.mcp import tools_file
+from workflows.faults.fault import Code
+from workflows.json_values import digest
+
+
+@dataclass(frozen=True)
+class ServerTool:
+    """A tool as a server lists it."""
+
+    name: str
+    schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None = None
+    title: str = ""
+    description: str = ""
+    read_only: bool = False
+    """What the server says about itself (`readOnlyHint`)."""
+    idempotent: bool = False
+    """What the server says about itself (`idempotentHint`); it is never believed."""
+    only_as_task: bool = False
+    """Whether it can only be called as a task of MCP, which Replan does not do."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with what a call may send and get."""
+        return digest([self.name, dict(self.schema), dict(self.output_schema) if self.output_schema else None])
+
+    @cached_property
+    def checks(self) -> JsonSchema | None:
+        """What checks its structured results; None if it declares no form of them."""
+        return None if self.output_schema is None else JsonSchema.part_of_checked(checkable(self.output_schema))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a server offers."""
+
+    tools: Sequence[ServerTool]
+    server_name: str
+    """What the server calls itself."""
+    protocol: str
+
+
+class CannotOpen(Exception):
+    """A server cannot be started, reached or asked for its tools; the message says why, without its name.
+
+    `why` is the message without `told`, the words of the server itself, which are untrusted.
+    """
+
+    def __init__(self, why: str, told: str = "", code: Code = Code.UNREACHABLE) -> None:
+        """`code` is that of the fault of a call; transient, unless a person has to mend something."""
+        super().__init__(f"{why}: {told}" if told else why)
+        self.why = why
+        self.told = told
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Config:
+    """How to connect to one server, with the values of its secrets."""
+
+    name: str
+    command: Sequence[str] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    issuer: str = ""
+    """The authorization server of the client; empty for the server itself."""
+    scope: str | None = None
+    cwd: str | None = None
+    roots: Sequence[str] = ()
+    errors: Mapping[str, tools_file.ErrorRow] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, server: tools_file.ServerTable, environment: Mapping[str, str], folder: Path) -> "Config":
+        """Look up the values that a tools file names; relative paths are below the file's `folder`.
+
+        Raises:
+            CannotOpen: a variable or a file is missing.
+        """
+
+        def value(source: str) -> str:
+            if source.startswith("file:"):
+                path = folder / source.removeprefix("file:")
+                try:
+                    return path.read_text().strip()
+                except (OSError, ValueError):
+                    raise CannotOpen(f"the file {path} cannot be read") from None
+            if source not in environment:
+                raise CannotOpen(f"the variable {source} is not set")
+            return environment[source]
+
+        headers = {header: value(source) for header, source in server.headers.items()}
+        for header in [found for found in headers if found.lower() == "authorization"]:
+            headers[header] = headers[header] if " " in headers[header] else f"Bearer {headers[header]}"
+        return cls(
+            name,
+            server.command or (),
+            server.url or "",
+            {variable: value(source) for variable, source in server.env.items()},
+            headers,
+            value(server.oauth.client_id) if server.oauth else "",
+            value(server.oauth.client_secret) if server.oauth else "",
+            (server.oauth.issuer if server.oauth else None) or "",
+            server.oauth.scope if server.oauth else None,
+            str(folder / server.cwd) if server.cwd else None,
+            [str((folder / root).resolve()) for root in server.roots],
+            server.errors,
+        )

@@ -1,0 +1,670 @@
+"""The connections to MCP servers: one to each, opened when it is needed and again when it has ended."""
+
+import asyncio
+import contextvars
+import errno
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import structlog
+from mcp import Client, MCPError
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.session import ClientRequestContext
+from mcp.client.stdio import get_default_environment
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    InputRequiredResult,
+    ListRootsResult,
+    Root,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from activities import deadline, sends
+from activities.borders.waits import seconds
+from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.progress import board as board_of_attempt
+from activities.scrubbing import text_of
+from activities.toolbox.http.network import Web
+from activities.toolbox.json_schema import BadSchema
+from activities.toolbox.mcp import questions
+from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
+from activities.toolbox.mcp.config import CannotOpen, Config, Listing, ServerTool
+from activities.toolbox.mcp.schema import ForeignResult
+from activities.toolbox.mcp.transports import CALL_NAME, UNREADABLE, Link, Sent, Streams, over_http, over_pipes
+from workflows.faults.fault import Code
+
+OPEN_SECONDS = 30.0
+"""Seconds that a server has to start and to list its tools; `npx` and `uvx` may install it first."""
+READY_SHARE = 0.9
+"""The share of an attempt's time within which the connection must be ready."""
+BACKOFF = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds until a server is started again, by how often it has ended soon after its start."""
+REST_SECONDS = 5.0
+"""Seconds within which the answers are read that came before a connection ended."""
+STABLE_SECONDS = 60.0
+"""A connection that held this long begins to count anew."""
+MAX_UNANSWERED = 3
+"""After so many calls in a row without an answer in their time, a new connection is opened for the next one."""
+MAX_CHECKED, MAX_AT_ONCE = 1024 * 1024, 10_000
+"""Bytes of a structured result: the most that the boundary takes, and the most that is checked without a thread."""
+MAX_TOOLS = 1_000
+MAX_ROUNDS = 5
+"""How often a call is sent again with what the server asked for."""
+
+_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+_REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
+
+log = structlog.get_logger("replan.mcp")
+
+
+@dataclass
+class _Connection:
+    """An open connection, which a task of its own keeps."""
+
+    client: Client
+    link: Link
+    listing: Listing
+    texts: AnswerTexts
+    closing: asyncio.Event
+    keeper: asyncio.Task[None] | None = None
+    is_stale: bool = False
+    """Whether the server has said that its list of tools changed since it was read."""
+    is_retired: bool = False
+    """Whether it takes no new calls; those under way go on."""
+    unanswered: int = 0
+    """How many calls in a row had no answer in their time."""
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.link.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
+
+    async def close(self) -> None:
+        self.is_retired = True
+        self.closing.set()
+        if self.keeper is not None:
+            await asyncio.wait([self.keeper])
+
+
+class Kept:
+    """The connection to one server."""
+
+    def __init__(self, config: Config, web: Web, *, logs: bool = True) -> None:
+        """With `logs`, the log has what the server writes to stderr, and why it ended."""
+        self._config = config
+        self._logs = logs
+        self._web = web
+        self.expected: Mapping[str, ServerTool] | None = None
+        self._connection: _Connection | None = None
+        self._opening: asyncio.Task[_Connection] | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._opened_at = 0.0
+        self._last_failure = CannotOpen("it ended")
+        self._mode = "auto"
+        self._asks = False
+        self._turn = asyncio.Lock()
+        self._left = list[_Connection]()
+        self._leaving = set[asyncio.Task[None]]()
+
+    async def connection(self) -> _Connection:
+        """The open connection; it is opened if there is none. Raises CannotOpen.
+
+        It is opened for all calls: one that waits no longer does not end it.
+        """
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._reopen())
+            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._opening)
+
+    async def _reopen(self) -> _Connection:
+        if self._connection is not None:
+            await self._leave(self._connection)
+        if (wait := self._not_before - time.monotonic()) > 0:
+            last = self._last_failure
+            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.told, last.code)
+        self._opened_at = time.monotonic()
+        try:
+            try:
+                self._connection = await self._open()
+            except CannotOpen:
+                if self._mode != "auto" or not self._config.command:
+                    raise
+                self._mode = "legacy"  # some old servers end when they get a request that they do not know
+                self._connection = await self._open()
+        except CannotOpen as why:
+            self._mode = "auto"
+            self._failed(why)
+            raise
+        return self._connection
+
+    async def close(self) -> None:
+        ending = [*self._leaving, *([self._opening] if self._opening else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        connections = [*self._left, *([self._connection] if self._connection else [])]
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    async def _leave(self, connection: _Connection) -> None:
+        """Close a connection that has ended; one that takes no new calls when those under way have ended."""
+        self._connection = None
+        if not connection.link.ended.is_set():
+            self._left.append(connection)
+            self._leaving.add(task := asyncio.create_task(self._close_idle(connection)))
+            task.add_done_callback(self._leaving.discard)
+            return
+        await connection.close()
+        if time.monotonic() - self._opened_at > STABLE_SECONDS:
+            self._failures = 0
+        self._failed(CannotOpen(connection.link.why, connection.link.told))
+
+    async def _close_idle(self, connection: _Connection) -> None:
+        while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
+            await asyncio.sleep(0.5)
+        await connection.close()
+        self._left.remove(connection)
+
+    def _failed(self, why: CannotOpen) -> None:
+        wait = BACKOFF[min(self._failures, len(BACKOFF) - 1)]
+        self._failures += 1
+        self._not_before, self._last_failure = time.monotonic() + wait, why
+        if self._logs:
+            log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.told)
+
+    async def _open(self) -> _Connection:
+        opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
+        link, closing = Link(), asyncio.Event()
+        # Of no call: what the connection sends must not count as sent by the call that happened to open it.
+        with sends.counted(sends.Sends()), deadline.within(float("inf")):
+            context = contextvars.copy_context()
+            context.run(structlog.contextvars.clear_contextvars)  # nor are its log lines those of that call
+            keeper = asyncio.create_task(
+                self._keep(link, closing, opened), name=f"mcp {self._config.name}", context=context
+            )
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return replace(await asyncio.shield(opened), keeper=keeper)
+        except TimeoutError:
+            closing.set()
+            keeper.cancel()
+            raise CannotOpen(f"it gave no answer within {OPEN_SECONDS:g} s") from None
+        except asyncio.CancelledError:
+            closing.set()
+            keeper.cancel()
+            await asyncio.wait([keeper])
+            raise
+
+    async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
+        """Open the connection, and keep it until it ends or is closed. anyio wants all of it in one task."""
+        try:
+            async with Client(
+                _as_transport(self._streams(link)),
+                cache=None,
+                mode=self._mode,
+                client_info=Implementation(name="replan", version="1"),
+                list_roots_callback=self._roots if self._config.roots else None,
+                elicitation_callback=partial(self._elicit, link),
+                message_handler=self._on_message,
+            ) as client:
+                listing = await self._list(client)
+                if not opened.done():
+                    texts = AnswerTexts(self._config.errors, listing.server_name)
+                    opened.set_result(_Connection(client, link, listing, texts, closing))
+                async with _listening(client, self._note_change):
+                    await _first(link.ended.wait(), closing.wait())
+                    if link.ended.is_set():
+                        await self._read_rest(link)
+        except BaseException as error:
+            link.end(*_why(error, link))
+            if not opened.done():
+                opened.set_exception(CannotOpen(link.why, link.told, _code(link)))
+                opened.exception()  # it may be that nobody waits any more
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+                raise
+        finally:
+            link.end("the connection was closed")
+
+    async def _read_rest(self, link: Link) -> None:
+        """Let the session take what the server sent before it ended; it fails the calls that have no answer then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                while link.calls:  # noqa: ASYNC110  # for milliseconds
+                    await asyncio.sleep(0.01)
+
+    def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
+        config = self._config
+        if config.command:
+            environment = {**get_default_environment(), **config.env}
+            command = [_program(config.command[0], environment.get("PATH")), *config.command[1:]]
+            return over_pipes(link, config.name, command, environment, config.cwd, logs=self._logs)
+        auth: httpx2.Auth | None = None
+        if config.client_id:
+            auth = ClientCredentialsOAuthProvider(
+                config.url,
+                _Tokens(),
+                config.client_id,
+                config.client_secret,
+                scope=config.scope,
+                issuer=config.issuer or str(httpx2.URL(config.url).copy_with(raw_path=b"/")),
+            )
+        return over_http(link, config.url, config.headers, auth, self._web)
+
+    async def _list(self, client: Client) -> Listing:
+        tools, cursor = list[ServerTool](), None
+        while len(tools) < MAX_TOOLS:
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                hints = tool.annotations
+                tools.append(
+                    ServerTool(
+                        tool.name,
+                        tool.input_schema,
+                        tool.output_schema,
+                        tool.title or (hints.title if hints else "") or "",
+                        tool.description or "",
+                        bool(hints and hints.read_only_hint),
+                        bool(hints and hints.idempotent_hint),
+                        bool(tool.execution and tool.execution.task_support == "required"),
+                    )
+                )
+            if (cursor := page.next_cursor) is None:
+                break
+        info = client.server_info
+        return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version))
+
+    async def _elicit(self, link: Link, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        """Answer what a server asks during a call; with the older protocol, it does not say during which.
+
+        So the calls of such a server are made one after the other from then on.
+        """
+        self._asks = True
+        for sent in link.calls.values():
+            if (answer := questions.elicited(params, sent.answers)) is not None:
+                return answer
+        for sent in link.calls.values():
+            sent.asked = questions.of(params)
+        return ElicitResult(action="decline")
+
+    async def _roots(self, context: ClientRequestContext) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in self._config.roots])
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._note_change()
+
+    def _note_change(self) -> None:
+        """The next call reads the list of tools again."""
+        if self._connection is not None:
+            self._connection.is_stale = True
+
+    def _check(self, connection: _Connection, tool: str) -> None:
+        """Refuse a call of a tool that is another one than at the worker's start."""
+        if self.expected is None or tool not in self.expected:
+            return
+        now = next((listed for listed in connection.listing.tools if listed.name == tool), None)
+        kind = f"{self._config.name}.{tool}"
+        if now is None:
+            raise unsent(NeedsPerson(f"The server has no tool {kind} any more: start the worker again."))
+        if now.digest != self.expected[tool].digest:
+            changed = _difference(self.expected[tool].schema, now.schema)
+            raise unsent(NeedsPerson(f"The tool {kind} of the server has changed{changed}: start the worker again."))
+
+    async def call(
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        answers: Mapping[str, JsonValue],
+        result: type[BaseModel] | None,
+        *,
+        is_read: bool,
+    ) -> JsonValue:
+        kind = f"{self._config.name}.{tool}"
+        for is_last in (False, True):
+            async with AsyncExitStack() as stack:
+                connection = await self._ready(kind, tool, stack)
+                token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
+                connection.link.calls[token] = sent
+                try:
+                    found = await self._ask(connection, tool, args, token, answers)
+                except (MCPError, ValidationError, httpx2.HTTPError) as error:
+                    if not is_last and self._is_over(connection, error, sent):
+                        connection.is_retired = True  # the session is gone, and nothing was done: once more
+                        continue
+                    raise self._fault(connection, kind, error, sent) from None
+                except asyncio.CancelledError:
+                    connection.unanswered += sent.is_late
+                    connection.is_retired |= connection.unanswered >= MAX_UNANSWERED
+                    raise
+                finally:
+                    del connection.link.calls[token]
+                connection.unanswered = 0
+                return await self._result(connection, kind, tool, found, sent, result, is_read=is_read)
+        raise AssertionError
+
+    async def _ready(self, kind: str, tool: str, stack: AsyncExitStack) -> _Connection:
+        """The connection, on which the tool is as it was when the worker started.
+
+        Raises:
+            ToolError: there is none; nothing was sent.
+        """
+        try:
+            async with asyncio.timeout(_until_end()):
+                if self._asks:
+                    await stack.enter_async_context(self._turn)
+                connection = await self.connection()
+                if connection.is_stale:
+                    connection.is_stale = False
+                    connection.listing = await self._list(connection.client)
+        except TimeoutError:
+            reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
+            raise unsent(Unreachable(reason, code="timeout")) from None
+        except CannotOpen as error:
+            raise _unreachable(kind, error) from None
+        except MCPError as error:
+            raise _unreachable(kind, CannotOpen(*_why(error, connection.link))) from None
+        self._check(connection, tool)
+        return connection
+
+    async def _ask(
+        self,
+        connection: _Connection,
+        tool: str,
+        args: dict[str, JsonValue],
+        token: str,
+        answers: Mapping[str, JsonValue],
+    ) -> CallToolResult | questions.ServerQuestion:
+        """Send the call, and again with the answers to what the server asks for before it works on it."""
+        board, given = board_of_attempt(), dict[str, Any]()
+
+        async def note_progress(progress: float, total: float | None, message: str | None) -> None:
+            board.say(progress, total, message)
+
+        for _ in range(MAX_ROUNDS):
+            # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
+            params = CallToolRequestParams(name=tool, arguments=args, _meta={CALL_NAME: token}, **given)
+            deadline.check()
+            found: CallToolResult | InputRequiredResult = await connection.client.session.send_request(
+                CallToolRequest(params=params), _RESULT, progress_callback=note_progress
+            )
+            if isinstance(found, CallToolResult):
+                return found
+            responses, question = questions.answered(found, answers, self._config.roots)
+            if question is not None:
+                return question
+            given = {"input_responses": responses, "request_state": found.request_state}
+        return questions.ServerQuestion("the same again and again", {})
+
+    def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
+        """Whether a call was not made only because the connection or the server's session had ended before."""
+        if sent.status == 404:
+            return True
+        return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not sent.began
+
+    def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
+        """The exception for a call that has no result."""
+        if sent.no_token is not None:
+            return _unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
+        if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
+            return _of_status(kind, sent)
+        if not sent.began:
+            if sent.is_late:
+                return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))
+            why = sent.why or connection.link.why or "the connection failed"
+            return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}; nothing was sent."))
+        if isinstance(error, ValidationError):
+            reason = f"{kind} answered with a result that the protocol does not have."
+            return unproven(Refused(reason, code="unexpected_result"))
+        if isinstance(error, MCPError) and not sent.why and not self._is_cut(connection, error):
+            if _is_unreadable(error) or not sent.is_spoken:
+                return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
+            return _of_error(kind, error)
+        why = sent.why or connection.link.why or "the connection was cut"
+        is_large_event = isinstance(error, MCPError) and "exceeded the" in error.message
+        if connection.link.is_too_large or sent.is_too_large or is_large_event:
+            return unproven(NeedsPerson(f"{kind} gave no answer: {why}.", code="too_large"))
+        return unproven(Unreachable(f"{kind} gave no answer: {why}."))
+
+    def _is_cut(self, connection: _Connection, error: MCPError) -> bool:
+        """Whether an error says that there is no answer, and is no answer of the server."""
+        is_over = connection.link.ended.is_set() or connection.closing.is_set()
+        return error.code == CONNECTION_CLOSED and (is_over or error.message.startswith("SSE stream"))
+
+    async def _result(
+        self,
+        connection: _Connection,
+        kind: str,
+        tool: str,
+        found: CallToolResult | questions.ServerQuestion,
+        sent: Sent,
+        result: type[BaseModel] | None,
+        *,
+        is_read: bool,
+    ) -> JsonValue:
+        if isinstance(found, questions.ServerQuestion):
+            raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
+        fault = connection.texts.fault(kind, tool, found)
+        if sent.asked:
+            asks = AsksPerson(sent.asked.sentence(kind))
+            raise unproven(asks) if fault is None or fault.proves_nothing else asks
+        if fault is not None:
+            raise fault
+        if result is None or not issubclass(result, ForeignResult):
+            value: JsonValue = answer_of(found, is_read=is_read).model_dump(mode="json")
+            return value
+        # JSON has no NaN and no infinity, which Python's parsers take all the same.
+        whole = to_json(found.structured_content, inf_nan_mode="null")
+        value = from_json(whole)
+        if len(whole) > MAX_CHECKED:
+            return value  # it is refused for its size, as an effect that was applied
+        listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
+        wrong = ["it is missing"] if value is None else []
+        if value is not None and listed is not None:
+            try:
+                if listed.checks and len(whole) > MAX_AT_ONCE:
+                    wrong = await asyncio.to_thread(listed.checks.broken_rules, value)
+                elif listed.checks:
+                    wrong = listed.checks.broken_rules(value)
+            except BadSchema as bad:
+                wrong = [f"it cannot be checked, since {bad}"]
+        if wrong:
+            reason = f"The structured result of {kind} does not fit its schema: {'; '.join(wrong)}."
+            raise unproven(Refused(reason, code="unexpected_result"))
+        return value
+
+
+def _until_end() -> float | None:
+    """Seconds until shortly before the attempt ends, so that it can still say that nothing was sent."""
+    left = deadline.left()
+    return None if left is None else left * READY_SHARE
+
+
+def _unreachable(kind: str, error: CannotOpen) -> ToolError:
+    """The exception for a call that was not sent, since there is no connection."""
+    if error.code is Code.UNREACHABLE:
+        reason = f"The server of {kind} cannot be reached: {error.why}."
+    else:
+        reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
+    return unsent(tool_error(error.code, reason, error.told, proves_none=True))
+
+
+def _is_unreadable(error: MCPError) -> bool:
+    """Whether an error is one of the transports, for an answer that is no message."""
+    return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
+
+
+def _of_status(kind: str, sent: Sent) -> ToolError:
+    """The exception for an HTTP response that is no success."""
+    status = sent.status or 0
+    words = f"The server of {kind} answered with HTTP status {status}"
+    wait = seconds(sent.headers.get("retry-after", ""))
+    match status:
+        case 401:
+            return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
+        case 403:
+            return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
+        case 429:
+            return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
+        case _ if status >= 500:
+            return tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
+        case 408:
+            return tool_error(Code.TIMEOUT, f"{words}.", proves_none=False, retry_after=wait)
+        case _ if status < 400:
+            return answered(
+                NeedsPerson(f"{words}, a redirect that is not followed: write its new address in the file.")
+            )
+    return answered(NeedsPerson(f"{words}: check its url."))
+
+
+def _of_error(kind: str, error: MCPError) -> ToolError:
+    """The exception for an error of JSON-RPC, which is no result of the tool."""
+    observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
+    if error.code == METHOD_NOT_FOUND:
+        return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
+    if error.code in _REJECTED:
+        return answered(Refused(f"{kind} does not take these arguments.", code="invalid_input", observed=observed))
+    return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
+
+
+def _program(name: str, path: str | None) -> str:
+    """The program of a command: on PATH, else beside the Python that runs, where pip has put it.
+
+    Raises:
+        FileNotFoundError: it is in neither.
+    """
+    if Path(name).name != name:
+        return name
+    if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
+        return found
+    raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
+
+
+def _code(link: Link) -> Code:
+    """The code of the fault of a connection that cannot be opened."""
+    lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
+    return link.other.no_token or lasting.get(link.other.status or 0, Code.UNREACHABLE)
+
+
+def _why(error: BaseException, link: Link) -> tuple[str, str]:
+    """Why a connection failed, in words for people, and the words of the server or of a library."""
+    if link.other.why:
+        return link.other.why, ""
+    if (link.other.status or 0) >= 300 and not link.other.is_spoken:
+        return f"it answered with HTTP status {link.other.status}", ""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return f"{error.filename} cannot be started: {error.strerror}", ""
+    if isinstance(error, MCPError):
+        return f"it answered with the error {error.code}", text_of(error.message, str, 200)
+    return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The names of arguments that have come, gone or changed, in brackets; empty if it is something else."""
+    old, new = before.get("properties", {}), now.get("properties", {})
+    required = {*now.get("required", ())} - {*before.get("required", ())}
+    parts = [f"{name!r} is gone" for name in old if name not in new]
+    parts += [f"{name!r} is new{' and required' if name in required else ''}" for name in new if name not in old]
+    parts += [f"{name!r} has another rule" for name in new if name in old and new[name] != old[name]]
+    return f" ({'; '.join(parts[:5])})" if parts else ""
+
+
+@asynccontextmanager
+async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncIterator[Any]:
+    async with streams as pair:
+        yield pair
+
+
+@asynccontextmanager
+async def _listening(client: Client, changed: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `changed` when a server of the newer protocol says that its list of tools has changed."""
+
+    async def listen() -> None:
+        with suppress(MCPError, RuntimeError, TimeoutError):  # it does not offer it, or it ends
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    changed()
+
+    tools = client.server_capabilities.tools if client.server_capabilities else None
+    is_newer = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    listener = asyncio.create_task(listen()) if is_newer and tools and tools.list_changed else None
+    try:
+        yield
+    finally:
+        if listener is not None:
+            listener.cancel()
+            await asyncio.wait([listener])
+
+
+async def _first(*events: Awaitable[object]) -> None:
+    waiting = [asyncio.ensure_future(event) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+class _Tokens:
+    """Keeps the tokens of an OAuth client in memory."""
+
+    def __init__(self) -> None:
+        self._tokens: Any = None
+        self._client: Any = None
+
+    async def get_tokens(self) -> Any:
+        return self._tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> Any:
+        return self._client
+
+    async def set_client_info(self, client_info: Any) -> None:
+        self._client = client_info
+
+
+def listings(configs: Mapping[str, Config]) -> dict[str, Listing | str]:
+    """By server what it lists, or why it cannot be asked. The connections are closed again."""
+
+    async def ask(config: Config) -> Listing | str:
+        kept = Kept(config, Web(), logs=False)
+        try:
+            return (await kept.connection()).listing
+        except CannotOpen as why:
+            return str(why)
+        finally:
+            await kept.close()
+
+    async def ask_all() -> dict[str, Listing | str]:
+        found = await asyncio.gather(*map(ask, configs.values()))
+        return dict(zip(configs, found, strict=True))
+
+    with ThreadPoolExecutor(1) as pool:  # this thread may run an event loop
+        return pool.submit(lambda: asyncio.run(ask_all())).result()

@@ -1,0 +1,441 @@
+"""Makes a tool of Replan of each tool that an MCP server lists."""
+
+import asyncio
+import functools
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, Field, JsonValue, create_model
+
+from activities import deadline, sends
+from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
+from activities.toolbox.declare import companions, conditions
+from activities.toolbox.declare.conditions import Condition, Undecided
+from activities.toolbox.declare.fields import Fields, NoField
+from activities.toolbox.declare.tool import Companion, Origin, Tool, ToolOptions
+from activities.toolbox.expressions.evaluation import Type
+from activities.toolbox.injection import Key
+from activities.toolbox.json_schema import BadSchema
+from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
+from activities.toolbox.mcp.answers import ToolAnswer
+from activities.toolbox.mcp.config import Listing, ServerTool
+from activities.toolbox.mcp.connections import READY_SHARE
+from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
+from activities.toolbox.mcp.servers import Servers
+from workflows.plans.catalogue import Effect
+from workflows.plans.references import pick
+from workflows.text import nearest
+
+MAX_DESCRIPTION = 2_000
+"""Characters of a server's description of a tool that planners are told."""
+MAX_KIND = 100
+"""Characters of a kind's name."""
+
+Observe = Callable[[Servers, str, Mapping[str, JsonValue]], Awaitable[Ahead]]
+"""Makes what is noted ahead of a call with this key and these arguments."""
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """Where a tools file has a server."""
+
+    file: str
+    text: str = field(repr=False)
+    server: str
+
+    def line(self, *below: str) -> str:
+        """FILE:LINE of a place below the server's table, or of the table."""
+        return f"{self.file}{tools_file.line_of(self.text, ['servers', self.server, *below])}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A server of a tools file, with what it lists."""
+
+    name: str
+    server: tools_file.ServerTable
+    listing: Listing
+    place: FilePlace
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A tool of a server, its effect, and why it has it."""
+
+    source: Source
+    listed: ServerTool
+    effect: Effect
+    reason: str
+    is_in_file: bool
+    """Whether the file has a table for it."""
+
+
+@dataclass
+class Made:
+    """The tools of some servers, and what is wrong with what the files say of them."""
+
+    tools: list[Tool[..., Any]] = field(default_factory=list)
+    classified: list[Classified] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """The kinds that cannot be offered, each with the reason."""
+    mistakes: list[str] = field(default_factory=list)
+
+
+def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
+    """The tools of all sources. `others` are Python tools by kind, which the files may name beside each other's."""
+    made, found = Made(), dict[str, "_Draft"]()
+    for source in sources:
+        made.mistakes += _unknown_tools(source)
+        for listed in source.listing.tools:
+            if source.server.only is not None and listed.name not in source.server.only:
+                continue
+            draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
+            if reason := draft.prepare():
+                if listed.name in source.server.tools:
+                    made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
+                made.left_out[draft.kind] = reason
+                continue
+            if draft.kind in found:  # of the same server, since all others begin otherwise
+                reason = "another tool of the server has this name already"
+                if listed.name in source.server.tools and listed.name != found[draft.kind].listed.name:
+                    made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
+                made.left_out[f"{draft.kind} ({listed.name})"] = reason
+                continue
+            if draft.kind in others:
+                taken = "another tool has this name already: rename the server."
+                made.mistakes.append(f"{draft.place}: {draft.kind}: {taken}")
+                continue
+            found[draft.kind] = draft
+    known = {**others, **{kind: draft.bare for kind, draft in found.items()}}
+    for draft in found.values():
+        tool, extra, wrong = draft.tool(known, found)
+        made.mistakes += [f"{draft.place}: {draft.kind}: {mistake}" for mistake in wrong]
+        made.tools += [tool, *extra]
+        made.classified.append(draft.classified)
+    return made
+
+
+def kind_of(server: str, tool: str) -> str:
+    """The name of the kind of a server's tool: `server.tool`, with `_` for what no name has."""
+    return f"{server}.{re.sub('[^A-Za-z0-9_.-]', '_', tool)}"[:MAX_KIND]
+
+
+@dataclass
+class _Draft:
+    """One tool of a server, as a file declares it."""
+
+    source: Source
+    listed: ServerTool
+    row: tools_file.ToolTable
+
+    @functools.cached_property
+    def kind(self) -> str:
+        return kind_of(self.source.name, self.listed.name)
+
+    @property
+    def place(self) -> str:
+        return self.source.place.line("tools", self.listed.name)
+
+    @property
+    def is_read_by_hint(self) -> bool:
+        return self.listed.read_only and self.source.server.trusted
+
+    @property
+    def effect(self) -> Effect:
+        return self.row.effect or (Effect.READ if self.is_read_by_hint else Effect.UNKEYED)
+
+    @property
+    def reason(self) -> str:
+        """Why the tool has its effect, for `--check`."""
+        if self.row.effect:
+            return "as the file says"
+        if self.is_read_by_hint:
+            return "the server says that it only reads"
+        if self.listed.read_only:
+            return "the server says that it only reads, and trusted = false"
+        return "nobody says that it only reads"
+
+    @property
+    def classified(self) -> Classified:
+        is_in_file = self.listed.name in self.source.server.tools
+        return Classified(self.source, self.listed, self.effect, self.reason, is_in_file)
+
+    def prepare(self) -> str | None:
+        """Make the models; return why the tool cannot be offered, None if it can."""
+        if self.listed.only_as_task:
+            return "it can only be called as a task of MCP"
+        left_out = [self.row.key] if self.row.key else []
+        try:
+            self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
+            self.result: type[BaseModel] = (
+                ToolAnswer
+                if self.listed.output_schema is None
+                else result_of(f"{self.kind}.result", self.listed.output_schema)
+            )
+        except BadSchema as bad:
+            return f"its schema cannot be used, since {bad}"
+        self.ahead: Observe | None = None
+        self.bare = self._tool(ToolOptions())
+        return None
+
+    async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        """Call a read."""
+        return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
+
+    def tool(
+        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "_Draft"]
+    ) -> tuple[Tool[..., Any], list[Tool[..., Any]], list[str]]:
+        """The tool with its options, a tool that reconciles it if there is one, and mistakes of the file."""
+        row, wrong, extra = self.row, list(self._mistakes()), list[Tool[..., Any]]()
+        options: dict[str, Any] = {
+            name: value
+            for name in ("settle", "ensure", "approve", "retry", "timeout", "authority", "content", "service", "limit")
+            if (value := getattr(row, name)) is not None
+        }
+        server = self.source.server
+        options["untrusted"] = not server.trusted_results if row.untrusted is None else row.untrusted
+        options["credential"] = row.credential or server.credential
+        options.setdefault("service", self.source.name)
+        if server.limit and "limit" not in options:
+            options["limit"] = server.limit
+        if server.timeout and "timeout" not in options:
+            options["timeout"] = server.timeout
+        if self.effect not in (Effect.READ, Effect.TRANSACTIONAL):
+            options["requests"] = 1  # `tools/call` is sent once
+        for name in ("observe", "undo"):
+            if companion := getattr(row, name):
+                options[name] = self._companion(name, companion, known, wrong)
+        if row.fallback:
+            options["fallback"] = _named("fallback", row.fallback, known, wrong)
+        if row.reconcile:
+            other = _named("reconcile", row.reconcile.kind, known, wrong)
+            if other is not None and row.reconcile.applied_if is None:
+                options["reconcile"] = self._companion("reconcile", row.reconcile, known, wrong)
+            elif other is not None and (found := self._reconciling(row.reconcile, drafts, wrong)):
+                options["reconcile"], extra = found, [found.tool]
+        return self._tool(ToolOptions(**options)), extra, wrong
+
+    def _mistakes(self) -> Iterator[str]:
+        row = self.row
+        if row.effect is Effect.TRANSACTIONAL:
+            yield 'effect = "transactional" is for Python tools, which take a Transaction: use another effect.'
+        if (row.effect is Effect.KEYED) is (row.key is None):
+            yield (
+                'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
+                if row.key is None
+                else 'key has a meaning only with effect = "keyed": leave it out.'
+            )
+        names = list(self.listed.schema.get("properties", {}))
+        if row.mark is not None and self.effect in (Effect.READ, Effect.TRANSACTIONAL):
+            yield "mark has no meaning for a read: leave it out."
+        elif row.mark is not None and not self._is_text(row.mark):
+            yield f"mark = {row.mark!r} is no argument that is a text{nearest(row.mark, names)}: name one."
+        if row.key is not None and row.key not in names:
+            yield f"has no argument {row.key!r}{nearest(row.key, names)}: key names one of {names}."
+
+    def _is_text(self, argument: str) -> bool:
+        try:
+            return Fields.of(self.args).type(f"args.{argument}") is Type.TEXT
+        except NoField:
+            return False
+
+    def _tool(self, options: ToolOptions) -> Tool[..., Any]:
+        """A tool with the function that calls the server."""
+        server, name, result, row = self.source.name, self.listed.name, self.result, self.row
+        # An unkeyed call is repeated only after it was found not to have been applied; any other one also while that is
+        # unknown, and then what was before the first attempt counts.
+        ahead, keeps_first = self.ahead, self.effect is not Effect.UNKEYED
+
+        async def call(args: ForeignArgs, servers: Servers, key: Key | None = None) -> Any:
+            sent = args.as_sent()
+            if row.key is not None:
+                sent[row.key] = str(key)
+            if ahead is not None and key is not None:
+                await _note_ahead(servers, key, ahead, sent, keeps_first=keeps_first)
+            if row.mark is not None and key is not None:
+                sent[row.mark] = "\n\n".join(filter(None, [str(sent.get(row.mark) or ""), mark_of(key)]))
+            try:
+                found = await servers.call(server, name, sent, args.answers, result=result, is_read=key is None)
+            except ToolError as error:
+                error.requests = None  # there is no other call, so an error that proves something proves it of all
+                raise
+            if isinstance(found, dict) and issubclass(result, ForeignResult):
+                return result.of_checked(found)
+            return found
+
+        annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
+        function: Callable[..., Any]
+        if self.effect is Effect.READ:
+
+            async def function(args: ForeignArgs, servers: Servers) -> Any:
+                return await call(args, servers)
+
+        else:
+
+            async def function(args: ForeignArgs, servers: Servers, key: Key) -> Any:
+                return await call(args, servers, key)
+
+            annotations["key"] = Key
+        origin = Origin(self.place, self.reason, frozenset({ANSWERS}))
+        return _declared(function, self.kind, annotations, self._description(), self.effect, options, origin)
+
+    def _description(self) -> str:
+        """What planners are told. A server's own words are untrusted text: on one line, and bounded."""
+        if self.row.description:
+            return self.row.description
+        words = " ".join((self.listed.description or self.listed.title or f"The tool {self.listed.name}.").split())
+        return words[:MAX_DESCRIPTION]
+
+    def _companion(
+        self, option: str, companion: tools_file.CompanionTable, known: Mapping[str, Tool[..., Any]], wrong: list[str]
+    ) -> Companion | None:
+        other = _named(option, companion.kind, known, wrong)
+        odd = [name for name, path in companion.using.items() if not isinstance(path, str)]
+        if odd:
+            wrong.append(
+                f'{option} takes {odd[0]!r} from no path: write e.g. using = {{ {odd[0]} = "args.{odd[0]}" }}.'
+            )
+        return Companion(other, {name: str(path) for name, path in companion.using.items()}) if other else None
+
+    # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
+
+    def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", names: Collection[str]) -> "Observe | None":
+        """Makes the observation ahead of a call; None if the condition and the read's arguments need none."""
+        needs_before = any(name.partition(".")[0] == "before" for name in names)
+        if not needs_before and "call.claimed_at" not in {*names, *map(str, rule.using.values())}:
+            return None
+
+        async def observe(servers: Servers, key: str, sent: Mapping[str, JsonValue]) -> Ahead:
+            now = Ahead(claimed_at=datetime.now(UTC))
+            if not needs_before:
+                return now
+            arguments = _arguments(rule.using, {"args": sent, "call": now.noted(key)})
+            return now.model_copy(update={"before": await read.ask(servers, arguments)})
+
+        return observe
+
+    def _reconciling(
+        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "_Draft"], wrong: list[str]
+    ) -> Companion | None:
+        read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
+        if read is None or read.effect is not Effect.READ:
+            wrong.append(f"reconcile = {rule.kind} with applied_if must be a read of a server in a tools file.")
+            return None
+        known = {
+            "args": Fields.of(self.args),
+            "result": Fields.of(read.result),
+            "before": Fields.of(read.result),
+            "call": Fields.of(Noted),
+        }
+        found = conditions.mistakes_over(self.kind, "applied_if", applied_if, known)
+        for name, path in rule.using.items():
+            root = str(path).partition(".")[0]
+            if isinstance(path, str) and "." in path and root in ("args", "call"):
+                try:
+                    known[root].type(path)
+                except NoField as missing:
+                    found.append(f"{name} = {path!r} leads nowhere{missing}.")
+            theirs = companions.arguments(read.args)
+            if name not in theirs:
+                found.append(f"{rule.kind} has no argument {name!r}{nearest(name, theirs)}.")
+        if not found and rule.result is None and (differs := companions.difference(read.result, self.result)):
+            found.append(f'the result of {rule.kind} becomes its result, but {differs}: say result = "result...."')
+        wrong += [f"reconcile: {mistake}" for mistake in found]
+        if found:
+            return None
+        condition = Condition.read(applied_if)
+        self.ahead = self._observing(rule, read, condition.names)
+        ours = {name: info.alias or name for name, info in self.args.model_fields.items() if name != ANSWERS}
+        fields: dict[str, Any] = {name: (Any, Field(None, alias=alias)) for name, alias in ours.items()}
+        arguments = create_model("Reconciled", __base__=ForeignArgs, replan_call_key=(str, ...), **fields)
+
+        async def function(args: Any, servers: Servers) -> Any:
+            sent = args.as_sent()
+            key = str(sent.pop("replan_call_key"))
+            values: dict[str, Any] = {"args": sent, "call": {"mark": mark_of(key)}}
+            if self.ahead is not None:
+                if (noted := await servers.ahead(key)) is None:
+                    raise Refused(f"No attempt of {self.kind} came so far that it was sent.", code="not_found")
+                values |= {"call": noted.noted(key), "before": noted.before}
+            values["result"] = await read.ask(servers, _arguments(rule.using, values))
+            try:
+                is_applied = condition.holds(values)
+            except Undecided as why:
+                raise NeedsPerson(f"The condition {condition.source!r} of {kind} is not decided: {why}") from None
+            if not is_applied:
+                raise Refused(f"{rule.kind} does not show the effect of the call.", code="not_found")
+            return pick({"result": values["result"]}, rule.result, kind) if rule.result else values["result"]
+
+        annotations = {"args": arguments, "servers": Servers, "return": self.result}
+        words = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
+        options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
+        origin = Origin(self.place, is_hidden=True)
+        made = _declared(function, kind, annotations, words, Effect.READ, options, origin)
+        return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "replan_call_key": "key"})
+
+
+async def _note_ahead(
+    servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
+) -> None:
+    """Note what is before a call, of whose requests this is none; with `keeps_first`, at the first attempt only."""
+    left = deadline.left()
+    with sends.counted(sends.Sends()):
+        try:
+            # It ends before the attempt does, which could not say that the call was not sent.
+            async with asyncio.timeout(None if left is None else left * READY_SHARE):
+                if not (keeps_first and await servers.ahead(key)):
+                    await servers.note_ahead(key, await ahead(servers, key, sent))
+        except TimeoutError:
+            reason = "What is before the call was not read in time; the call was not sent."
+            raise unsent(Unreachable(reason, code="timeout")) from None
+        except ToolError as error:
+            error.proves_nothing = False
+            raise unsent(error) from None
+
+
+def _declared(
+    function: Callable[..., Any],
+    kind: str,
+    annotations: dict[str, Any],
+    description: str,
+    effect: Effect,
+    options: ToolOptions,
+    origin: Origin,
+) -> Tool[..., Any]:
+    function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
+    return Tool(function, effect, options, origin=origin)
+
+
+def _arguments(using: Mapping[str, JsonValue], values: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """The arguments of a read: paths over `values`, other values as they are; a path without a value is left out."""
+    found = dict[str, JsonValue]()
+    for name, path in using.items():
+        if not (isinstance(path, str) and path.partition(".")[0] in values and "." in path):
+            found[name] = path
+            continue
+        at: Any = values
+        for part in path.split("."):
+            at = at.get(part) if isinstance(at, Mapping) else None
+        if at is not None:
+            found[name] = at
+    return found
+
+
+def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: list[str]) -> Tool[..., Any] | None:
+    if kind not in known:
+        wrong.append(f"{option} names {kind!r}, which is in no tools file{nearest(kind, known)}: load it.")
+    return known.get(kind)
+
+
+def _unknown_tools(source: Source) -> Iterator[str]:
+    names = [listed.name for listed in source.listing.tools]
+    places: list[tuple[str, tuple[str, ...]]] = [(name, ("tools", name)) for name in source.server.tools]
+    places += [(name, ("only",)) for name in source.server.only or ()]
+    for name, place in places:
+        if name not in names:
+            near = nearest(name, names) or f": it has {', '.join(names[:20])}"
+            yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."

@@ -1,0 +1,92 @@
+"""Loads the tools files of a worker: reads them, asks their servers what they offer, and makes a tool of each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from activities.toolbox.declare.tool import Tool
+from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp.config import CannotOpen, Config, Listing
+from activities.toolbox.registry import ToolMistakes
+
+if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
+    from activities.toolbox.mcp.kinds import Classified
+
+SUFFIX = ".toml"
+MISSING = (
+    "A tools file with MCP servers needs the package mcp: install the extra, `pip install 'replan[mcp]'`, or in a"
+    " checkout `pip install -e '.[mcp]'`."
+)
+
+log = structlog.get_logger("replan.mcp")
+
+
+@dataclass(frozen=True)
+class ForeignTools:
+    """The tools of MCP servers, and how to reach these."""
+
+    tools: Mapping[Tool[..., Any], str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The kinds that cannot be offered, each with the reason."""
+    configs: Mapping[str, Config] = field(default_factory=dict)
+    listings: Mapping[str, Listing] = field(default_factory=dict)
+    classified: Sequence["Classified"] = ()
+    """The tools with the reasons of their effects."""
+
+
+def load_servers(
+    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]]
+) -> ForeignTools:
+    """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name.
+
+    The servers are started for a moment, to ask them for their tools.
+
+    Raises:
+        ToolMistakes: a file has mistakes, or a server cannot be asked.
+    """
+    paths = [Path(name) for name in names]
+    if not paths:
+        return ForeignTools()
+    try:
+        from activities.toolbox.mcp import connections, kinds
+    except ModuleNotFoundError as error:
+        raise ToolMistakes([MISSING]) from error
+    mistakes = list[str]()
+    places = dict[str, kinds.FilePlace]()
+    tables, configs = dict[str, tools_file.ServerTable](), dict[str, Config]()
+    for path in paths:
+        try:
+            read = tools_file.read(path)
+        except tools_file.BadToolsFile as bad:
+            mistakes += bad.mistakes
+            continue
+        for name, server in read.servers.items():
+            place = kinds.FilePlace(str(path), path.read_text(encoding="utf-8-sig"), name)
+            if name in tables:
+                mistakes.append(f"{place.line()}: the server {name} is in {places[name].line()}, too: rename one.")
+                continue
+            tables[name], places[name] = server, place
+            try:
+                configs[name] = Config.of(name, server, environment, path.parent)
+            except CannotOpen as why:
+                mistakes.append(f"{place.line()}: {name}: {why}: set it, or correct the file.")
+    if mistakes:
+        raise ToolMistakes(mistakes)
+    listings, found = dict[str, Listing](), connections.listings(configs)
+    for name, listing in found.items():
+        if isinstance(listing, Listing):
+            listings[name] = listing
+        else:
+            mistakes.append(f"{places[name].line()}: the server {name} cannot be asked for its tools: {listing}.")
+    if mistakes:
+        raise ToolMistakes(mistakes)
+    sources = [kinds.Source(name, tables[name], listings[name], places[name]) for name in tables]
+    made = kinds.tools_of(sources, {tool.__name__: tool for tool in others})
+    if made.mistakes:
+        raise ToolMistakes(made.mistakes)
+    for kind, reason in made.left_out.items():
+        log.warning("mcp_tool_left_out", kind=kind, reason=reason)
+    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified)

@@ -1,0 +1,88 @@
+"""What a server asks before or while it works on a call, and the answers of a person."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListRootsRequest,
+    ListRootsResult,
+    Root,
+)
+
+from activities.toolbox.mcp.schema import ANSWERS
+from workflows.text import legible
+
+MAX_MESSAGE = 300
+"""Characters of a server's words that a person is shown."""
+ONLY_ONE = "form"
+"""The name of a question that has none, as with the older protocol."""
+
+
+@dataclass(frozen=True)
+class ServerQuestion:
+    """What a person has to say before a call goes on."""
+
+    message: str
+    """The server's words, which are untrusted."""
+    fields: Mapping[str, str]
+    """The fields of its form, each with its type."""
+    name: str = ONLY_ONE
+
+    def sentence(self, kind: str) -> str:
+        """What a person is shown."""
+        words = legible(self.message, MAX_MESSAGE)
+        form = {field: f"({type})" for field, type in self.fields.items()}
+        answer = json.dumps({ANSWERS: {self.name: form}}, ensure_ascii=False)
+        return (
+            f"{kind} asks something before it goes on. The server's words: {words!r}. Answer it by an edit of the call,"
+            f" with the arguments {legible(answer, 2 * MAX_MESSAGE)}, or reject the call."
+        )
+
+
+def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> ServerQuestion:
+    """The question in a request of a server."""
+    if not isinstance(params, ElicitRequestFormParams):
+        return ServerQuestion(f"{params.message} (at {getattr(params, 'url', 'an address')})", {}, name)
+    properties: Any = _plain(params.requested_schema).get("properties", {})
+    return ServerQuestion(
+        params.message, {field: str(part.get("type", "any")) for field, part in properties.items()}, name
+    )
+
+
+def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str = ONLY_ONE) -> ElicitResult | None:
+    """A person's answer to a question; None if there is none."""
+    content = answers.get(name)
+    if not isinstance(content, dict):
+        return None
+    return ElicitResult(action="accept", content=content if isinstance(params, ElicitRequestFormParams) else None)
+
+
+def answered(
+    asked: InputRequiredResult, answers: Mapping[str, Any], roots: Sequence[str]
+) -> tuple[dict[str, Any], ServerQuestion | None]:
+    """The responses to what a server asks for, by name; or the first question to which nobody has an answer."""
+    responses = dict[str, Any]()
+    for name, request in (asked.input_requests or {}).items():
+        match request:
+            case ElicitRequest(params=params):
+                if (answer := elicited(params, answers, name)) is None:
+                    return {}, of(params, name)
+                responses[name] = answer
+            case ListRootsRequest():
+                responses[name] = ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in roots])
+            case _:
+                return {}, ServerQuestion("it wants to ask a model, which Replan refuses", {}, name)
+    return responses, None
+
+
+def _plain(schema: Any) -> Mapping[str, Any]:
+    found: Any = schema.model_dump(mode="json", by_alias=True) if hasattr(schema, "model_dump") else schema
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,83 @@
+"""The MCP servers that the tools files of a worker name, and what each offers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, JsonValue
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from activities.errors import NeedsPerson
+from activities.toolbox.http.network import Web
+from activities.toolbox.mcp import ahead
+from activities.toolbox.mcp.config import Config, Listing
+
+if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
+    from activities.toolbox.mcp.connections import Kept
+
+
+class Servers:
+    """The MCP servers of a worker's tools files. A Python tool can take it, too, and call a server's tools with it."""
+
+    def __init__(self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web) -> None:
+        self._kept: dict[str, Kept] = {}
+        self._engine = engine
+        if configs:
+            from activities.toolbox.mcp import connections
+
+            self._kept = {name: connections.Kept(config, web) for name, config in configs.items()}
+
+    def expect(self, listings: Mapping[str, Listing]) -> None:
+        """Refuse calls of tools that are not as in `listings`, since the worker's kinds are made of these."""
+        for name, listing in listings.items():
+            self._kept[name].expected = {listed.name: listed for listed in listing.tools}
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["Servers"]:
+        """The connections end when the block ends."""
+        try:
+            yield self
+        finally:
+            await asyncio.gather(*(kept.close() for kept in self._kept.values()))
+
+    async def listing(self, server: str) -> Listing:
+        """What a server lists now. Raises CannotOpen."""
+        return (await self._kept[server].connection()).listing
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        answers: Mapping[str, JsonValue] = MappingProxyType({}),
+        *,
+        result: type[BaseModel] | None = None,
+        is_read: bool = False,
+    ) -> JsonValue:
+        """Call a tool once, and return its result as JSON: of the form `result`, else as a `ToolAnswer` with text.
+
+        `answers` are what a person said to the server's questions, by their names.
+
+        Raises:
+            ToolError: the call failed; what that proves about its effect is noted in the error.
+        """
+        if server not in self._kept:
+            known = ", ".join(self._kept) or "no server"
+            raise NeedsPerson(f"No tools file of this worker names the server {server}: there is {known}.")
+        return await self._kept[server].call(tool, dict(args), answers, result, is_read=is_read)
+
+    async def note_ahead(self, key: str, noted: ahead.Ahead) -> None:
+        """Note what was before a call, in place of what was before an earlier attempt."""
+        await ahead.note(self._store, key, noted)
+
+    async def ahead(self, key: str) -> ahead.Ahead | None:
+        """What was noted ahead of a call; None if no attempt came so far."""
+        return await ahead.find(self._store, key)
+
+    @property
+    def _store(self) -> AsyncEngine:
+        if self._engine is None:
+            raise NeedsPerson("There is no store here: call the tool on a worker.")
+        return self._engine

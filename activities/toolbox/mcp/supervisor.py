@@ -1,0 +1,63 @@
+"""Runs the process of an MCP server, and ends it with all its children when the worker is gone, also after a kill -9.
+
+python supervisor.py FD COMMAND...      FD is the reading end of a pipe that only the worker can write to
+
+It is a program of its own, started without site packages: it must stay small, and import nothing of Replan.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+
+PATIENCE = 2.0
+"""Seconds that processes have to end by themselves before they are killed."""
+
+
+def main() -> int:
+    """Return the exit code of the command, or 127 if it cannot be started; the reason is then on stderr."""
+    worker, command = int(sys.argv[1]), sys.argv[2:]
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    try:
+        child = os.posix_spawnp(
+            command[0], command, os.environ, setsid=True, setsigdef=[signal.SIGCHLD, signal.SIGTERM, signal.SIGINT]
+        )
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
+        return 127
+    for standard in (0, 1, 2):  # else the worker would not see that the server closed its own
+        os.close(standard)
+    ended = None
+    while ended is None:
+        ready, _, _ = select.select([worker, woken], [], [])
+        signals = os.read(woken, 64) if woken in ready else b""
+        if worker in ready or signal.SIGTERM in signals or signal.SIGINT in signals:
+            _signal(child, signal.SIGTERM)
+            select.select([woken], [], [], PATIENCE)
+            break
+        ended = _exit_code(child)
+    _signal(child, signal.SIGKILL)  # also what the server has left behind
+    return (ended if ended is not None else _exit_code(child, wait=True)) or 0
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _exit_code(child: int, *, wait: bool = False) -> int | None:
+    try:
+        found, status = os.waitpid(child, 0 if wait else os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) & 0xFF if found else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""The tools file, e.g. `shop.toml`: MCP servers, and what the decorators of Python tools say, for the tools of each.
+
+[servers.git]
+command = ["uvx", "mcp-server-git"]
+
+[servers.git.tools.git_commit]
+effect = "unkeyed"
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from activities.borders.declared import CODES
+from activities.borders.validation import RULE, expected
+from workflows.plans.catalogue import Effect
+from workflows.text import nearest
+
+MAX_FILE = 1024 * 1024  # bytes
+SERVER_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
+URL = r"^https?://[^\s@]+$"
+CODE_NAMES = ", ".join(CODES)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class CompanionTable(_Table):
+    """Another tool, and where its arguments come from."""
+
+    kind: str
+    """The kind of a tool: `git.git_log`, or the name of a Python tool."""
+    using: dict[str, JsonValue] = Field(default_factory=dict)
+    """By argument a path, e.g. `args.repo_path`; in `reconcile` whatever is no path is the value itself."""
+
+
+class ReconcileTable(CompanionTable):
+    """A read that finds out whether a call with an unknown outcome was applied."""
+
+    applied_if: str | None = None
+    """A condition over `args`, `result` (of the read), `before` (the read's result ahead of the call) and
+    `call.claimed_at`. Without it, the read itself decides: its result is that of the call, "not found" says that there
+    was none."""
+    result: str | None = None
+    """The path to the result of the call in the read's result; by default the whole."""
+
+
+class ToolTable(_Table):
+    """What the file says of one tool; a word that is left out is as for a Python tool."""
+
+    effect: Effect | None = None
+    key: str | None = None
+    """The argument that takes the idempotency key; for `keyed` tools."""
+    mark: str | None = None
+    """The argument, a text, to whose end a line is added by which `call.mark` finds the effect of the call."""
+    description: str | None = None
+    """Instead of the server's own description, for the planner."""
+    observe: CompanionTable | None = None
+    reconcile: ReconcileTable | None = None
+    settle: float | None = None
+    undo: CompanionTable | None = None
+    fallback: str | None = None
+    ensure: str | None = None
+    approve: str | None = None
+    retry: str | None = None
+    timeout: float | None = None
+    untrusted: bool | None = None
+    authority: tuple[str, ...] | None = None
+    content: tuple[str, ...] | None = None
+    service: str | None = None
+    credential: str | None = None
+    limit: str | None = None
+
+
+class ErrorRow(_Table):
+    """What an answer of a server means."""
+
+    code: Annotated[str, Field(pattern=f"^({'|'.join(CODES)})$")]
+    applied: Literal["none", "unknown"] = "unknown"
+    """What the answer proves: "none" that the call changed nothing."""
+    in_success: bool = False
+    """Whether it is an answer that the server does not mark as an error; then the answer begins with the text."""
+
+
+class OAuthTable(_Table):
+    """Client credentials (OAuth 2.1) for a server behind a URL."""
+
+    client_id: str
+    """The name of the variable or the file that holds it; as below."""
+    client_secret: str
+    issuer: Annotated[str, Field(pattern=URL)] | None = None
+    """The authorization server to which alone the credentials are sent; by default the server itself."""
+    scope: str | None = None
+
+
+class ServerTable(_Table):
+    """An MCP server: a command, or a URL."""
+
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    url: Annotated[str, Field(pattern=URL)] | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    """By variable of the server's environment, the NAME of the worker's variable, or `file:PATH`."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """By header, the NAME of a variable, or `file:PATH`; a value of `Authorization` without a blank is a token."""
+    oauth: OAuthTable | None = None
+    cwd: str | None = None
+    trusted: bool = True
+    """Whether `readOnlyHint` of the server is believed: then the tool is a `read`."""
+    trusted_results: bool = False
+    """Whether results are no untrusted content."""
+    roots: tuple[str, ...] = ()
+    """Folders that the server is told it may work in."""
+    only: tuple[str, ...] | None = None
+    """The tools that are offered; None for all."""
+    timeout: float | None = None
+    limit: str | None = None
+    credential: str | None = None
+    tools: dict[str, ToolTable] = Field(default_factory=dict)
+    errors: dict[str, ErrorRow] = Field(default_factory=dict)
+    """By a text of the server's answers, what it means."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "ServerTable":
+        if (self.command is None) is (self.url is None):
+            raise PydanticCustomError(RULE, 'needs either command = [...] or url = "..."')
+        wrong = ("headers", "oauth") if self.command else ("env", "cwd")
+        for name in wrong:
+            if getattr(self, name):
+                raise PydanticCustomError(RULE, f"has {name}, which is for {'a url' if self.command else 'a command'}")
+        return self
+
+
+class ToolsFile(_Table):
+    servers: dict[Annotated[str, Field(pattern=SERVER_NAME)], ServerTable] = Field(min_length=1)
+
+
+class BadToolsFile(ValueError):
+    """A tools file cannot be used; `mistakes` has a sentence for each mistake, with its line and what to do."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+def read(path: Path) -> ToolsFile:
+    """Read a tools file.
+
+    Raises:
+        BadToolsFile: it cannot be read, or has mistakes: all of them.
+    """
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
+        text = path.read_text(encoding="utf-8-sig")
+        values = tomllib.loads(text)
+    except BadToolsFile:
+        raise
+    except FileNotFoundError:
+        raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
+    except OSError as error:
+        raise BadToolsFile([f"The tools file {path} cannot be read ({error.strerror}): check --tools."]) from None
+    except (ValueError, RecursionError) as error:  # tomllib also lets those of `int` through
+        raise BadToolsFile([f"{path} is no TOML ({error}): correct it."]) from None
+    try:
+        return ToolsFile.model_validate(values)
+    except ValidationError as error:
+        found = [
+            f"{path}{line_of(text, mistake['loc'])}: {_mistake(mistake)}" for mistake in error.errors(include_url=False)
+        ]
+        raise BadToolsFile(found) from None
+
+
+def line_of(text: str, loc: Sequence[Any]) -> str:
+    """`:LINE` of the longest beginning of a place that the file has; empty if it has none."""
+    wanted = tuple(str(part) for part in loc if part != "[key]")
+    best, found = 0, ""
+    for number, path in _places(text):
+        common = 0
+        while common < min(len(path), len(wanted)) and path[common] == wanted[common]:
+            common += 1
+        if common == min(len(path), len(wanted)) and common > best:
+            best, found = common, f":{number}"
+    return found
+
+
+_QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
+
+
+def _places(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The lines that begin a table or a value, each with its place in the file."""
+    table: tuple[str, ...] = ()
+    quotes = ""  # of a text of several lines
+    for number, line in enumerate(text.split("\n"), start=1):
+        if quotes:
+            quotes = "" if quotes in line else quotes
+            continue
+        if header := re.match(rf"\s*\[((?:[\w\s.-]|{_QUOTED})+)\]\s*(?:#.*)?$", line):
+            table = _path(header[1])
+            yield number, table
+        elif value := re.match(rf"\s*((?:[\w\s.-]|{_QUOTED})+?)\s*=", line):
+            yield number, table + _path(value[1])
+        quotes = next((found for found in ('"""', "'''") if line.count(found) % 2), "")
+
+
+def _path(dotted: str) -> tuple[str, ...]:
+    try:
+        at: Any = tomllib.loads(f"{dotted} = 0")
+    except tomllib.TOMLDecodeError:  # inside a text of several lines
+        return ()
+    path = list[str]()
+    while isinstance(at, dict):
+        [(name, at)] = at.items()
+        path.append(name)
+    return tuple(path)
+
+
+def _mistake(mistake: Mapping[str, Any]) -> str:
+    loc = [str(part) for part in mistake["loc"] if part != "[key]"]
+    place = ".".join(loc)
+    if mistake["type"] == "extra_forbidden":
+        return f"{place} is no setting{_instead(loc)}."
+    if mistake["type"] == "missing":
+        return f"{place} is missing{': begin with [servers.NAME]' if len(loc) == 1 else ''}."
+    if mistake["loc"][-1] == "[key]":
+        return f"{place} is no name of a server: use small letters, digits, _ and -, e.g. [servers.git]."
+    if loc[-1] == "code" and mistake["type"] == "string_pattern_mismatch":
+        return f"{place} is no code{nearest(str(mistake['input']), CODES)}: use one of {CODE_NAMES}."
+    if mistake["type"] == RULE:
+        return f"{place} {mistake['msg']}."
+    if (mistake.get("ctx") or {}).get("pattern") == URL:  # which may have a password
+        return (
+            f"{place} is no address: begin with http:// or https://, and put user and password into headers or oauth."
+        )
+    wanted = _WANTED.get(mistake["type"]) or expected(mistake)
+    return f"{place} cannot be {str(mistake['input'])[:80]!r}: {wanted}."
+
+
+_A_TABLE = "write a table, i.e. names with values"
+_WANTED: Mapping[str, str] = {
+    "tuple_type": 'write a list, e.g. ["a", "b"]',
+    "too_short": "write at least one item",
+    "dict_type": _A_TABLE,
+    "model_type": _A_TABLE,
+    "string_type": "write a text in quotes",
+}
+
+
+def _instead(loc: Sequence[str]) -> str:
+    """What there is instead of the last name of a place."""
+    models: Mapping[int, Mapping[str, type[BaseModel]]] = {
+        1: {"": ToolsFile},
+        3: {"": ServerTable},
+        4: {"oauth": OAuthTable},
+        5: {"tools": ToolTable, "errors": ErrorRow},
+        6: {"observe": CompanionTable, "reconcile": ReconcileTable, "undo": CompanionTable},
+    }
+    at = models.get(len(loc), {})
+    model = at.get("") or (at.get(loc[2 if len(loc) < 6 else 4]) if len(loc) > 3 else None)
+    names = list(model.model_fields) if model else []
+    return nearest(loc[-1], names) or (f": there are {', '.join(names)}" if names else "")

@@ -1,0 +1,421 @@
+"""How messages get to an MCP server and back: over the pipes of a process, or over HTTP.
+
+Each call carries a token in its `_meta`, so that a transport can say of a call what became of its request.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from os import close, pipe
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx2
+import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.auth import OAuthFlowError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+
+from activities import deadline
+from activities.errors import ToolError
+from activities.scrubbing import text_of
+from activities.toolbox.http.network import Web, checked, read_body
+from activities.toolbox.mcp.questions import ServerQuestion
+from workflows.faults.fault import Code
+
+UNREADABLE = "the answer is no message of JSON-RPC"
+"""The message of the error for a call whose answer cannot be read."""
+CALL_NAME = "io.replan/call"
+"""The name in `_meta` of what tells a call from others."""
+MAX_MESSAGE = 16 * 1024 * 1024
+"""The most bytes of a message of a server; a process that sends a longer one is ended."""
+MAX_LINE = 500
+"""Characters of a line that a server writes to stderr, in the log."""
+LINES_PER_MINUTE = 20
+"""The lines of a server's stderr that are logged in a minute."""
+END_SECONDS = 5.0
+"""Seconds that a process has to end after its pipes were closed, with its supervisor's patience."""
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+
+log = structlog.get_logger("replan.mcp")
+
+
+@dataclass
+class Sent:
+    """What is known of the request of one call."""
+
+    deadline: float | None
+    """When it may not be sent any more; None for never."""
+    began: bool = False
+    """Whether sending began."""
+    status: int | None = None
+    """The status of an HTTP response."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    """The body of an HTTP response that is no stream."""
+    why: str = ""
+    """Why it has no response, in words for people; empty if it has one, or the whole connection has failed."""
+    is_too_large: bool = False
+    """Whether the server sent too much."""
+    no_token: Code | None = None
+    """The code of the fault if the authorization server gave no token, so that the request was not made."""
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """What a person answered to the server's questions."""
+    asked: ServerQuestion | None = None
+    """What the server asked while it worked on the call, and nobody has answered."""
+
+    async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
+        """Note that sending begins; `httpcore2` calls it for each event of an HTTP request."""
+        if event.endswith("send_request_headers.started"):
+            self.began = True
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether an error is the server's own message, and not what a transport makes of an HTTP response.
+
+        Of some statuses the message is left aside, since they say more.
+        """
+        if self.status is None:  # over pipes
+            return True
+        kind = self.headers.get("content-type", "").lower()
+        if self.status >= 300 and self.status not in (400, 404, 422, 500):
+            return False
+        if kind.startswith("text/event-stream"):
+            return True
+        try:
+            message = jsonrpc_message_adapter.validate_json(self.body, by_name=False)
+        except ValueError:
+            return False
+        return kind.startswith("application/json") and isinstance(message, JSONRPCError)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its attempt has ended: the process may have been frozen meanwhile."""
+        return self.deadline is not None and deadline.clock() >= self.deadline
+
+
+Calls = dict[str, Sent]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@dataclass
+class Link:
+    """One connection to a server."""
+
+    calls: Calls = field(default_factory=dict)
+    """The calls under way, by their tokens."""
+    other: Sent = field(default_factory=lambda: Sent(None))
+    """What is known of the last HTTP request that is no call, such as the handshake."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    why: str = ""
+    """Why the connection ended, in words for people; empty while it is open."""
+    told: str = ""
+    """The last words of the server itself, which are untrusted."""
+    is_too_large: bool = False
+    """Whether it ended since the server sent too much."""
+
+    def end(self, why: str, told: str = "") -> None:
+        if not self.why:
+            self.why, self.told = why, told
+        self.ended.set()
+
+    def sent(self, message: Any) -> Sent | None:
+        """What is known of the call that a message makes."""
+        params = message.params if isinstance(message, JSONRPCRequest) else None
+        token = ((params or {}).get("_meta") or {}).get(CALL_NAME)
+        return self.calls.get(token) if isinstance(token, str) else None
+
+
+@asynccontextmanager
+async def over_pipes(
+    link: Link, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None, *, logs: bool
+) -> AsyncIterator[Streams]:
+    """Start the process of a server, and speak with it through its pipes; it ends when the block ends.
+
+    With `logs`, what it writes to stderr goes to the log.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    watched, kept = pipe()  # only this process has the writing end: when it is gone, the supervisor notices
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(SUPERVISOR), str(watched), *command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=MAX_MESSAGE,
+            env=dict(env),
+            cwd=cwd,
+            pass_fds=(watched,),
+            start_new_session=True,
+        )
+    except BaseException:
+        close(kept)
+        raise
+    finally:
+        close(watched)
+    to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+    last = _LastLine()
+    stdin, stdout, stderr = (cast("Any", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
+    tasks = [
+        asyncio.create_task(_read(link, server, stdout, to_session)),
+        asyncio.create_task(_write(link, stdin, from_session, to_session)),
+        asyncio.create_task(_log_errors(server, stderr, last, LINES_PER_MINUTE if logs else 0)),
+    ]
+    try:
+        yield from_server, to_server
+    finally:
+        for task in tasks[:2]:
+            task.cancel()
+        stdin.close()
+        for stream in (to_session, from_server, to_server, from_session):
+            stream.close()
+        try:
+            async with asyncio.timeout(0.5):  # a server ends when its input does
+                await process.wait()
+        except TimeoutError:
+            pass
+        close(kept)
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if process.returncode:
+            link.why, link.told = f"its process ended with {process.returncode}", last.text
+        process._transport.close()  # type: ignore[attr-defined]  # else it warns where a grandchild holds a pipe
+
+
+async def _read(
+    link: Link,
+    server: str,
+    stdout: asyncio.StreamReader,
+    to_session: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    """Pass the messages of a server on; what is no message is dropped, or fails the call that it names."""
+    dropped = 0
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            try:
+                line = await stdout.readline()
+            except ValueError:
+                link.is_too_large = True
+                link.end(f"it sent a message of more than {MAX_MESSAGE} bytes")
+                break
+            if not line:
+                link.end("its process ended, or closed its output")
+                break
+            try:
+                await to_session.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+                continue
+            except (ValueError, RecursionError):
+                pass
+            if not line.endswith(b"\n"):
+                link.end("its process ended in the middle of a message")
+                break
+            if named := re.match(rb'\s*\{.{0,200}?"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")', line, re.DOTALL):
+                error = ErrorData(code=PARSE_ERROR, message=UNREADABLE)
+                failed = JSONRPCError(jsonrpc="2.0", id=json.loads(named[1]), error=error)
+                await to_session.send(SessionMessage(failed))
+            elif line.strip():
+                dropped += 1
+                if dropped in (1, 100, 10_000):
+                    log.warning("mcp_output_dropped", server=server, lines=dropped)
+    to_session.close()
+
+
+async def _write(
+    link: Link,
+    stdin: asyncio.StreamWriter,
+    from_session: MemoryObjectReceiveStream[SessionMessage],
+    to_session: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    try:
+        async for outgoing in from_session:
+            message = outgoing.message
+            data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            sent = link.sent(message)
+            if sent is not None and sent.is_late and isinstance(message, JSONRPCRequest):
+                late = ErrorData(code=PARSE_ERROR, message="too late")
+                await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=late)))
+                continue
+            if sent is not None:
+                sent.began = True
+            stdin.write(data)
+            await stdin.drain()
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        link.end("its process ended, or closed its input")
+        to_session.close()
+
+
+@dataclass
+class _LastLine:
+    """The last line of a server's stderr, which often says why it ended."""
+
+    text: str = ""
+
+
+async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine, most: int) -> None:
+    """Log what a server writes to stderr, without secrets, and at most so many lines a minute."""
+    rest, minute, logged = b"", 0.0, 0
+    while chunk := await stderr.read(64 * 1024):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[: 4 * MAX_LINE]
+        for line in lines:
+            words = line[: 4 * MAX_LINE].decode(errors="replace").strip()
+            if not words:
+                continue
+            last.text = text_of(words, str, MAX_LINE)
+            if time.monotonic() - minute > 60:
+                minute, logged = time.monotonic(), 0
+            logged += 1
+            if logged <= most:
+                log.info("mcp_stderr", server=server, line=last.text)
+
+
+@asynccontextmanager
+async def over_http(
+    link: Link, url: str, headers: Mapping[str, str], auth: httpx2.Auth | None, web: Web
+) -> AsyncIterator[Streams]:
+    """Speak with a server at a URL."""
+    async with (
+        _CarefulClient(
+            link,
+            transport=_Watched(link, httpx2.URL(url), web),
+            headers=dict(headers),
+            auth=auth,
+            timeout=httpx2.Timeout(None, connect=10.0, pool=10.0),
+            follow_redirects=False,
+            trust_env=True,
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+    ):
+        yield streams  # type: ignore[misc]  # streams with a context, which have the same methods
+
+
+class _CarefulClient(httpx2.AsyncClient):
+    """Makes a response of what goes wrong beside a request: an exception would end the connection for all calls."""
+
+    def __init__(self, link: Link, **options: Any) -> None:
+        super().__init__(**options)
+        self._link = link
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except (OAuthFlowError, ToolError, TimeoutError, httpx2.HTTPError) as error:
+            sent = _sent(self._link, request)
+            sent.no_token = Code.UNREACHABLE
+            if isinstance(error, OAuthFlowError):
+                sent.why, sent.no_token = "its authorization server gives no token", Code.UNAUTHORIZED
+            elif isinstance(error, ToolError):
+                is_lasting = not error.fault.quadrant.is_transient
+                sent.why = f"of its authorization server: {error}"
+                sent.no_token = Code.UNAUTHORIZED if is_lasting else Code.UNREACHABLE
+            else:
+                sent.why = "its authorization server gives no answer"
+            return _failed(request, sent.why)
+
+
+def _sent(link: Link, request: httpx2.Request) -> Sent:
+    """What is known of the call that a request makes, or of the last one that makes none."""
+    try:
+        return link.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False)) or link.other
+    except (ValueError, httpx2.RequestNotRead):
+        return link.other
+
+
+class _Watched(httpx2.AsyncBaseTransport):
+    """Notes what becomes of each call, and reaches other hosts than the server's only where they are public.
+
+    A request that fails has a response for the SDK, too: an exception would end the connection for all other calls.
+    """
+
+    def __init__(self, link: Link, server: httpx2.URL, web: Web) -> None:
+        self._link = link
+        self._server = server
+        self._web = web
+        self._named = httpx2.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if _origin(request.url) != _origin(self._server):
+            return await self._elsewhere(request)
+        if request.method != "POST":
+            return await self._named.handle_async_request(request)
+        sent = _sent(self._link, request)
+        sent.why, sent.status, sent.no_token = "", None, None
+        if sent.is_late:
+            return _failed(request, "too late")
+        request.extensions = {**request.extensions, "trace": sent.trace}
+        try:
+            response = await self._named.handle_async_request(request)
+            sent.status, sent.headers = response.status_code, response.headers
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                await self._read(response)
+                sent.body = response.content
+            return response
+        except _TooLarge:
+            sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
+        except httpx2.HTTPError as error:
+            sent.why = _words(error)
+        return _failed(request, sent.why)
+
+    async def _read(self, response: httpx2.Response) -> None:
+        """Read a body that is no stream, so that one which is cut off fails here."""
+        content = bytearray()
+        async with aclosing(response.aiter_bytes()) as parts:
+            async for part in parts:
+                content += part
+                if len(content) > MAX_MESSAGE:
+                    raise _TooLarge
+        response._content = bytes(content)
+
+    async def _elsewhere(self, request: httpx2.Request) -> httpx2.Response:
+        """Ask another host, e.g. that of an authorization server."""
+        url, content = checked(request.url), await request.aread()
+        async with self._web.exchange(url, request.method, dict(request.headers), content) as answer:
+            body = await read_body(answer, 1024 * 1024, 30.0)
+            kept = {name: value for name, value in answer.headers.items() if name not in _OF_CODING}
+            return httpx2.Response(answer.status_code, headers=kept, content=body.content, request=request)
+
+    async def aclose(self) -> None:
+        await self._named.aclose()
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+_OF_CODING = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class _TooLarge(Exception):
+    """A body has more than MAX_MESSAGE bytes."""
+
+
+def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
+    """A response that fails one call of the SDK, and no other."""
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": why}}
+    return httpx2.Response(500, json=error, request=request)
+
+
+def _words(error: httpx2.HTTPError) -> str:
+    match error:
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+            return "it takes no connection"
+        case httpx2.TimeoutException():
+            return "it is silent"
+    return "the connection was cut"

@@ -1,0 +1,63 @@
+"""Tools of MCP servers as a worker loads them, with servers that misbehave."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from activities.toolbox.declare.tool import Tool
+from activities.toolbox.mcp.loading import ForeignTools, load_servers
+
+SERVER = Path(__file__).with_name("bad_server.py")
+
+
+def command(mode: str, *options: object) -> tuple[str, ...]:
+    """The command of a server of the tests that misbehaves so."""
+    return (sys.executable, "-I", "-S", str(SERVER), mode, *map(str, options))
+
+
+def table(mode: str = "ok", *options: object, server: str = "shop") -> str:
+    """The table of a server in a tools file."""
+    return f"[servers.{server}]\ncommand = {json.dumps(command(mode, *options))}\n"
+
+
+def written(folder: Path, text: str, name: str = "shop.toml") -> Path:
+    """A tools file."""
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def loaded(
+    folder: Path, text: str, environment: Mapping[str, str] | None = None, others: tuple[Tool[..., Any], ...] = ()
+) -> ForeignTools:
+    """What a worker loads from a tools file with this text."""
+    return load_servers([str(written(folder, text))], environment or {}, others)
+
+
+def serving(foreign: ForeignTools, mode: str, *options: object, server: str = "shop") -> ForeignTools:
+    """The same tools, whose server has begun to misbehave."""
+    config = replace(foreign.configs[server], command=command(mode, *options))
+    return replace(foreign, configs={**foreign.configs, server: config})
+
+
+def tool_of(foreign: ForeignTools, kind: str) -> Tool[..., Any]:
+    return next(tool for tool in foreign.tools if tool.__name__ == kind)
+
+
+def lines(file: Path) -> list[str]:
+    """The lines of a file that a server appends to."""
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether something holds within a time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True

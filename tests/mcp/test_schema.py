@@ -1,0 +1,272 @@
+"""The schemas of a server's tools: what a server takes can be sent, and no schema holds a worker up."""
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from activities.toolbox.declare.fields import Fields
+from activities.toolbox.expressions.evaluation import Type
+from activities.toolbox.json_schema import BadSchema, JsonSchema
+from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
+
+Schema = dict[str, Any]
+
+INTEGER: Schema = {"type": "integer"}
+TREE: Schema = {"type": "object", "properties": {"value": INTEGER, "next": {"$ref": "#/$defs/tree"}}}
+
+
+def form(*required: str, **properties: Any) -> Schema:
+    """The schema of arguments."""
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def arguments(schema: Schema) -> type[ForeignArgs]:
+    return arguments_of("shop.do", schema)
+
+
+TAKEN: dict[str, tuple[Schema, dict[str, JsonValue]]] = {
+    "no arguments": ({"type": "object"}, {}),
+    "no schema": ({}, {}),
+    "types": (
+        form(a=INTEGER, b={"type": "number"}, c={"type": "boolean"}, d={"type": "array", "items": {"type": "string"}}),
+        {"a": 10**30, "b": 0.1, "c": False, "d": ["x"]},
+    ),
+    "required alone": (form("a", a=INTEGER, b=INTEGER), {"a": 1}),
+    "null where it may be": (form(a={"type": ["integer", "null"]}, b=INTEGER), {"a": None}),
+    "a default is the server's": (form(a={"type": "integer", "default": 4}), {}),
+    "nested": (form(a=form("b", b=form(c=INTEGER))), {"a": {"b": {"c": 1}, "more": 2}}),
+    "enum": (form(a={"enum": ["x", 1, None]}), {"a": 1}),
+    "any value": (form(a=True, b={}), {"a": [{}], "b": "x"}),
+    "reference": ({**form(a={"$ref": "#/$defs/n"}), "$defs": {"n": INTEGER}}, {"a": 1}),
+    "definitions": ({**form(a={"$ref": "#/definitions/n"}), "definitions": {"n": INTEGER}}, {"a": 1}),
+    "reference to an argument": (form(a=INTEGER, b={"$ref": "#/properties/a"}), {"a": 1, "b": 2}),
+    "reference to the whole": (form(a={"$ref": "#"}, b=INTEGER), {"a": {"a": {"b": 1}}}),
+    "reference as the whole": ({"$ref": "#/$defs/f", "$defs": {"f": form("a", a=INTEGER)}}, {"a": 1}),
+    "recursive": ({**form(a={"$ref": "#/$defs/tree"}), "$defs": {"tree": TREE}}, {"a": {"next": {"value": 1}}}),
+    "an anchor is left aside": ({**form(a={"$ref": "#n"}), "$defs": {"n": {"$anchor": "n", **INTEGER}}}, {"a": 1}),
+    "another address is left aside": (form(a={"$ref": "https://example.com/schema.json"}), {"a": 1}),
+    "a pattern that looks around": (form(a={"type": "string", "pattern": "(?=a)(a+)+$"}), {"a": "b"}),
+    "undeclared ones": ({**form(a=INTEGER), "additionalProperties": True}, {"a": 1, "b": "x", "self": 2}),
+    "undeclared ones of a type": ({"type": "object", "additionalProperties": INTEGER}, {"b": 1}),
+    "an argument called definitions": (form("definitions", definitions=INTEGER), {"definitions": 1}),
+    "names like ours": (form("_x", _x=INTEGER, field_0=INTEGER, replan_field_0=INTEGER), {"_x": 1, "field_0": 2}),
+}
+
+
+@pytest.mark.parametrize(("schema", "args"), TAKEN.values(), ids=TAKEN)
+def test_what_a_server_takes_is_sent_as_it_was_given(schema: Schema, args: dict[str, JsonValue]) -> None:
+    """Nothing is added, converted or left out: a server may tell null from nothing."""
+    assert arguments(schema).model_validate(args).as_sent() == args
+
+
+REFUSED: dict[str, tuple[Schema, dict[str, JsonValue], str]] = {
+    "type": (form(a=INTEGER), {"a": "hidden"}, "must be of type integer"),
+    "null": (form(a=INTEGER), {"a": None}, "must be of type integer"),
+    "required": (form("a", a=INTEGER), {}, "Field required"),
+    "undeclared": (form(a=INTEGER), {"b": 1}, "Extra inputs are not permitted"),
+    "nested": (form(a=form("b", b=INTEGER)), {"a": {}}, "lacks b"),
+    "enum": (form(a={"enum": ["x"]}), {"a": "hidden"}, 'must fit enum ["x"]'),
+    "recursive": (
+        {**form(a={"$ref": "#/$defs/tree"}), "$defs": {"tree": TREE}},
+        {"a": {"next": {"next": {"value": "hidden"}}}},
+        "next.next.value must be of type integer",
+    ),
+    "whole": (form(a={"$ref": "#"}, b=INTEGER), {"a": {"b": "hidden"}}, "b must be of type integer"),
+    "no value": (form(a=False), {"a": "hidden"}, "is not allowed"),
+    "a name of ours": (form(_x=INTEGER), {"replan_field_0": 1}, "Extra inputs are not permitted"),
+    "endless": (form(a={"$ref": "#/properties/a"}), {"a": 1}, "refers to itself without end"),
+    "catastrophic": (form(a={"type": "string", "pattern": "(a+)+$"}), {"a": "a" * 50 + "!"}, "must fit pattern"),
+    "twice": (form(a={"uniqueItems": True}), {"a": [{"x": [1]}, {"x": [1.0]}]}, "must fit uniqueItems"),
+}
+
+
+@pytest.mark.parametrize(("schema", "args", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_a_server_does_not_take_is_said_by_its_rule(
+    schema: Schema, args: dict[str, JsonValue], words: str
+) -> None:
+    """So that nothing is sent in vain; and no text has the value."""
+    with pytest.raises(ValidationError) as refused:
+        arguments(schema).model_validate(args)
+    [error] = refused.value.errors(include_input=False)
+
+    assert words in error["msg"] and "hidden" not in error["msg"]
+
+
+NAMES = (
+    *("model_config", "model_fields", "schema", "form", "self", "answers", "as_sent", "copy", "json", "class", "_x"),
+    *("__class__", "None", "a-b", "a.b", "call_key", "args", "key", "definitions", "properties", "validate"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_argument_may_have_any_name_that_models_can_write(name: str) -> None:
+    """Whatever pydantic or Replan use that name for."""
+    made = arguments(form(name, **{name: INTEGER}))
+    given = made.model_validate({name: 1})
+
+    assert given.as_sent() == {name: 1} and made.model_json_schema()["properties"] == {name: INTEGER}
+    assert given.model_dump(by_alias=False)[name] == 1, "conditions read arguments so"
+    with pytest.raises(ValidationError):
+        made.model_validate({})
+
+
+def chain(levels: int) -> Schema:
+    deep: Schema = {}
+    for _ in range(levels):
+        deep = form(a=deep)
+    return deep
+
+
+BRANCHING = form(**{name: {"$ref": "#/$defs/n"} for name in "abcdefgh"})
+OF_ARGUMENTS = ("ours", "a list", "a text")
+UNUSABLE: dict[str, tuple[Schema, str]] = {
+    "blank": (form(**{"a b": {}}), "'a b' is no name"),
+    "unicode": (form(**{"größe": {}}), "is no name"),
+    "empty": (form(**{"": {}}), "'' is no name"),
+    "ours": (form(**{ANSWERS: {}}), "replan_answers, which Replan uses itself"),
+    "no schema": ({"type": "objekt"}, "'objekt' is not valid"),
+    "a list": ({"type": "array"}, "its arguments are no object"),
+    "a text": ({"type": "string"}, "its arguments are no object"),
+    "leads nowhere": (form(a={"$ref": "#/$defs/missing"}), "leads nowhere"),
+    "only itself": ({"$ref": "#"}, "refers to itself without end"),
+    "too many parts": (form(a={"enum": list(range(2_100))}), "more than 2000 parts"),
+    "too large": (form(**{f"a{n}": INTEGER for n in range(10_000)}), "more than 32768 bytes"),
+    "too deep": (chain(1_000), "nested too deeply"),
+    "grows": ({**form(a={"$ref": "#/$defs/n"}), "$defs": {"n": BRANCHING}}, "more than 2000 parts"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_schema_that_cannot_be_used_is_refused_soon(name: str) -> None:
+    """Only its tool is left out."""
+    (schema, words), began = UNUSABLE[name], time.process_time()
+    for make in (arguments_of,) if name in OF_ARGUMENTS else (arguments_of, result_of):
+        with pytest.raises(BadSchema) as bad:
+            make("shop.do", schema)
+
+        assert words in str(bad.value) and time.process_time() - began < 4
+
+
+ALTERNATIVES = {"anyOf": [{"const": number} for number in range(100)]}
+DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+SLOW: dict[str, tuple[Schema, JsonValue]] = {
+    "uniqueItems": (form(a={"uniqueItems": True}), [{"x": number} for number in range(10_000)]),
+    "uniqueItems of lists": (form(a={"uniqueItems": True}), [[number, "x"] for number in range(10_000)]),
+    "anyOf": (form(a={"items": ALTERNATIVES}), [99] * 200),
+    "pattern": (form(a={"items": {"type": "string", "pattern": "^(a|aa)+$"}}), ["a" * 500] * 500),
+    "references": ({**form(a={"$ref": "#/$defs/d0"}), "$defs": {**DOUBLING, "d40": {}}}, 1),
+    "many": (form(a={"items": INTEGER}), list(range(20_000))),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), SLOW.values(), ids=SLOW)
+def test_no_check_holds_a_worker_up(schema: Schema, value: JsonValue) -> None:
+    """It runs where heartbeats and all other calls of the worker run."""
+    made, began = arguments(schema), time.process_time()
+    with suppress(ValidationError):
+        made.model_validate({"a": value})
+
+    assert time.process_time() - began < 3
+
+
+def test_planners_see_the_schema_of_the_server() -> None:
+    """Without references, closed as ours are, and without what is for people or for Replan."""
+    schema = {
+        **form("a", "key", a={"$ref": "#/$defs/n"}, b={"type": "string", "title": "B", "format": "date"}, key={}),
+        "$defs": {"n": {**INTEGER, "description": "A number."}},
+        "$schema": "http://json-schema.org/draft-07/schema#",
+    }
+    shown = arguments_of("shop.do-it", schema, left_out=["key"]).model_json_schema()
+
+    assert shown == {
+        "title": "ShopDoIt",
+        "type": "object",
+        "properties": {
+            "a": {**INTEGER, "description": "A number."},
+            "b": {"type": "string", "title": "B", "format": "date"},
+        },
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+
+
+def test_the_answers_of_a_person_are_no_argument() -> None:
+    """They are taken, and never sent or shown."""
+    made = arguments(form(a=INTEGER))
+    given = made.model_validate({"a": 1, ANSWERS: {"form": {"colour": "red"}}})
+
+    assert given.answers == {"form": {"colour": "red"}} and given.as_sent() == {"a": 1}
+    assert ANSWERS not in str(made.model_json_schema())
+
+
+def test_paths_lead_into_what_a_server_declares() -> None:
+    """Also below a reference, and of a schema without end only so far."""
+    tree = {**form(a={"$ref": "#/$defs/tree"}), "$defs": {"tree": TREE}}
+    for made in (arguments(tree), result_of("shop.do", tree)):
+        fields = Fields.of(made)
+
+        assert fields.type("x.a.next.value") is Type.NUMBER
+        assert fields.type("x.a" + ".next" * 20) is None
+
+
+def test_a_result_is_what_the_server_returned() -> None:
+    """Undeclared fields are kept, and none is added: `exclude_unset` or not."""
+    made = result_of("shop.do", form("_x", _x=INTEGER, schema={}, optional=INTEGER))
+    value = {"_x": 1, "schema": {"a": [None]}, "more": [1.5]}
+    adapter = TypeAdapter[Any](made)
+
+    assert adapter.dump_python(adapter.validate_python(value), mode="json") == value
+
+
+PARTS = st.recursive(
+    st.sampled_from([{}, INTEGER, {"type": "string", "minLength": 2}, {"type": "null"}, {"enum": ["x", 1, None]}])
+    | st.just({"$ref": "#/$defs/n"})
+    | st.just({"$ref": "#/properties/a"}),
+    lambda inner: (
+        st.builds(lambda item: {"type": "array", "items": item, "uniqueItems": True}, inner)
+        | st.builds(lambda part: {"type": "object", "properties": {"a": part}, "required": ["a"]}, inner)
+        | st.builds(lambda one, other: {"anyOf": [one, other]}, inner, inner)
+    ),
+    max_leaves=5,
+)
+SCHEMAS = st.builds(
+    lambda properties, required, closed: {
+        "type": "object",
+        "properties": properties,
+        "required": sorted(required & properties.keys()),
+        "additionalProperties": not closed,
+        "$defs": {"n": {"type": ["integer", "null"]}},
+    },
+    st.dictionaries(st.sampled_from(["a", "_b", "schema", "c.d"]), PARTS, max_size=4).map(
+        lambda found: {"a": INTEGER, **found} if "#/properties/a" in str(found) else found
+    ),
+    st.sets(st.sampled_from(["a", "_b", "schema"])),
+    st.booleans(),
+)
+VALUES = st.recursive(
+    st.none() | st.integers(-2, 2) | st.sampled_from(["", "x", "xyz"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+ARGUMENTS = st.dictionaries(st.sampled_from(["a", "_b", "schema", "c.d", "e"]), VALUES, max_size=4)
+
+
+@given(SCHEMAS, ARGUMENTS)
+def test_the_model_takes_what_the_schema_takes(schema: Schema, args: dict[str, JsonValue]) -> None:
+    """No more and no less, and sends it as it was given."""
+    made = arguments(schema)
+    try:
+        is_fitting = JsonSchema(schema).misfits(args) == []
+    except BadSchema:
+        is_fitting = False
+    try:
+        sent = made.model_validate(args).as_sent()
+    except ValidationError:
+        assert not is_fitting
+        return
+
+    assert is_fitting and sent == args

@@ -1,0 +1,385 @@
+"""The tools file with MCP servers: each mistake has its file and line, and no message has a secret."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from activities.toolbox.declare.tool import Tool
+from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp.config import CannotOpen, Config
+from activities.toolbox.mcp.loading import load_servers
+from activities.toolbox.registry import ToolMistakes
+from replan import tool
+from tests.mcp.foreign import loaded, table, written
+from workflows.plans.catalogue import Effect
+
+SHOP = '[servers.shop]\ncommand = ["x"]\n'
+WEB = '[servers.shop]\nurl = "https://shop.example/mcp"\n'
+DO = f"{SHOP}[servers.shop.tools.do]\n"
+TEXTS = f"{SHOP}[servers.shop.errors]\n"
+WHOLE = """
+[servers.shop]
+command = ["uvx", "shop"]
+env = { KEY = "SHOP_KEY", OTHER = "file:secrets/other" }
+cwd = "below"
+trusted = false
+trusted_results = true
+roots = ["data"]
+only = ["do"]
+timeout = 5
+limit = "10/s"
+credential = "SHOP_KEY"
+[servers.shop.tools.do]
+effect = "keyed"
+key = "request"
+mark = "text"
+description = "Does it."
+observe = { kind = "shop.look", using = { text = "args.text" } }
+reconcile = { kind = "shop.count", using = { text = "args.text" }, applied_if = "result.count > 0", result = "count" }
+settle = 1.5
+undo = { kind = "shop.undo" }
+fallback = "shop.other"
+ensure = "result.done"
+approve = "always"
+retry = "once"
+timeout = 1
+untrusted = false
+authority = ["text"]
+content = []
+service = "shop"
+credential = "OTHER"
+limit = "1/s"
+[servers.shop.errors]
+"sold out" = { code = "conflict", applied = "none", in_success = true }
+[servers.far]
+url = "https://shop.example/mcp"
+headers = { X-Key = "SHOP_KEY" }
+oauth = { client_id = "ID", client_secret = "file:secret", issuer = "https://id.example", scope = "all" }
+"""
+
+
+def mistakes_of(folder: Path, text: str | bytes) -> list[str]:
+    """What is said of a file, with its folder left out."""
+    file = folder / "shop.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(tools_file.BadToolsFile) as bad:
+        tools_file.read(file)
+    return [mistake.replace(f"{folder}/", "") for mistake in bad.value.mistakes]
+
+
+def test_a_file_may_have_every_word(tmp_path: Path) -> None:
+    """And nothing of it is lost: each field of each table is set, and read as it was written."""
+    read = tools_file.read(written(tmp_path, WHOLE))
+    shop, far = read.servers["shop"], read.servers["far"]
+    do, row, oauth = shop.tools["do"], shop.errors["sold out"], far.oauth
+
+    assert oauth is not None and do.reconcile is not None and do.effect is Effect.KEYED and do.authority == ("text",)
+    assert {*type(shop).model_fields} == {*shop.model_fields_set, *far.model_fields_set}
+    for filled in (do, row, oauth, do.reconcile):
+        assert {*type(filled).model_fields} == {*filled.model_fields_set}
+
+
+MISTAKES: dict[str, tuple[str | bytes, str]] = {
+    "no such table": (f"{SHOP}[server.x]\n", "shop.toml:3: server is no setting: did you mean servers?"),
+    "no such setting": (f"{SHOP}trustd = true\n", "shop.toml:3: servers.shop.trustd is no setting: did you mean trust"),
+    "nothing like it": (f"{SHOP}zzz = 1\n", "shop.toml:3: servers.shop.zzz is no setting: there are command, url, env"),
+    "of a tool": (
+        f'{DO}effekt = "read"\n',
+        "shop.toml:4: servers.shop.tools.do.effekt is no setting: did you mean eff",
+    ),
+    "of a companion": (
+        f'{DO}observe = {{ kind = "a", usin = {{}} }}\n',
+        "shop.toml:4: servers.shop.tools.do.observe.usin is no setting: did you mean using?",
+    ),
+    "of a reconcile": (
+        f'{SHOP}[servers.shop.tools.do.reconcile]\nkind = "a"\napplied_when = "x"\n',
+        "shop.toml:5: servers.shop.tools.do.reconcile.applied_when is no setting: did you mean applied_if?",
+    ),
+    "of oauth": (
+        f'{WEB}[servers.shop.oauth]\nclient_id = "A"\nclient_secret = "B"\nscop = "x"\n',
+        "shop.toml:6: servers.shop.oauth.scop is no setting: did you mean scope?",
+    ),
+    "of a text": (
+        f'{TEXTS}"a = b" = {{ code = "busy", aplied = "none" }}\n',
+        "shop.toml:4: servers.shop.errors.a = b.aplied is no setting: did you mean applied?",
+    ),
+    "no kind": (f"{DO}undo = {{ using = {{}} }}\n", "shop.toml:4: servers.shop.tools.do.undo.kind is missing"),
+    "no code": (f'{TEXTS}"x" = {{ applied = "none" }}\n', "shop.toml:4: servers.shop.errors.x.code is missing"),
+    "neither": ("\n[servers.shop]\n", 'shop.toml:2: servers.shop needs either command = [...] or url = "..."'),
+    "both": (f'{SHOP}url = "https://x"\n', "shop.toml:1: servers.shop needs either command"),
+    "headers": (f'{SHOP}headers = {{ A = "B" }}\n', "shop.toml:1: servers.shop has headers, which is for a url"),
+    "env": (f'{WEB}env = {{ A = "B" }}\n', "shop.toml:1: servers.shop has env, which is for a command"),
+    "capitals": ('[servers.Shop]\ncommand = ["x"]\n', "shop.toml:1: servers.Shop is no name of a server: use small"),
+    "a blank": ('\n[servers."a b"]\ncommand = ["x"]\n', "shop.toml:2: servers.a b is no name of a server: use small"),
+    "code": (
+        f'{TEXTS}"x" = {{ code = "conflikt" }}\n',
+        "shop.toml:4: servers.shop.errors.x.code is no code: did you mean conflict?: use one of bug, busy",
+    ),
+    "a code of Replan": (
+        f'{TEXTS}"x" = {{ code = "worker_lost" }}\n',
+        "shop.toml:4: servers.shop.errors.x.code is no code",
+    ),
+    "applied": (
+        f'{TEXTS}"x" = {{ code = "busy", applied = "all" }}\n',
+        "shop.toml:4: servers.shop.errors.x.applied cannot be 'all': input should be 'none' or 'unknown'",
+    ),
+    "effect": (
+        f'{DO}effect = "reads"\n',
+        "shop.toml:4: servers.shop.tools.do.effect cannot be 'reads': input should be 'read', 'idempotent'",
+    ),
+    "a text for a list": (
+        '[servers.shop]\ncommand = "uvx x"\n',
+        "shop.toml:2: servers.shop.command cannot be 'uvx x': write a list",
+    ),
+    "an empty list": ("[servers.shop]\ncommand = []\n", "shop.toml:2: servers.shop.command cannot be '[]': write at"),
+    "a text for a table": ('servers.shop = "x"\n', "shop.toml:1: servers.shop cannot be 'x': write a table"),
+    "a number for a text": (
+        f"{SHOP}env = {{ A = 5 }}\n",
+        "shop.toml:3: servers.shop.env.A cannot be '5': write a text",
+    ),
+    "no number": (f"{SHOP}timeout = nan\n", "shop.toml:3: servers.shop.timeout cannot be 'nan': input should be a fin"),
+    "another scheme": ('[servers.shop]\nurl = "ftp://x"\n', "shop.toml:2: servers.shop.url is no address: begin with"),
+    "a password": (
+        '[servers.shop]\nurl = "https://me:hidden@x"\n',
+        "shop.toml:2: servers.shop.url is no address: begin with http:// or https://, and put user and password",
+    ),
+    "nothing": ("", "shop.toml: servers is missing: begin with [servers.NAME]"),
+    "no server": ("[servers]\n", "shop.toml:1: servers cannot be '{}'"),
+    "no TOML": ("a = \n", "shop.toml is no TOML (Invalid value (at line 1, column 5)): correct it"),
+    "twice": (SHOP + SHOP, "shop.toml is no TOML (Cannot declare ('servers', 'shop') twice (at line 3"),
+    "no UTF-8": (b"\xff\xfe", "shop.toml is no TOML ('utf-8' codec can't decode byte 0xff"),
+    "too deep": (f"a = {'[' * 5_000}", "shop.toml is no TOML (maximum recursion depth"),
+    "too long a number": (f"a = {'9' * 5_000}", "shop.toml is no TOML (Exceeds the limit"),
+    "too large": ("#" * (tools_file.MAX_FILE + 1), "shop.toml has more than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_has_its_line_and_what_to_do(tmp_path: Path, text: str | bytes, words: str) -> None:
+    """One sentence each, without a password that somebody wrote into it."""
+    [mistake] = mistakes_of(tmp_path, text)
+
+    assert mistake.startswith(words) and "\n" not in mistake and "hidden" not in mistake
+
+
+LINES: dict[str, tuple[str, int]] = {
+    "quoted": (f"{SHOP}[ servers . \"shop\" . 'tools' . 'do' ] # x = y\n  effect = \"bad\"\n", 4),
+    "quoted name with signs": (f'{SHOP}[servers.shop.tools."a]\\"b = c"] \neffect = "bad"\n', 4),
+    "dotted": ('servers.shop.command = ["x"]\n\nservers . shop.tools."do".effect = "bad"\n', 3),
+    "list of lines": (
+        '[servers.shop]\ncommand = [\n  "x", # [y]\n  "effect = 1",\n]\n[servers.shop.tools.do]\neffect = "bad"\n',
+        7,
+    ),
+    "text of lines": (f'{DO}description = """\n[servers.shop.tools.do]\neffect = "x"\n"""\neffect = "bad"\n', 8),
+    "inline tables": (f'{SHOP}tools = {{ do = {{ effect = "bad" }} }}\n', 3),
+    "comments": (f'{SHOP}# [servers.shop.tools.do]\n# effect = "bad"\n[servers.shop.tools.do]\neffect = "bad"\n', 6),
+    "other line ends": (f'{DO}effect = "bad"\n'.replace("\n", "\r\n"), 4),
+    "signs that are line ends elsewhere": (f'{SHOP}# \u2028 \x85\n[servers.shop.tools.do]\neffect = "bad"\n', 5),
+    "a mark at the beginning": (f'\ufeff{DO}effect = "bad"\n', 4),
+    "another server before": (f'{SHOP.replace("shop", "far")}{DO}effect = "bad"\n', 6),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), LINES.values(), ids=LINES)
+def test_the_line_is_that_of_the_mistake(tmp_path: Path, text: str, line: int) -> None:
+    """However TOML is written."""
+    [mistake] = mistakes_of(tmp_path, text)
+
+    assert mistake.startswith(f"shop.toml:{line}: servers.shop.tools.")
+
+
+def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
+    """Nobody corrects a file mistake by mistake."""
+    text = f'{DO}effect = "bad"\n[servers.far]\nurl = 5\nwrong = 1\n[servers.shop.errors]\nx = {{ code = "y" }}\n'
+
+    assert [mistake.partition(": ")[0] for mistake in mistakes_of(tmp_path, text)] == [
+        f"shop.toml:{line}" for line in (4, 9, 6, 7)
+    ]
+
+
+@pytest.mark.parametrize(("name", "words"), [("no.toml", "There is no tools file"), (".", "Is a directory")])
+def test_what_is_no_file_is_a_sentence(tmp_path: Path, name: str, words: str) -> None:
+    """With the option that names it."""
+    with pytest.raises(tools_file.BadToolsFile, match=f"{words}.*: check --tools"):
+        tools_file.read(tmp_path / name)
+
+
+ENVIRONMENT = {"SHOP_KEY": "hidden-1", "ID": "me", "TOKEN": "hidden-2", "BASIC": "Basic hidden-3"}
+
+
+def config_of(folder: Path, server: str, environment: Mapping[str, str] = ENVIRONMENT) -> Config:
+    read = tools_file.read(written(folder, WHOLE))
+    return Config.of(server, read.servers[server], environment, folder)
+
+
+def test_values_are_looked_up_and_not_shown(tmp_path: Path) -> None:
+    """Files and folders are beside the tools file, wherever the worker was started."""
+    (tmp_path / "secrets").mkdir()
+    written(tmp_path, "hidden-4\n", "secrets/other")
+    written(tmp_path, " hidden-5 ", "secret")
+    shop, far = config_of(tmp_path, "shop"), config_of(tmp_path, "far")
+
+    assert shop.env == {"KEY": "hidden-1", "OTHER": "hidden-4"} and far.headers == {"X-Key": "hidden-1"}
+    assert (far.client_id, far.client_secret, far.issuer, far.scope) == ("me", "hidden-5", "https://id.example", "all")
+    assert (shop.cwd, shop.roots) == (str(tmp_path / "below"), [str((tmp_path / "data").resolve())])
+    assert "hidden" not in f"{shop!r} {far!r}"
+
+
+@pytest.mark.parametrize(("name", "sent"), [("TOKEN", "Bearer hidden-2"), ("BASIC", "Basic hidden-3")])
+@pytest.mark.parametrize("header", ["Authorization", "authorization"])
+def test_a_value_without_a_blank_is_a_token(tmp_path: Path, header: str, name: str, sent: str) -> None:
+    """Most people keep the token alone in a variable."""
+    server = tools_file.read(written(tmp_path, f'{WEB}headers = {{ {header} = "{name}" }}\n')).servers["shop"]
+
+    assert Config.of("shop", server, ENVIRONMENT, tmp_path).headers == {header: sent}
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [("shop", "the variable SHOP_KEY is not set"), ("far", "the file {folder}/secret cannot be read")],
+)
+def test_what_is_missing_is_named(tmp_path: Path, server: str, words: str) -> None:
+    """By the name in the file, never with a value of another."""
+    environment = {} if server == "shop" else ENVIRONMENT
+    with pytest.raises(CannotOpen) as missing:
+        config_of(tmp_path, server, environment)
+
+    assert str(missing.value) == words.format(folder=tmp_path)
+
+
+class Text(BaseModel):
+    """A text."""
+
+    text: str = ""
+
+
+@tool.read
+async def look(args: Text) -> Text:
+    """Look."""
+    return args
+
+
+async def named_like_a_servers(args: Text) -> Text:
+    """Do it."""
+    return args
+
+
+named_like_a_servers.__name__ = "shop.do"
+TAKEN: Tool[..., Any] = tool.read(named_like_a_servers)
+
+OK = table()
+COUNTING = "[servers.shop.tools.do]\nreconcile = {{ kind = 'shop.count', applied_if = {} }}\n"
+WRONG: dict[str, tuple[str, list[tuple[int, str]]]] = {
+    "tools that it has not": (
+        f"{OK}only = ['look', 'cont']\n[servers.shop.tools.doo]\n",
+        [(4, "shop has no tool 'doo': did you mean do?"), (3, "shop has no tool 'cont': did you mean count?")],
+    ),
+    "kinds that there are not": (
+        f"{OK}[servers.shop.tools.do]\nobserve = {{ kind = 'shop.lok' }}\nundo = {{ kind = 'nothing' }}\n"
+        "fallback = 'shop.plian'\nreconcile = { kind = 'shop.cuont' }\n",
+        [
+            (3, "shop.do: observe names 'shop.lok', which is in no tools file: did you mean shop.look"),
+            (3, "shop.do: undo names 'nothing', which is in no tools file: load it."),
+            (3, "shop.do: fallback names 'shop.plian', which is in no tools file: did you mean shop.plain"),
+            (3, "shop.do: reconcile names 'shop.cuont', which is in no tools file: did you mean shop.count"),
+        ],
+    ),
+    "paths that are none": (
+        f"{OK}[servers.shop.tools.do]\nobserve = {{ kind = 'shop.look', using = {{ text = 5 }} }}\n",
+        [(3, "shop.do: observe takes 'text' from no path: write e.g. using = { text = \"args.text\" }")],
+    ),
+    "keyed without a key": (
+        f"{OK}[servers.shop.tools.do]\neffect = 'keyed'\n",
+        [(3, 'shop.do: effect = "keyed" needs key = "ARGUMENT"')],
+    ),
+    "a key without keyed": (
+        f"{OK}[servers.shop.tools.do]\nkey = 'text'\n",
+        [(3, 'shop.do: key has a meaning only with effect = "keyed": leave it out.')],
+    ),
+    "a key that is no argument": (
+        f"{OK}[servers.shop.tools.do]\neffect = 'keyed'\nkey = 'txt'\n",
+        [(3, "shop.do: has no argument 'txt': did you mean text?: key names one of ['text']")],
+    ),
+    "transactional": (
+        f"{OK}[servers.shop.tools.do]\neffect = 'transactional'\n",
+        [(3, 'shop.do: effect = "transactional" is for Python tools')],
+    ),
+    "a condition by no read": (
+        f"{OK}[servers.shop.tools.do]\nreconcile = {{ kind = 'shop.plain', applied_if = '1 == 1' }}\n",
+        [(3, "shop.do: reconcile = shop.plain with applied_if must be a read of a server in a tools file")],
+    ),
+    "a condition by a Python tool": (
+        f"{OK}[servers.shop.tools.do]\nreconcile = {{ kind = 'look', applied_if = '1 == 1' }}\n",
+        [(3, "shop.do: reconcile = look with applied_if must be a read of a server in a tools file")],
+    ),
+    "no condition": (OK + COUNTING.format("'result.count >'"), [(3, "shop.do: reconcile: shop.do: applied_if=")]),
+    "names of no value": (
+        OK + COUNTING.format("'args.txt == call.at'"),
+        [
+            (3, "shop.do: reconcile: shop.do: applied_if reads 'args.txt': did you mean text?"),
+            (3, "shop.do: reconcile: shop.do: applied_if reads 'call.at': did you mean claimed_at?"),
+        ],
+    ),
+    "arguments of the read": (
+        f"{OK}[servers.shop.tools.do.reconcile]\nkind = 'shop.count'\napplied_if = 'result.count > 0'\n"
+        "using = { txt = 'args.text', since = 'call.at', text = 'args.txt' }\n",
+        [
+            (3, "shop.do: reconcile: shop.count has no argument 'txt': did you mean text?"),
+            (3, "shop.do: reconcile: since = 'call.at' leads nowhere"),
+            (3, "shop.do: reconcile: text = 'args.txt' leads nowhere: did you mean text?"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_the_server_has_its_line(tmp_path: Path, text: str, expected: list[tuple[int, str]]) -> None:
+    """All of it at once, before a worker takes a task."""
+    with pytest.raises(ToolMistakes) as wrong:
+        loaded(tmp_path, text, others=(look,))
+
+    assert len(wrong.value.mistakes) == len(expected), wrong.value.mistakes
+    for mistake, (line, words) in zip(wrong.value.mistakes, expected, strict=True):
+        assert mistake.startswith(f"{tmp_path}/shop.toml:{line}: {words}")
+
+
+def test_a_name_of_a_python_tool_is_taken(tmp_path: Path) -> None:
+    """Else one of them would hide the other."""
+    with pytest.raises(ToolMistakes, match=r"shop.toml:1: shop.do: another tool has this name already"):
+        loaded(tmp_path, OK, others=(TAKEN,))
+
+
+def test_a_server_has_one_table(tmp_path: Path) -> None:
+    """Of all files of a worker; and every file's mistakes come at once, before a server is started."""
+    first, second = written(tmp_path, SHOP, "a.toml"), written(tmp_path, f"\n{SHOP}", "b.toml")
+    third = written(tmp_path, '[servers.far]\nurl = "https://x"\nheaders = { A = "MISSING" }\n', "c.toml")
+    with pytest.raises(ToolMistakes) as wrong:
+        load_servers([str(first), str(second), str(third), str(tmp_path / "d.toml")], {}, ())
+
+    assert wrong.value.mistakes == [
+        f"{second}:2: the server shop is in {first}:1, too: rename one.",
+        f"{third}:1: far: the variable MISSING is not set: set it, or correct the file.",
+        f"There is no tools file {tmp_path}/d.toml: check --tools.",
+    ]
+
+
+def test_a_server_that_cannot_be_started_has_its_line(tmp_path: Path) -> None:
+    """With the reason; all such servers at once."""
+    text = f"{table('exit-at-start', server='ends')}[servers.none]\ncommand = {json.dumps(['/nowhere/server'])}\n"
+    with pytest.raises(ToolMistakes) as wrong:
+        loaded(tmp_path, text)
+    ends, none = wrong.value.mistakes
+
+    assert ends.startswith(f"{tmp_path}/shop.toml:1: the server ends cannot be asked for its tools: ")
+    assert none.startswith(f"{tmp_path}/shop.toml:3: the server none cannot be asked for its tools: ")
+
+
+def test_only_some_tools_may_be_offered(tmp_path: Path) -> None:
+    """In the order of the server."""
+    found = loaded(tmp_path, f"{OK}only = ['look', 'do']\n")
+
+    assert [made.__name__ for made in found.tools] == ["shop.do", "shop.look"]
