@@ -111,6 +111,7 @@ parser.add_argument("--effects")
 parser.add_argument("--state")
 parser.add_argument("--times", type=int, default=0, help="how many calls misbehave; 0 for all")
 parser.add_argument("--starts", help="gets a line for each start")
+parser.add_argument("--variables", help="gets the names of the variables of its environment")
 
 
 class Server:
@@ -129,6 +130,8 @@ class Server:
     def run(self) -> None:
         if self.options.starts:
             append(self.options.starts, str(os.getpid()))
+        if self.options.variables:
+            append(self.options.variables, " ".join(os.environ))
         if self.mode == "exit-at-start":
             sys.stderr.write("Usage: server DIRECTORY\n")
             end(4)

@@ -107,3 +107,15 @@ async def test_a_server_runs_in_the_folder_that_its_table_names(tmp_path: Path) 
     loaded(tmp_path, text)
 
     assert len(lines(tmp_path / "below" / "here")) == 1
+
+
+def test_a_server_has_few_variables_of_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where certificates are, and what the file names; no key of the worker."""
+    for name in ("SSL_CERT_FILE", "OPENAI_API_KEY", "SHOP_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    names = tmp_path / "names"
+    text = f"{table('ok', '--variables', names)}env = {{ TOKEN = 'SHOP_TOKEN' }}\n"
+    loaded(tmp_path, text, {"SHOP_TOKEN": "x"})
+    has = {*lines(names)[0].split()}
+
+    assert {"SSL_CERT_FILE", "TOKEN", "PATH"} <= has and not {"OPENAI_API_KEY", "SHOP_TOKEN"} & has

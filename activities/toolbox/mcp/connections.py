@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import errno
+import os
 import shutil
 import sys
 import time
@@ -70,6 +71,9 @@ MAX_UNANSWERED = 3
 """After so many calls in a row without an answer in their time, a new connection is opened for the next one."""
 MAX_CHECKED, MAX_AT_ONCE = 1024 * 1024, 10_000
 """Bytes of a structured result: the most that the boundary takes, and the most that is checked without a thread."""
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+"""Variables that the process of a server has from the worker: where a network has certificates of its own, `uvx` and
+`npx` can install nothing without them."""
 MAX_TOOLS = 1_000
 MAX_ROUNDS = 5
 """How often a call is sent again with what the server asked for."""
@@ -259,7 +263,8 @@ class Kept:
     def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
         config = self._config
         if config.command:
-            environment = {**get_default_environment(), **config.env}
+            trusted = {name: os.environ[name] for name in CERTIFICATES if name in os.environ}
+            environment = {**get_default_environment(), **trusted, **config.env}
             command = [_program(config.command[0], environment.get("PATH")), *config.command[1:]]
             return over_pipes(link, config.name, command, environment, config.cwd, logs=self._logs)
         auth: httpx2.Auth | None = None
