@@ -307,3 +307,12 @@ def test_an_optional_text_takes_a_mark(tmp_path: Path) -> None:
     """Also where it may be null."""
     schema = {"type": "object", "properties": {"text": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
     assert only(made_of(tmp_path, listed(schema=schema), tables="[servers.shop.tools.do]\nmark = 'text'\n"))
+
+
+def test_a_rule_gives_the_read_what_it_needs(tmp_path: Path) -> None:
+    """Else each unknown outcome would show that the read takes no such call."""
+    tools = [listed(schema=ODD), listed("find", schema=ODD, read_only=True)]
+    table = '[servers.shop.tools.do.reconcile]\nkind = "shop.find"\napplied_if = "args.schema in result.text"\n'
+
+    [mistake] = made_of(tmp_path, *tools, tables=table).mistakes
+    assert "shop.find needs 'schema': write using" in mistake

@@ -342,6 +342,9 @@ class _Draft:
             theirs = companions.arguments(read.args)
             if name not in theirs:
                 found.append(f"{rule.kind} has no argument {name!r}{nearest(name, theirs)}.")
+        needed = [name for name, info in companions.arguments(read.args).items() if info.is_required()]
+        if lacks := [name for name in needed if name not in rule.using]:
+            found.append(f'{rule.kind} needs {lacks[0]!r}: write using = {{ {lacks[0]} = "args...." }}.')
         if not found and rule.result is None and (differs := companions.difference(read.result, self.result)):
             found.append(f'the result of {rule.kind} becomes its result, but {differs}: say result = "result...."')
         wrong += [f"reconcile: {mistake}" for mistake in found]

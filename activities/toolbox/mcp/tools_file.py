@@ -37,7 +37,7 @@ class CompanionTable(_Table):
     kind: str
     """The kind of a tool: `git.git_log`, or the name of a Python tool."""
     using: dict[str, JsonValue] = Field(default_factory=dict)
-    """By argument a path, e.g. `args.repo_path`; in `reconcile` whatever is no path is the value itself."""
+    """By argument a path, e.g. `args.repo_path`; beside `applied_if` whatever is no path is the value itself."""
 
 
 class ReconcileTable(CompanionTable):
