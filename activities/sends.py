@@ -7,6 +7,7 @@ request by itself, and it may write first and then read. So the requests of each
     httpcore, httpcore2 httpx, httpx2: the trace of each pool
     aiohttp             each request that is written to a connection
     SQLAlchemy          each statement
+    MCP servers         each call of a tool: the connection to a server is shared, so its requests are of no call
 
 Anything else that may leave makes the count worthless: a process that is started, a socket of an unknown client, a
 request that belongs to no call (of a thread that the tool has started), and a library whose requests nobody can count.
@@ -108,6 +109,12 @@ def counted(sends: Sends) -> Iterator[Sends]:
         yield sends
     finally:
         _SENDS.reset(token)
+
+
+def add(*, changes: bool) -> None:
+    """Count a request of this call that left in another context; `changes`: it may have changed something."""
+    if (sends := _SENDS.get()) is not None:
+        sends.add(changes)
 
 
 def has_changed() -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from temporalio.testing import ActivityEnvironment
 
 from activities import deadline
@@ -20,6 +21,7 @@ from activities.toolbox.declare.tool import Companion
 from activities.toolbox.http.network import Web
 from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.mcp.servers import Servers
+from replan import Key, tool
 from tests.activities.bench import Bench, bench
 from tests.mcp.foreign import command, lines, loaded, serving, table, tool_of, wait_until
 from workflows.faults.fault import QUADRANT, Applied, Code, Fault, Working
@@ -472,3 +474,46 @@ async def test_what_was_before_the_first_attempt_tells_whether_a_call_was_applie
         )  # else it fails: not_found
 
     assert found.result == {"text": ""}
+
+
+class Text(BaseModel):
+    """What a Python tool takes."""
+
+    text: str
+
+
+@tool.unkeyed
+async def twice(args: Text, servers: Servers, key: Key) -> Text:
+    """Call one server, and then another one."""
+    await servers.call("shop", "plain", {"text": args.text})
+    await servers.call("other", "plain", {"text": args.text})
+    return args
+
+
+SECOND: dict[str, tuple[tuple[str, ...], Code]] = {
+    "that is not reached": (("/nowhere/server",), Code.UNREACHABLE),
+    "that refuses": (command("error", "--code", -32602), Code.INVALID_INPUT),
+}
+
+
+@pytest.mark.parametrize("second", SECOND)
+async def test_a_tool_that_calls_twice_has_an_effect_after_its_first_call(tmp_path: Path, second: str) -> None:
+    """What happens to the second call proves nothing of the first one: else it would be made again."""
+    foreign = loaded(tmp_path, table() + table(server="other"))
+    broken, code = SECOND[second]
+    first = serving(foreign, "ok", "--effects", tmp_path / "effects").configs["shop"]
+    configs = {"shop": first, "other": replace(foreign.configs["other"], command=broken)}
+    async with bench(tmp_path, servers=replace(foreign, configs=configs)) as calls:
+        fault, _ = await calls.fails(twice, text="it")
+
+    assert (fault.code, fault.applied) == (code, Applied.UNKNOWN) and len(lines(tmp_path / "effects")) == 1
+
+
+async def test_a_tool_that_has_sent_nothing_has_no_effect(tmp_path: Path) -> None:
+    """A call that did not leave counts for nothing."""
+    foreign = loaded(tmp_path, table() + table(server="other"))
+    nowhere = replace(foreign.configs["shop"], command=("/nowhere/server",))
+    async with bench(tmp_path, servers=replace(foreign, configs={**foreign.configs, "shop": nowhere})) as calls:
+        fault, _ = await calls.fails(twice, text="it")
+
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)

@@ -367,6 +367,8 @@ class Kept:
                     raise
                 finally:
                     del connection.link.calls[token]
+                    if sent.began:
+                        sends.add(changes=not is_read)
                 connection.unanswered = 0
                 return await self._result(connection, kind, tool, found, sent, result, is_read=is_read)
         raise AssertionError
