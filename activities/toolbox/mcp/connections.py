@@ -24,10 +24,6 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.stdio import get_default_environment
 from mcp_types import (
     CONNECTION_CLOSED,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -44,18 +40,15 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from activities import deadline, sends
-from activities.borders.waits import seconds
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
 from activities.progress import board as board_of_attempt
-from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import BadSchema
-from activities.toolbox.mcp import questions
-from activities.toolbox.mcp.answers import MAX_TOLD, AnswerTexts, answer_of, tool_error
+from activities.toolbox.mcp import faults, questions
+from activities.toolbox.mcp.answers import AnswerTexts, answer_of
 from activities.toolbox.mcp.config import CannotOpen, Config, Listing, ServerTool
 from activities.toolbox.mcp.schema import ForeignResult
-from activities.toolbox.mcp.transports import CALL_NAME, UNREADABLE, Link, Sent, Streams, over_http, over_pipes
-from workflows.faults.fault import Code
+from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 
 OPEN_SECONDS = 30.0
 """Seconds that a server has to start and to list its tools; `npx` and `uvx` may install it first."""
@@ -79,7 +72,6 @@ MAX_ROUNDS = 5
 """How often a call is sent again with what the server asked for."""
 
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
-_REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
 
 log = structlog.get_logger("replan.mcp")
 
@@ -244,9 +236,9 @@ class Kept:
                     if link.ended.is_set():
                         await self._read_rest(link)
         except BaseException as error:
-            link.end(*_why(error, link))
+            link.end(*faults.why_of(error, link))
             if not opened.done():
-                opened.set_exception(CannotOpen(link.why, link.told, _code(link)))
+                opened.set_exception(CannotOpen(link.why, link.told, faults.code_of(link)))
                 opened.exception()  # it may be that nobody waits any more
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
@@ -391,9 +383,9 @@ class Kept:
             reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
             raise unsent(Unreachable(reason, code="timeout")) from None
         except CannotOpen as error:
-            raise _unreachable(kind, error) from None
+            raise faults.unreachable(kind, error) from None
         except MCPError as error:
-            raise _unreachable(kind, CannotOpen(*_why(error, connection.link))) from None
+            raise faults.unreachable(kind, CannotOpen(*faults.why_of(error, connection.link))) from None
         self._check(connection, tool)
         return connection
 
@@ -435,9 +427,9 @@ class Kept:
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
         """The exception for a call that has no result."""
         if sent.no_token is not None:
-            return _unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
+            return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
-            return _of_status(kind, sent)
+            return faults.of_status(kind, sent)
         if not sent.began:
             if sent.is_late:
                 return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))
@@ -447,9 +439,9 @@ class Kept:
             reason = f"{kind} answered with a result that the protocol does not have."
             return unproven(Refused(reason, code="unexpected_result"))
         if isinstance(error, MCPError) and not sent.why and not self._is_cut(connection, error):
-            if _is_unreadable(error) or not sent.is_spoken:
+            if faults.is_unreadable(error) or not sent.is_spoken:
                 return unproven(Refused(f"The answer of {kind} cannot be read.", code="unexpected_result"))
-            return _of_error(kind, error)
+            return faults.of_error(kind, error)
         why = sent.why or connection.link.why or "the connection was cut"
         is_large_event = isinstance(error, MCPError) and "exceeded the" in error.message
         if connection.link.is_too_large or sent.is_too_large or is_large_event:
@@ -510,53 +502,6 @@ def _until_end() -> float | None:
     return None if left is None else left * READY_SHARE
 
 
-def _unreachable(kind: str, error: CannotOpen) -> ToolError:
-    """The exception for a call that was not sent, since there is no connection."""
-    if error.code is Code.UNREACHABLE:
-        reason = f"The server of {kind} cannot be reached: {error.why}."
-    else:
-        reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
-    return unsent(tool_error(error.code, reason, error.told, proves_none=True))
-
-
-def _is_unreadable(error: MCPError) -> bool:
-    """Whether an error is one of the transports, for an answer that is no message."""
-    return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
-
-
-def _of_status(kind: str, sent: Sent) -> ToolError:
-    """The exception for an HTTP response that is no success."""
-    status = sent.status or 0
-    words = f"The server of {kind} answered with HTTP status {status}"
-    wait = seconds(sent.headers.get("retry-after", ""))
-    match status:
-        case 401:
-            return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
-        case 403:
-            return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
-        case 429:
-            return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
-        case _ if status >= 500:
-            return tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
-        case 408:
-            return tool_error(Code.TIMEOUT, f"{words}.", proves_none=False, retry_after=wait)
-        case _ if status < 400:
-            return answered(
-                NeedsPerson(f"{words}, a redirect that is not followed: write its new address in the file.")
-            )
-    return answered(NeedsPerson(f"{words}: check its url."))
-
-
-def _of_error(kind: str, error: MCPError) -> ToolError:
-    """The exception for an error of JSON-RPC, which is no result of the tool."""
-    observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
-    if error.code == METHOD_NOT_FOUND:
-        return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
-    if error.code in _REJECTED:
-        return answered(Refused(f"{kind} does not take these arguments.", code="invalid_input", observed=observed))
-    return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
-
-
 def _program(name: str, path: str | None) -> str:
     """The program of a command: on PATH, else beside the Python that runs, where pip has put it.
 
@@ -568,27 +513,6 @@ def _program(name: str, path: str | None) -> str:
     if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
         return found
     raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
-
-
-def _code(link: Link) -> Code:
-    """The code of the fault of a connection that cannot be opened."""
-    lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
-    return link.other.no_token or lasting.get(link.other.status or 0, Code.UNREACHABLE)
-
-
-def _why(error: BaseException, link: Link) -> tuple[str, str]:
-    """Why a connection failed, in words for people, and the words of the server or of a library."""
-    if link.other.why:
-        return link.other.why, ""
-    if (link.other.status or 0) >= 300 and not link.other.is_spoken:
-        return f"it answered with HTTP status {link.other.status}", ""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, FileNotFoundError | PermissionError):
-        return f"{error.filename} cannot be started: {error.strerror}", ""
-    if isinstance(error, MCPError):
-        return f"it answered with the error {error.code}", text_of(error.message, str, 200)
-    return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

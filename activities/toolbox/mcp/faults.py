@@ -1,0 +1,86 @@
+"""What goes wrong beside a server's answer, as an exception of Replan: the connection, HTTP, and errors of JSON-RPC.
+
+What the answers of tools mean is in `answers`.
+"""
+
+from mcp import MCPError
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
+from pydantic import JsonValue
+
+from activities.borders.waits import seconds
+from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.scrubbing import text_of
+from activities.toolbox.mcp.answers import MAX_TOLD, tool_error
+from activities.toolbox.mcp.config import CannotOpen
+from activities.toolbox.mcp.transports import UNREADABLE, Link, Sent
+from workflows.faults.fault import Code
+
+_REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
+
+
+def unreachable(kind: str, error: CannotOpen) -> ToolError:
+    """The exception for a call that was not sent, since there is no connection."""
+    if error.code is Code.UNREACHABLE:
+        reason = f"The server of {kind} cannot be reached: {error.why}."
+    else:
+        reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
+    return unsent(tool_error(error.code, reason, error.told, proves_none=True))
+
+
+def is_unreadable(error: MCPError) -> bool:
+    """Whether an error is one of the transports, for an answer that is no message."""
+    return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
+
+
+def of_status(kind: str, sent: Sent) -> ToolError:
+    """The exception for an HTTP response that is no success."""
+    status = sent.status or 0
+    words = f"The server of {kind} answered with HTTP status {status}"
+    wait = seconds(sent.headers.get("retry-after", ""))
+    match status:
+        case 401:
+            return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
+        case 403:
+            return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
+        case 429:
+            return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
+        case _ if status >= 500:
+            return tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
+        case 408:
+            return tool_error(Code.TIMEOUT, f"{words}.", proves_none=False, retry_after=wait)
+        case _ if status < 400:
+            return answered(
+                NeedsPerson(f"{words}, a redirect that is not followed: write its new address in the file.")
+            )
+    return answered(NeedsPerson(f"{words}: check its url."))
+
+
+def of_error(kind: str, error: MCPError) -> ToolError:
+    """The exception for an error of JSON-RPC, which is no result of the tool."""
+    observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
+    if error.code == METHOD_NOT_FOUND:
+        return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
+    if error.code in _REJECTED:
+        return answered(Refused(f"{kind} does not take these arguments.", code="invalid_input", observed=observed))
+    return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
+
+
+def code_of(link: Link) -> Code:
+    """The code of the fault of a connection that cannot be opened."""
+    lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
+    return link.other.no_token or lasting.get(link.other.status or 0, Code.UNREACHABLE)
+
+
+def why_of(error: BaseException, link: Link) -> tuple[str, str]:
+    """Why a connection failed, in words for people, and the words of the server or of a library."""
+    if link.other.why:
+        return link.other.why, ""
+    if (link.other.status or 0) >= 300 and not link.other.is_spoken:
+        return f"it answered with HTTP status {link.other.status}", ""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return f"{error.filename} cannot be started: {error.strerror}", ""
+    if isinstance(error, MCPError):
+        return f"it answered with the error {error.code}", text_of(error.message, str, 200)
+    return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)
