@@ -1,4 +1,4 @@
-"""How far the call of the current attempt is, as a server says during it; its heartbeats tell it to who looks."""
+"""How far the call of the current attempt is, as a server says during it; its heartbeats report it."""
 
 import math
 from contextvars import ContextVar
@@ -13,14 +13,16 @@ MAX_WORDS = 100
 
 
 @dataclass(eq=False)
-class Board:
-    """Where a call says how far it is."""
+class CallProgress:
+    """How far one call is."""
 
     last: Working | None = None
 
-    def say(self, done: float, total: float | None = None, words: str | None = None) -> None:
-        """Say how far the call is: `done` of `total`, in any unit. The words may be anybody's; numbers that are none
-        are left out."""
+    def report(self, done: float, total: float | None = None, words: str | None = None) -> None:
+        """Note that `done` of `total` is done, in any unit. The words are untrusted.
+
+        If `done` is infinite or no number, nothing is noted; such a `total` counts as unknown.
+        """
         if not math.isfinite(done):
             return
         shown = text_of(legible(words or "", MAX_WORDS), str, MAX_WORDS)
@@ -28,16 +30,16 @@ class Board:
         self.last = Working(done=done, total=total if is_known else None, words=shown)
 
 
-_BOARD: ContextVar[Board | None] = ContextVar("replan_board", default=None)
+_PROGRESS: ContextVar[CallProgress | None] = ContextVar("replan_progress", default=None)
 
 
-def start_board() -> Board:
-    """Make the board of all later calls of the current context; each attempt runs in a context of its own."""
-    board = Board()
-    _BOARD.set(board)
-    return board
+def start_progress() -> CallProgress:
+    """Make the progress of all later calls of the current context; each attempt runs in a context of its own."""
+    progress = CallProgress()
+    _PROGRESS.set(progress)
+    return progress
 
 
-def board() -> Board:
-    """The board of the current attempt; outside of one, a board that nobody looks at."""
-    return _BOARD.get() or Board()
+def current_progress() -> CallProgress:
+    """The progress of the current attempt; outside of an attempt, one that no heartbeat reports."""
+    return _PROGRESS.get() or CallProgress()

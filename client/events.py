@@ -88,6 +88,7 @@ class Working(TaskEvent):
     """The call of a step says how far it is."""
 
     step: str
+    """The id of the step, or of the activity that observes or reconciles for it."""
     done: float
     total: float | None
     """What `done` is at the end; None if nobody knows."""
@@ -253,8 +254,8 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "wait", wait.model_dump(mode="json")
         case Thinking(activity, tokens):
             return "thinking", {"activity": activity, "tokens": tokens}
-        case Working(step, done, all, words):
-            return "working", {"step": step, "done": done, "total": all, "words": words}
+        case Working(step, done, total, words):
+            return "working", {"step": step, "done": done, "total": total, "words": words}
         case PersonAsked(request):
             return "request", request.model_dump(mode="json")
         case PersonAnswered(request):

@@ -202,12 +202,12 @@ async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowEx
         # The server calls a call scheduled, too, that waits between two attempts.
         if is_scheduled and not activity.HasField("next_attempt_schedule_time") and kind not in INTERNAL_ACTIVITIES:
             queued.add(activity.activity_id)
-        told = await _told(converter, activity)
-        tokens = parse_thinking(told)
+        details = await _heartbeat_details(converter, activity)
+        tokens = parse_thinking(details)
         if tokens is not None:
             thinking[activity.activity_id] = tokens
-        if far := parse_working(told):
-            working[activity.activity_id] = far
+        if call := parse_working(details):
+            working[activity.activity_id] = call
         if activity.paused and activity.activity_id not in running:
             continue  # `pauses` tells of it
         if kind in INTERNAL_ACTIVITIES:
@@ -225,8 +225,8 @@ async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowEx
     return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), thinking, working, frozenset(queued))
 
 
-async def _told(converter: DataConverter, activity: PendingActivityInfo) -> list[Any]:
-    """What the last heartbeat of the attempt that runs told; empty if none runs."""
+async def _heartbeat_details(converter: DataConverter, activity: PendingActivityInfo) -> list[Any]:
+    """The details of the last heartbeat of the running attempt; empty if none runs."""
     if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
         return []
     return await converter.decode(activity.heartbeat_details.payloads)

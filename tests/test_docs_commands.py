@@ -30,7 +30,7 @@ ELSEWHERE = {
     r"temporal workflow reset": "no command, but one that is warned of",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
-    r"python worker\.py .*\.toml.*|python starter\.py call git\..*": "tests/mcp/test_real_servers.py has real servers",
+    r"python worker\.py .*--tools \S+\.toml.*": "tests/mcp/test_real_servers.py has real servers",
     r"python starter\.py answer ID edit .*replan_answers.*": "tests/mcp/test_real_servers.py has a server that asks",
     r"python starter\.py answer (book-a-slot retry|ID provide .*)": "its task has no fault that a person repairs",
     r"python starter\.py resolve (charge/\w+.*|CAUSE)": "tests/crash/test_incidents.py resolves one",

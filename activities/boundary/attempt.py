@@ -23,7 +23,7 @@ from activities.borders.table import Proof, Verdict, attribute, carried, class_n
 from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
 from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed
-from activities.progress import Board, start_board
+from activities.progress import CallProgress, start_progress
 from activities.providers.metering import Meter, start_meter
 from activities.scrubbing import text_of
 from activities.sends import UNCOUNTED, Sends
@@ -97,7 +97,7 @@ class Attempt:
     """Whether the result was recorded by an earlier attempt, and this attempt did not call the tool."""
     meter: Meter = field(default_factory=Meter)
     """The model calls of this attempt, with their tokens and cost."""
-    board: Board = field(default_factory=Board)
+    progress: CallProgress = field(default_factory=CallProgress)
     """How far the call is."""
     held: float = 0.0
     """Seconds that an operator held this attempt and those before it back, added up."""
@@ -216,13 +216,13 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     if kind is not None and call.effect not in (None, spec.effect):  # not called, but earlier attempts may have been
         spec = spec.model_copy(update={"effect": call.effect})
     faults = parse_faults(info.heartbeat_details)
-    meter, board = start_meter([model for fault in faults for model in fault.unreadable]), start_board()
+    meter, progress = start_meter([model for fault in faults for model in fault.unreadable]), start_progress()
     number, before = number_of(info.attempt, faults), parse_held(info.heartbeat_details)
     late = 0.0 if info.is_local else _seconds_late(info, before)
     if late < 0 and faults and faults[-1].waited is not None:  # an operator ended the backoff
         faults = (*faults[:-1], faults[-1].model_copy(update={"waited": max(0.0, faults[-1].waited + late)}))
     known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
-    attempt = Attempt(spec, call, number, known, meter=meter, board=board, held=held + max(0.0, late), kind=kind)
+    attempt = Attempt(spec, call, number, known, meter=meter, progress=progress, held=held + max(0.0, late), kind=kind)
     # For all lines of this attempt, also of its threads. The context of an activity ends with it.
     structlog.contextvars.bind_contextvars(
         task=call.task or info.workflow_id,
@@ -265,7 +265,7 @@ async def _send_heartbeats(attempt: Attempt) -> None:
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
         thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
-        working = [attempt.board.last.model_dump()] if attempt.board.last else []
+        working = [attempt.progress.last.model_dump()] if attempt.progress.last else []
         activity.heartbeat(*attempt.earlier, *thinking, *working)
 
 

@@ -17,7 +17,8 @@ MAX_REFERENCES = 20_000
 """The most `$ref`s that are followed to validate a value. Without this limit a small schema could take exponential
 time, because each of its definitions can refer twice to the next definition."""
 MAX_BRANCHES = 30_000
-"""The most parts of `anyOf` and `oneOf` that are tried to validate a value, some 50 us each."""
+"""The most branches of `anyOf` and `oneOf` that one validation may reach, also those that are not tried in the end;
+some 50 us each."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
@@ -207,7 +208,7 @@ def relocated(value: Any, below: str) -> Any:
 _FOLLOWED: ContextVar[Iterator[int]] = ContextVar("replan_followed")
 """Counts the references that are followed to validate one value."""
 _TRIED: ContextVar[Iterator[int]] = ContextVar("replan_tried")
-"""Counts the branches that are tried to validate one value."""
+"""Counts the branches that a validation reaches."""
 
 
 @cache

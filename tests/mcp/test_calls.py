@@ -16,7 +16,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities import deadline
 from activities.errors import ToolError
-from activities.progress import MAX_WORDS, Board, start_board
+from activities.progress import MAX_WORDS, CallProgress, start_progress
 from activities.toolbox.declare.tool import Companion
 from activities.toolbox.http.network import Web
 from activities.toolbox.mcp.loading import ForeignTools
@@ -204,23 +204,23 @@ async def test_each_call_gets_its_own_answer_to_a_question(tmp_path: Path, patie
 
 async def test_a_call_says_how_far_it_is(tmp_path: Path, patient: ForeignTools) -> None:
     """As the server says it, for who looks at the task."""
-    board = start_board()
+    progress = start_progress()
     async with Servers(serving(patient, "progress").configs, None, Web()).opened() as servers:
         await servers.call("shop", "plain", {})
 
-    assert board.last == Working(done=3, total=3, words="step 3")
+    assert progress.last == Working(done=3, total=3, words="step 3")
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_is_none_says_nothing_of_a_call(number: float) -> None:
     """It would make the whole heartbeat unreadable."""
-    board = Board()
-    board.say(number, 1, "half")
-    assert board.last is None
-    board.say(1, number, "\x1b[2J" + "x" * 1_000_000)
+    progress = CallProgress()
+    progress.report(number, 1, "half")
+    assert progress.last is None
+    progress.report(1, number, "\x1b[2J" + "x" * 1_000_000)
 
-    assert board.last is not None and board.last.total is None and len(board.last.words) <= MAX_WORDS
-    assert "\x1b" not in board.last.words
+    assert progress.last is not None and progress.last.total is None and len(progress.last.words) <= MAX_WORDS
+    assert "\x1b" not in progress.last.words
 
 
 async def test_calls_go_on_side_by_side(tmp_path: Path, patient: ForeignTools) -> None:

@@ -198,8 +198,8 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     )
     if spec.effect is Effect.READ or spec.authority is not None:  # else all are authority but those of `content`
         names = [field.alias or name for name, field in args.model_fields.items()]
-        told = [name for name in names if _snake(name) != name.lower() and spec.authority_of([_snake(name)])]
-        if more := [name for name in told if name not in (spec.authority or ())]:
+        in_camel_case = [name for name in names if _snake(name) != name.lower() and spec.authority_of([_snake(name)])]
+        if more := [name for name in in_camel_case if name not in (spec.authority or ())]:
             return spec.model_copy(update={"authority": (*(spec.authority or ()), *more)})
     return spec
 

@@ -41,7 +41,8 @@ from pydantic_core import from_json, to_json
 
 from activities import deadline, sends
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
-from activities.progress import board as board_of_attempt
+from activities.extent import MAX_BYTES
+from activities.progress import current_progress
 from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import faults, questions
@@ -62,8 +63,8 @@ STABLE_SECONDS = 60.0
 """A connection that held this long begins to count anew."""
 MAX_UNANSWERED = 3
 """After so many calls in a row without an answer in their time, a new connection is opened for the next one."""
-MAX_CHECKED, MAX_AT_ONCE = 1024 * 1024, 10_000
-"""Bytes of a structured result: the most that the boundary takes, and the most that is checked without a thread."""
+MAX_AT_ONCE = 10_000
+"""The most bytes of a structured result that are checked without a thread."""
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that the process of a server has from the worker: where a network has certificates of its own, `uvx` and
 `npx` can install nothing without them."""
@@ -398,10 +399,10 @@ class Kept:
         answers: Mapping[str, JsonValue],
     ) -> CallToolResult | questions.ServerQuestion:
         """Send the call, and again with the answers to what the server asks for before it works on it."""
-        board, given = board_of_attempt(), dict[str, Any]()
+        reported, given = current_progress(), dict[str, Any]()
 
         async def note_progress(progress: float, total: float | None, message: str | None) -> None:
-            board.say(progress, total, message)
+            reported.report(progress, total, message)
 
         for _ in range(MAX_ROUNDS):
             # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
@@ -478,7 +479,7 @@ class Kept:
         # JSON has no NaN and no infinity, which Python's parsers take all the same.
         whole = to_json(found.structured_content, inf_nan_mode="null")
         value = from_json(whole)
-        if len(whole) > MAX_CHECKED:
+        if len(whole) > MAX_BYTES:
             return value  # it is refused for its size, as an effect that was applied
         listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
         wrong = ["it is missing"] if value is None else []

@@ -69,7 +69,7 @@ class Servers:
         return await self._kept[server].call(tool, dict(args), answers, result, is_read=is_read)
 
     async def note_ahead(self, key: str, noted: ahead.Ahead) -> None:
-        """Note what was before a call, in place of what was before an earlier attempt."""
+        """Note what was before a call, in place of an earlier note."""
         await ahead.note(self._store, key, noted)
 
     async def ahead(self, key: str) -> ahead.Ahead | None:
