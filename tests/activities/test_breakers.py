@@ -46,6 +46,9 @@ class Service:
         """By call, how many calls were under way when it came, itself included."""
         self.is_down = True
         self.seconds = 0.0
+        self.answers = asyncio.Event()
+        """Calls wait for it."""
+        self.answers.set()
         self.answer: BaseException | None = None
         self.go_on = threading.Event()
 
@@ -56,6 +59,7 @@ class Service:
         self.together.append(self.now)
         try:
             await asyncio.sleep(self.seconds)
+            await self.answers.wait()
         finally:
             self.now -= 1
         if self.answer:
@@ -189,13 +193,22 @@ async def test_one_trial_at_a_time_and_then_more_at_once(workers: list[Bench]) -
     """Of calls of two workers that come together, the others are turned away."""
     await codes(workers[0], 3)
     await recover(workers[0])
-    SERVICE.is_down, SERVICE.seconds = False, 0.5
-    first = [one for one in await asyncio.gather(*(gently(one) for one in workers * 10)) if one]
-    second = [one for one in await asyncio.gather(*(gently(one) for one in workers * 10)) if one]
+    SERVICE.is_down = False
 
-    assert (len(first), len(second)) == (1, 2)
+    assert [await made(workers, 1), await made(workers, 2)] == [1, 2]
     assert SERVICE.together == [1, 1, 1, 1, 1, 2]  # three failures, a trial, two at once
     assert (await state(workers[0])).is_clean
+
+
+async def made(workers: list[Bench], held: int) -> int:
+    """How many of twenty calls are made, of which so many wait for the service until the others are over."""
+    SERVICE.answers.clear()
+    calls = [asyncio.create_task(gently(one)) for one in workers * 10]
+    async with asyncio.timeout(30):
+        while sum(not one.done() for one in calls) > held:
+            await asyncio.sleep(0.01)
+    SERVICE.answers.set()
+    return sum(await asyncio.gather(*calls))
 
 
 async def gently(worker: Bench) -> bool:
