@@ -128,7 +128,7 @@ def all_effects(
     if rollback is not None:
         _add(story, rollback, found)
     for card in cards:
-        if card.key.startswith(f"{story.history.first_run}/"):  # otherwise of an earlier task with this id
+        if card.key.rpartition("/")[0] == story.history.key_prefix:  # otherwise of an earlier task with this id
             found[card.key] = _with_card(story, card, found.get(card.key))
     undone_at = {effect.undone_by: effect.undone_at for effect in found.values() if effect.undone_at}
     dated = (effect.model_copy(update={"at": undone_at.get(effect.key) or effect.at}) for effect in found.values())
@@ -173,7 +173,8 @@ def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -
     If a fallback applied the effect, the key of the effect is the key of the step and `:KIND`.
     """
     for effect in list(found.values()):
-        if effect.key.partition(":")[0] == key and effect.undoes is None:
+        is_of_step = effect.key == key or effect.key.startswith(f"{key}:")
+        if is_of_step and effect.undoes is None:
             found[effect.key] = effect.model_copy(update=change)
 
 
@@ -237,7 +238,7 @@ def key_of(story: Story, id: str, kind: str | None = None) -> str:
     """The idempotency key of the call of step `id`; it ends with `kind` if that is a fallback of the planned kind."""
     planned = story.steps[id].kind if id in story.steps else kind
     fallback = kind if kind != planned else None
-    return ids.idempotency_key(ids.of_call(id, fallback), story.history.first_run)
+    return ids.idempotency_key(ids.of_call(id, fallback), story.history.key_prefix)
 
 
 def repeated_by_reset(story: Story, point: Call) -> list[Call]:

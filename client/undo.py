@@ -299,7 +299,7 @@ def require_closed(description: WorkflowExecutionDescription, *, undo: bool) -> 
 
 
 async def _account(client: Client, handle: Handle, story: Story, queue: str) -> Progress:
-    """The state of a task over all its runs; its `origin` is the run id with which the idempotency keys begin.
+    """The state of a task over all its runs; its `origin` is the id of the first of them.
 
     A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
     long task has dropped, are added from the histories and from the ledgers.
@@ -351,7 +351,7 @@ def over_all_runs(
         is_known = own_record is not None and (
             own_record.status in KNOWN_TO_RUN or effects.key_of(story, own_record.step.id, own_record.kind) in own
         )
-        is_mine = own_record is not None and own_record.call_id == effect.key.partition("/")[2]
+        is_mine = own_record is not None and own_record.call_id == effect.key.rpartition("/")[2]
         is_gone = effect.state is EffectState.UNDONE and call is None
         # Left out: undo calls, effects that the newest run has itself, and undone effects without a call.
         if effect.undoes is not None or (is_known and is_mine) or is_gone:

@@ -44,12 +44,9 @@ def of_undo(step: str) -> str:
     return f"{UNDO}{step}"
 
 
-def idempotency_key(call: str, first_run: str | None = None) -> str:
-    """The idempotency key of a call: the id of the task's first run, and the id of the call.
-
-    If `first_run` is None, the first run of the current workflow is taken.
-    """
-    return f"{first_run or workflow.info().first_execution_run_id}/{call}"
+def idempotency_key(call: str, prefix: str) -> str:
+    """The idempotency key of a call: `prefix`, which the task gives (`Progress.key_prefix`), and the id of the call."""
+    return f"{prefix}/{call}"
 
 
 def rollback_id(task: str) -> str:

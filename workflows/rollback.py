@@ -254,7 +254,7 @@ async def _undo(
         step=step, revision=progress.revision, effect=effect, kind=call.kind, undoes=record.step.id, args=call.args
     )
     if progress.confirmed.get(record.step.id) == call.digest:
-        key = ids.idempotency_key(undo.call_id, progress.origin)
+        key = ids.idempotency_key(undo.call_id, progress.key_prefix)
         code = approval_code(workflow.info().run_id, key, call.digest)
         undo.approval = Approval(code=code, shown=call.digest, allowed=call.digest)
     progress.records.append(undo)

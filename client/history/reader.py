@@ -36,6 +36,7 @@ from client.history.records import (
 from client.tasks import TASK_TYPE, outcome_of
 from workflows import ids
 from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.faults import retries
@@ -241,7 +242,12 @@ class Reading:
         if self._run == 1:
             self.history.started_at = _when(event)
             self.history.first_run = of.first_execution_run_id
-            self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
+            if of.continued_execution_run_id:  # the events of the run with the task are not read, or were deleted
+                progress = await self._payloads.model(event.event_id, "input", of.input.payloads, Progress)
+                self.history.effect_key = progress.task.effect_key if progress else None
+            else:
+                self.history.task = await self._payloads.model(event.event_id, "input", of.input.payloads, Task)
+                self.history.effect_key = self.history.task.effect_key if self.history.task else None
         self.history.end = None  # the run before ended by continuing as new
 
     async def _on_workflow_execution_cancel_requested(self, event: HistoryEvent) -> None:

@@ -242,8 +242,10 @@ class History:
     task_id: str
     runs: int = 1
     first_run: str = ""
-    """The id of the task's first run, with which the idempotency keys of its calls begin."""
+    """The id of the task's first run."""
     task: Task | None = None
+    effect_key: str | None = None
+    """The effect key of the task; None if it has none, or if neither the task nor its state can be read here."""
     started_at: datetime | None = None
     last: Event | None = None
     last_at: datetime = LONG_AGO
@@ -292,6 +294,14 @@ class History:
     """The histories of the task's rollbacks (`undo`), each a workflow of its own; loaded only after a reset."""
     deleted: list[str] = field(default_factory=list)
     """The ids of the task's runs whose history is no longer on the server."""
+
+    @property
+    def key_prefix(self) -> str:
+        """With what the idempotency keys of the task's steps begin: as `Progress.key_prefix`.
+
+        Of a task that cannot be read here it is the id of the first run, even if the task has an effect key.
+        """
+        return self.effect_key or self.first_run
 
     @property
     def outcome(self) -> Outcome | None:

@@ -97,8 +97,7 @@ class Progress(BaseModel):
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
     origin: str | None = None
-    """In an UndoWorkflow: the first run id of the task that it undoes, with which the idempotency keys of its calls
-    begin. In every other workflow: None."""
+    """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
     branch: int = 0
     """The number of the branch of the planner's conversation that this run uses. A task that goes on differently after
     a reset begins a new branch."""
@@ -146,6 +145,16 @@ class Progress(BaseModel):
     def turns(self) -> Turns:
         """The calls of this run whose turn has come at their services."""
         return self._turns
+
+    @property
+    def first_run(self) -> str:
+        """The id of the first run of the task, also in an UndoWorkflow; only a workflow knows it."""
+        return self.origin or workflow.info().first_execution_run_id
+
+    @property
+    def key_prefix(self) -> str:
+        """With what the idempotency keys of the task's steps begin: its effect key, else the id of its first run."""
+        return self.task.effect_key or self.first_run
 
     @property
     def place_in_queue(self) -> float:

@@ -16,6 +16,10 @@ MAX_TEXT = 16_000
 """The most characters of a task's text."""
 MAX_INPUT = 64_000
 """The most characters of an untrusted input."""
+EFFECT_KEY = r"^[A-Za-z0-9._:/-]*[A-Za-z0-9._:-]$"
+"""What an effect key may look like. It does not end with a slash: in idempotency keys, a slash and the call follow."""
+MAX_EFFECT_KEY = 200
+"""The most characters of an effect key."""
 MAX_ALLOWED = 100
 """The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
@@ -97,6 +101,10 @@ class Task(BaseModel, frozen=True):
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
     remains: Remains | None = None
     """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
+    effect_key: str | None = Field(default=None, pattern=EFFECT_KEY, max_length=MAX_EFFECT_KEY, exclude_if=not_)
+    """With what the idempotency keys of the task's steps begin, instead of the id of its first run. Steps with the same
+    id, of all tasks with the same effect key, are then one call: the ledger, or the service, returns its first result,
+    also when Temporal has forgotten the first task. No codec encrypts it."""
 
     @field_validator("limits")
     @classmethod

@@ -500,6 +500,7 @@ class Execution:
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
+            has_effect_key=progress.task.effect_key is not None,
         )
 
     def _undoes(self, record: StepRecord) -> Undoes | None:
@@ -509,7 +510,7 @@ class Execution:
         return Undoes(key=self._key(undone), step=record.undoes, kind=undone.kind)
 
     def _key(self, record: StepRecord) -> str:
-        return ids.idempotency_key(record.call_id, self._progress.origin)
+        return ids.idempotency_key(record.call_id, self._progress.key_prefix)
 
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]

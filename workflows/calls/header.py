@@ -37,7 +37,8 @@ class CallHeader(Sparse, frozen=True):
     """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
 
     key: str
-    """The idempotency key: `first_execution_run_id`/step id, the same over retry, crash, replay and reset."""
+    """The idempotency key: the task's effect key, else its `first_execution_run_id`, and `/` and the step id. It is the
+    same over retry, crash, replay and reset. Calls of no step never begin with the effect key."""
     revision: int = 1
     """The number of the plan; 0 for a call before the first plan."""
     digest: str = ""
@@ -68,6 +69,8 @@ class CallHeader(Sparse, frozen=True):
     """How many attempts the activity execution may make; 0 if it does not matter."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
+    has_effect_key: bool = False
+    """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
 
 
 def made_by_reset() -> bool:

@@ -80,7 +80,7 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     is_exiting = any(unsettled.still_running for unsettled in (fault, *_of_call(record, progress.faults)))
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
-    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.origin))
+    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix))
 
     @contextmanager
     def waiting() -> Iterator[None]:

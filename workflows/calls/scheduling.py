@@ -278,7 +278,7 @@ async def read(
     circuit breaker of the tool is open; such a wait is made within the block of `waiting`.
     """
     header = CallHeader(
-        key=ids.idempotency_key(id, progress.origin),
+        key=ids.idempotency_key(id, progress.first_run),  # not the effect key, which other tasks may have, too
         revision=revision,
         digest=spec.digest,
         effect=spec.effect,
@@ -446,7 +446,8 @@ async def run_internal_activity(
         CancelledError: the task was cancelled, even if the activity did not notice.
     """
     spec, id = own.spec, own.id
-    key = ids.idempotency_key(id)
+    # Not the effect key: two tasks with the same one have conversations of their own with the planner.
+    key = ids.idempotency_key(id, workflow.info().first_execution_run_id)
     header = CallHeader(key=key, revision=own.revision, digest=spec.digest, is_reset=made_by_reset())
     if local is not None:
         tried = await run_locally(spec, local, returns, id=id, title=title, header=header)
