@@ -17,6 +17,7 @@ from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
 from workflows.plans.proposal import StepReturn
 
 _SAME_CALL = "the same call may be made under another id."
+_OTHER_KEY = "for another effect, start a task with another effect key."
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,16 @@ class Effects:
                 raise EffectUndone(entry.key)
             return EffectResult(await work(), replayed=False)
         except EffectUndone:
-            reason = f"The step {step!r} was done and then undone, so its id is used up: {_SAME_CALL}"
-            raise FaultRaised(Fault.of(Code.CONFLICT, reason, by_id=True), is_certain=True) from None
+            used_up = "was done and then undone, so its id is used up"
+            raise _conflict(attempt, f"The step {step!r} {used_up}") from None
         except ArgumentsDiffer:
-            reason = f"The step {step!r} has called {spec.kind} before with other arguments: {_SAME_CALL}"
-            raise FaultRaised(Fault.of(Code.CONFLICT, reason, by_id=True), is_certain=True) from None
+            raise _conflict(attempt, f"The step {step!r} has called {spec.kind} before with other arguments") from None
         except OutcomeUnknown:
             attempt.called = True  # by the attempt that claimed the key
-            reason = (
-                f"An earlier attempt of {spec.kind} ended without reporting (crash or timeout): find out whether it"
-                " took effect."
-            )
+            what = f"An earlier attempt of {spec.kind} ended without reporting (crash or timeout)"
+            if attempt.call.has_effect_key:
+                what += ", or a task with the same effect key is making the call"
+            reason = f"{what}: find out whether it took effect."
             raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, applied=Applied.UNKNOWN)) from None
 
     async def record_late(self, attempt: Attempt, arguments_digest: str, work: Work) -> None:
@@ -96,6 +96,15 @@ def _entry(attempt: Attempt, arguments_digest: str) -> LedgerEntry:
     info, call = activity.info(), attempt.call
     task = call.task or info.workflow_id or ""
     return LedgerEntry(call.key, task, info.activity_id, attempt.spec.kind, arguments_digest, call.fencing_token)
+
+
+def _conflict(attempt: Attempt, reason: str) -> FaultRaised:
+    """The fault of a call whose key the ledger has for something else."""
+    # A new id would take the call out of the effect key, which is there to prevent a second effect.
+    if attempt.call.has_effect_key:
+        reason = f"{reason}, in this task or another with the same effect key: {_OTHER_KEY}"
+        return FaultRaised(Fault.of(Code.CONFLICT, reason), is_certain=True)
+    return FaultRaised(Fault.of(Code.CONFLICT, f"{reason}: {_SAME_CALL}", by_id=True), is_certain=True)
 
 
 def _proves_no_effect(attempt: Attempt, error: BaseException) -> bool:
