@@ -169,7 +169,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
-    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "continues"}),
+    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "continues", "effect_key"}),
     Contract: frozenset({"kinds", "tainted"}),
     Origin: frozenset({"step", "source"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),
@@ -190,6 +190,8 @@ class Values(Placeholders):
     def __init__(self) -> None:
         super().__init__()
         self._digests = dict[str, str]()
+        self._effect_keys = set[str]()
+        """The effect keys of the tasks that were redacted so far."""
 
     def of(self, value: JsonValue, shape: Sequence[type[BaseModel]]) -> JsonValue:
         """Redact a value, or each value of a list, by the first model in `shape` that fits, else as data of a tool."""
@@ -229,6 +231,11 @@ class Values(Placeholders):
             }
         if isinstance(it, ToolSpec) and it.approve == ALWAYS:  # no condition, and who asks together depends on it
             return {**self._model(it.model_copy(update={"approve": None})), "approve": ALWAYS}
+        if isinstance(it, Task) and it.effect_key:
+            self._effect_keys.add(it.effect_key)
+            it = it.model_copy(update={"effect_key": self._effect_key(it.effect_key)})
+        if isinstance(it, CallHeader | Turn | Undoes):
+            it = it.model_copy(update={"key": self._idempotency_key(it.key)})
         if isinstance(it, Task | NewSteps):
             self._learn_bounds(it.contract if isinstance(it, Task) else it.effects)
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
@@ -241,6 +248,15 @@ class Values(Placeholders):
             else self._part("args" if isinstance(it, Answer | Change) else name, value, dumped[name])
             for name, value in fields.items()
         }
+
+    def _effect_key(self, key: str) -> str:
+        """The placeholder of an effect key, which must be one, too: `text-7`."""
+        return self.text(key).strip("<>")
+
+    def _idempotency_key(self, key: str) -> str:
+        """An idempotency key with a placeholder for the effect key; a run id and the id of the call stay."""
+        prefix, slash, call = key.rpartition("/")
+        return f"{self._effect_key(prefix)}{slash}{call}" if prefix in self._effect_keys else key
 
     def _learn_bounds(self, effects: Iterable[AllowedEffect]) -> None:
         terms = [term for effect in effects for term in effect.args.values()]
