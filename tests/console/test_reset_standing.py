@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, Re
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from client.client import Client as Replan
 from runtime.dev_server import DevServer
 from tests.console.rollback import Rollbacks, document
 from tests.processes import Processes
@@ -92,6 +93,21 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
 
     assert (reset.returncode, ended["status"]) == (0, "completed")
     assert desk.effects(task) == {"book-2": "undone", "book-3": "applied"}
+
+
+async def test_all_calls_of_a_task_have_its_effect_key(desk: Bookings, client: Client) -> None:
+    """Those of the run that is reset, of the rollback before, of the new run, and of the rollback after its end."""
+    task = await Replan(client, queue=desk.queue).start(ROSA, effect_key="order:7/rosa")
+    desk.ended(task.id)
+    resets = [desk.starter("reset", task.id, "--to", "slots", "--undo").returncode, desk.ended(task.id)["status"]]
+    undone = desk.starter("undo", task.id)
+    told = {one["key"]: one for one in desk.asked("effects", task.id)["effects"]}
+    keys = {id: f"order:7/rosa/{id}" for id in ("book-2", "undo:book-2", "book-3", "undo:book-3")}
+
+    assert (resets, undone.returncode, set(told)) == ([0, "completed"], 0, set(keys.values()))
+    assert {id: told[keys[id]]["undone_by"] for id in ("book-2", "book-3")} == {
+        id: keys[f"undo:{id}"] for id in ("book-2", "book-3")
+    }
 
 
 @pytest.mark.full

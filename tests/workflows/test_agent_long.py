@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client, WorkflowHandle
 
-from client.history.fetch import fetch_history, final_outcome
+from client.history.fetch import fetch_history, fetch_run, final_outcome
 from client.start import build_task
 from console.commands.reset import reset
 from console.options import Common
@@ -107,6 +107,20 @@ async def test_the_key_of_a_step_is_of_the_first_run(early: Client, tmp_path: Pa
         keys = [call.header["key"] for part in await runs(early, handle) for call in await calls(part) if call.header]
 
     assert {key.split("/")[0] for key in keys} == {handle.first_execution_run_id}
+
+
+async def test_the_effect_key_stays_over_the_change_of_runs(early: Client, tmp_path: Path) -> None:
+    """A later run makes its calls with it, and whoever reads only the events of that run finds it, too."""
+    async with staged(early, tmp_path, [echo], [*chain(9), DONE]) as stage:
+        handle = await stage.start(Task(text="a task", effect_key="order/7"))
+        await outcome(handle)
+        parts = await runs(early, handle)
+        made = [call for part in parts for call in await calls(part) if call.kind == "echo"]
+        read = [await fetch_run(early, handle.id, str(part.run_id)) for part in parts]
+
+    assert len(parts) > 2 and {call.header["key"].rpartition("/")[0] for call in made} == {"order/7"}
+    assert {(history.key_prefix, history.first_run) for history in read} == {("order/7", handle.first_execution_run_id)}
+    assert [history.unreadable for history in read] == [[]] * len(parts)
 
 
 @pytest.mark.full
