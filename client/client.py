@@ -284,7 +284,9 @@ class Client:
         `continues` is the id of an ended task, or the beginning of that id: the planner knows what was said and done
         there. `options` are further fields of Task. With `again`, an id may be used again whose task has ended. With a
         `key`, such as the number of an order, the same task that is started again with this key is one task, also after
-        its end, as long as the server knows it; `again` does not go with it.
+        its end, as long as the server knows it; `again` does not go with it. Tasks with the same
+        `effect_key` stay several tasks, and steps with the same id apply one effect, also when the server has forgotten
+        the first task.
 
         Raises:
             Problem: the id belongs to a task that has ended, or to a running one that was asked something else; or the
