@@ -207,8 +207,12 @@ class Server:
                 threading.Thread(target=self.call, args=(ident, params), daemon=True).start()
             case "subscriptions/listen":
                 self._subscriptions.append(ident)
-                told = {"_meta": {PREFIX + "subscriptionId": ident}, "notifications": {"toolsListChanged": True}}
-                self.send({"method": "notifications/subscriptions/acknowledged", "params": told})
+                meta, wanted = {"_meta": {PREFIX + "subscriptionId": ident}}, params["notifications"]
+                self.send(
+                    {"method": "notifications/subscriptions/acknowledged", "params": {**meta, "notifications": wanted}}
+                )
+                for uri in wanted.get("resourceSubscriptions", ()):
+                    self.send({"method": "notifications/resources/updated", "params": {**meta, "uri": uri}})
             case _ if ident is not None and self.mode == "offers" and method in OFFERS:
                 self.offer(ident, method, params)
             case _ if ident is not None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,48 @@ async def test_every_client_hears_what_a_server_says(tmp_path: Path, shop: Forei
 
     assert {"server": "shop", "notification": updated} in heard and {"id": 1, "result": {}} in heard
     assert [line["notification"] for line in others if line["server"] == "shop"] == [updated, logged]
+
+
+async def test_a_subscription_outlives_a_process_and_another_client(tmp_path: Path, shop: ForeignTools) -> None:
+    """A new process is asked again for it, and for the level of logging; it ends with its last client."""
+    starts, log, uri = tmp_path / "starts", tmp_path / "log", {"uri": "note:1"}
+    foreign = serving(shop, "offers", "--starts", starts, "--log", log)
+
+    def is_asked(method: str, count: int) -> bool:
+        return sum(f'"{method}"' in line for line in lines(log)) == count
+
+    async with opened(tmp_path, foreign) as path, connected(path) as first, connected(path) as second:
+        for number, client in enumerate((first, second)):
+            await client.send({"id": number, "server": "shop", "method": "resources/subscribe", "params": uri})
+            await asyncio.to_thread(wait_until, partial(is_asked, "resources/subscribe", number + 1))
+        await first.send({"id": 2, "server": "shop", "method": "logging/setLevel", "params": {"level": "info"}})
+        await asyncio.to_thread(wait_until, partial(is_asked, "logging/setLevel", 1))
+        os.kill(int(lines(starts)[-1]), signal.SIGKILL)
+        await asyncio.sleep(0.5)
+        await first.send({"id": 3, "server": "shop", "method": "resources/list"})
+        assert await asyncio.to_thread(wait_until, partial(is_asked, "resources/subscribe", 3))
+        assert await asyncio.to_thread(wait_until, partial(is_asked, "logging/setLevel", 2))
+        await first.send({"id": 4, "server": "shop", "method": "resources/unsubscribe", "params": uri})
+        while "result" not in (line := await first.hear()) or line["id"] != 4:
+            pass
+        assert is_asked("resources/unsubscribe", 0)
+        second.writer.close()
+        assert await asyncio.to_thread(wait_until, partial(is_asked, "resources/unsubscribe", 1))
+
+
+async def test_a_server_of_the_newer_protocol_has_subscriptions_too(tmp_path: Path, shop: ForeignTools) -> None:
+    """By a stream for each resource; clients see no difference."""
+    log = tmp_path / "log"
+    foreign = serving(shop, "offers", "--era", "modern", "--log", log)
+    async with gateway(tmp_path, foreign) as client:
+        await client.send({"id": 1, "server": "shop", "method": "resources/subscribe", "params": {"uri": "note:1"}})
+        heard = [await client.hear() for _ in range(2)]
+        ended = await client.ask(2, "resources/unsubscribe", uri="note:1")
+        assert await asyncio.to_thread(wait_until, lambda: cancelled(log) == 1)
+
+    updated = {"method": "notifications/resources/updated", "params": {"uri": "note:1"}}
+    assert {"server": "shop", "notification": updated} in heard and {"id": 1, "result": {}} in heard
+    assert ended["result"] == {}
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

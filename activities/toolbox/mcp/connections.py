@@ -8,10 +8,10 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,6 +109,12 @@ class _Connection:
     """Whether it takes no new calls; those under way go on."""
     unanswered: int = 0
     """How many calls in a row had no answer in their time."""
+    streams: dict[str, AsyncExitStack] = field(default_factory=dict)
+    """With the newer protocol, what ends the subscription to a resource, by its URI."""
+
+    @property
+    def is_newer(self) -> bool:
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def is_open(self) -> bool:
@@ -143,6 +149,8 @@ class Kept:
         self._turn = asyncio.Lock()
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
+        self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
+        """Requests whose effect ends with a connection, so that a new one makes them again: by resource or method."""
 
     async def connection(self) -> _Connection:
         """The open connection; it is opened if there is none. Raises CannotOpen.
@@ -175,7 +183,22 @@ class Kept:
             self._mode = "auto"
             self._failed(why)
             raise
+        if self._kept_up:
+            self._in_background(self._keep_up(self._connection))
         return self._connection
+
+    async def _keep_up(self, connection: _Connection) -> None:
+        """Subscribe to the resources, and set the level of logging, as on the connection before."""
+        failures = (JsonRpcError, ToolError, MCPError, ValidationError, httpx2.HTTPError, TimeoutError)
+        for method, params in list(self._kept_up.values()):
+            # Of no call, as when a connection is opened.
+            with suppress(*failures), sends.counted(sends.Sends()), deadline.within(OPEN_SECONDS):
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await self._ask(connection, method, params, uuid.uuid4().hex, {}, None)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._leaving.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         ending = [*self._leaving, *([self._opening] if self._opening else [])]
@@ -190,8 +213,7 @@ class Kept:
         self._connection = None
         if not connection.link.ended.is_set():
             self._left.append(connection)
-            self._leaving.add(task := asyncio.create_task(self._close_idle(connection)))
-            task.add_done_callback(self._leaving.discard)
+            self._in_background(self._close_idle(connection))
             return
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
@@ -424,6 +446,13 @@ class Kept:
             raise AsksPerson(found.refusal(name))
         if sent.asked is not None:
             raise AsksPerson(sent.asked.refusal(name))
+        match method:
+            case "resources/subscribe":
+                self._kept_up[str(params.get("uri"))] = method, params
+            case "resources/unsubscribe":
+                self._kept_up.pop(str(params.get("uri")), None)
+            case "logging/setLevel":
+                self._kept_up[method] = method, params
         return found
 
     async def _exchange(
@@ -499,6 +528,9 @@ class Kept:
         report: ProgressFnT | None,
     ) -> dict[str, Any] | questions.ServerQuestion:
         """Send a request, and again with the answers to what the server asks for before it works on it."""
+        if connection.is_newer and method in ("resources/subscribe", "resources/unsubscribe"):
+            await self._subscribe(connection, str(params.get("uri")), ends=method == "resources/unsubscribe")
+            return {}
         given, meta = dict[str, Any](), {**params.get("_meta", {}), CALL_NAME: token}
         for _ in range(MAX_ROUNDS):
             request = Request[dict[str, Any], str](method=method, params={**params, **given, "_meta": meta})
@@ -515,6 +547,27 @@ class Kept:
             plain = to_jsonable_python(responses, by_alias=True, exclude_none=True)
             given = {"inputResponses": plain, "requestState": asked.request_state}
         return questions.ServerQuestion("the same again and again", {})
+
+    async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:
+        """Begin or end a subscription to a resource over the newer protocol, which has a stream for each.
+
+        Raises:
+            JsonRpcError: the server takes no such subscription.
+        """
+        if (earlier := connection.streams.pop(uri, None)) is not None:
+            await earlier.aclose()
+        if ends:
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                stream = await stack.enter_async_context(connection.client.listen(resource_subscriptions=[uri]))
+            except MCPError as error:
+                raise JsonRpcError(error.code, error.message, error.data) from None
+            except RuntimeError as error:  # SubscriptionLost
+                raise JsonRpcError(CONNECTION_CLOSED, str(error)) from None
+            if not stream.honored.resource_subscriptions:
+                raise JsonRpcError(METHOD_NOT_FOUND, f"{self._config.name} takes no subscriptions to resources.")
+            connection.streams[uri] = stack.pop_all()  # its events come to the handler of messages, as all others do
 
     def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
         """Whether a call was not made only because the connection or the server's session had ended before."""

@@ -8,7 +8,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
@@ -107,7 +107,7 @@ def _bound(path: Path) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         _remove_old(path)
-        umask = os.umask(0o177)  # so that nobody else can connect before its rights are changed
+        umask = os.umask(0o177)  # with a chmod afterwards, others could connect before it
         try:
             bound.bind(str(path))
         finally:
@@ -152,6 +152,9 @@ class _Door:
         self._foreign = foreign
         self._servers = servers
         self._clients = dict[_Peer, asyncio.Task[None] | None]()
+        self._subscribers = defaultdict[tuple[str, str], set[_Peer]](set)
+        """The clients that subscribed to a resource of a server."""
+        self._ending = set[asyncio.Task[Any]]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client until it closes its connection."""
@@ -163,9 +166,12 @@ class _Door:
             pass  # by `close`: asyncio would log it
         finally:
             del self._clients[client]
+            for server, uri in [key for key, clients in self._subscribers.items() if client in clients]:
+                self._ending.add(task := asyncio.create_task(self._unsubscribe(client, server, {"uri": uri})))
+                task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        tasks = [task for task in self._clients.values() if task is not None]
+        tasks = [*filter(None, self._clients.values()), *self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -191,8 +197,8 @@ class _Door:
     def _kinds_by_tool(self) -> dict[tuple[str, str], Kind]:
         return {(found.source.name, found.listed.name): self._kinds[found.kind] for found in self._foreign.classified}
 
-    async def answer(self, message: Mapping[str, Any], report: Any) -> dict[str, Any]:
-        """The result of a request; `report` gets its progress.
+    async def answer(self, client: "_Peer", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
+        """The result of a client's request; `report` gets its progress.
 
         Raises:
             JsonRpcError: the server's error, or a request that is not passed on.
@@ -213,7 +219,21 @@ class _Door:
         seconds = self._timeout(server, params) if method == "tools/call" else OTHER_SECONDS
         # The token of a client would be that of another request on the connection, which is shared.
         meta = {name: value for name, value in meta.items() if name != "progressToken"}
-        return await self._servers.request(server, method, {**params, "_meta": meta}, seconds, report)
+        params = {**params, "_meta": meta}
+        if method == "resources/unsubscribe":
+            return await self._unsubscribe(client, server, params)
+        result = await self._servers.request(server, method, params, seconds, report)
+        if method == "resources/subscribe":
+            self._subscribers[server, str(params.get("uri"))].add(client)
+        return result
+
+    async def _unsubscribe(self, client: "_Peer", server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """End the subscription of a client, and the server's if no other client has it."""
+        others = self._subscribers.pop(key := (server, str(params.get("uri"))), set()) - {client}
+        if others:
+            self._subscribers[key] = others
+            return {}
+        return await self._servers.request(server, "resources/unsubscribe", params, OTHER_SECONDS)
 
     def _timeout(self, server: str, params: Mapping[str, Any]) -> float:
         """The seconds that a call of a tool may take. Raises JsonRpcError where it is no read that agents may call."""
@@ -312,7 +332,7 @@ class _Peer:
             self.tell(_line({"progress": {key: value for key, value in told.items() if value is not None}}))
 
         try:
-            result = await self._door.answer(message, report if message.get("progress") is True else None)
+            result = await self._door.answer(self, message, report if message.get("progress") is True else None)
             line = _line({"id": name, "result": result})
         except JsonRpcError as error:
             line = _error(name, error)
