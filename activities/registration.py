@@ -35,7 +35,7 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.mcp import writing
+from activities.toolbox.mcp import passing, writing
 from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
@@ -46,7 +46,9 @@ if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.trace import Tracer
 
 log = structlog.get_logger("replan.worker")
-BAD_OPTIONS = (BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner)
+BAD_OPTIONS = (
+    *(BadBreak, BadReach, BadReceiver, passing.BadSocket, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),
+)
 """What is raised here for an option that cannot be used; each message says what to do."""
 
 
@@ -90,6 +92,8 @@ class Options(Protocol):
     def slots(self) -> int: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def mcp_socket(self) -> Path | None: ...
     @property
     def log_values(self) -> bool: ...
 
@@ -280,6 +284,7 @@ async def open_parts(
     Raises:
         StoreUnavailable: a database cannot be opened.
         BadReach: an option that allows hosts or sets headers cannot be used.
+        BadSocket: there can be no socket for a gateway.
     """
     if options.log_values:
         log.warning("values_logged", remedy="leave out --log-values in production")
@@ -301,6 +306,8 @@ async def open_parts(
             servers=await stack.enter_async_context(loop.entered(servers.opened())),
             model=abilities.selection.step_model,
         )
+        door = passing.listening(options.mcp_socket, abilities.registry, abilities.foreign, servers)
+        await stack.enter_async_context(loop.entered(door))
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
         keys = {
             provider.key: bool(abilities.environment.get(provider.key, "").strip()) for provider in PROVIDERS.values()

@@ -133,6 +133,7 @@ class Fields(TypedDict, total=False):
     ]
     lines: Annotated[int, Field(description="How many lines were left out.")]
     wait: Annotated[float, Field(description="Seconds until the server is started again.")]
+    waiting: Annotated[int, Field(description="Bytes that a client of the socket has not read.")]
 
 
 @dataclass(frozen=True)
@@ -327,6 +328,12 @@ EVENTS: Mapping[str, Event] = {
     ),
     "mcp_output_dropped": Event(
         "replan.mcp", "warning", "A server wrote what is no message; the 1st, 100th and 10,000th line.", "server lines"
+    ),
+    "mcp_client_cut_off": Event(
+        "replan.mcp", "warning", "A client of the socket for a gateway did not read, and was cut off.", "waiting"
+    ),
+    "mcp_request_failed": Event(
+        "replan.mcp", "error", "A request on the socket for a gateway failed by a bug of Replan.", "error"
     ),
     "mcp_stderr": Event("replan.mcp", "info", "A server wrote to stderr; at most 20 lines a minute.", "server line"),
 }

@@ -92,6 +92,14 @@ class Settings:
         str | None,
         typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
     ] = None
+    mcp_socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--mcp-socket",
+            metavar="PATH",
+            help="Listen there for the gateway, a unix socket: it passes reads on to the MCP servers of the tools.",
+        ),
+    ] = None
     notify: Annotated[
         str | None,
         typer.Option(
@@ -232,7 +240,7 @@ def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
     }
     found = {name: environment[variable] for name, variable in named.items() if variable and environment.get(variable)}
     known = {**found, **{name: value for name, value in options.items() if value is not None}}
-    paths = ("documents", "state", "workspace", "settings_file", "write_tools")
+    paths = ("documents", "state", "workspace", "settings_file", "write_tools", "mcp_socket")
     chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}
     return Settings(**chosen)
 

@@ -78,7 +78,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Rollback": ("handle", "held_fields"),
     "Documents": ("library",),
     "Services": ("of",),
-    "Servers": ("expect", "opened", "listing", "note_ahead", "ahead"),
+    "Servers": ("expect", "opened", "listing", "request", "on_notification", "note_ahead", "ahead"),
     "Web": ("exchange", "parse"),
     "Tool": ("function", "effect", "options", "unknown", "decorator", "pure", "origin"),
     "RunningWorker": ("start", "parts", "failures", "loop"),

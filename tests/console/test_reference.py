@@ -305,6 +305,7 @@ STARTING = {
     "BadBreak": "`--break`",
     "BadReach": "`--allow-host`",
     "BadReceiver": "`--notify`",
+    "BadSocket": "`--mcp-socket`",
     "BadSetting": "A folder",
     "BadSettings": "The settings file",
     "StoreUnavailable": "The store",

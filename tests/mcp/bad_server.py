@@ -63,6 +63,8 @@ MODES = {
     "input-required": "the newer protocol: answers that it needs input",
     "progress": "sends three notifications of progress, then answers",
     "log": "sends notifications/message before it answers",
+    "offers": "has resources, prompts, completions and levels of logging, and says it when they change",
+    "flood": "sends --size notifications/message of 10 kB at each call",
     "list-changed": "says at a call that its list changed: --change says how",
     "cancelled-by-server": "sends notifications/cancelled for the call, and no answer",
     "contents": "answers with the contents of the file --contents",
@@ -92,6 +94,17 @@ FORM = {
     "mode": "form",
     "message": "Which colour?",
     "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]},
+}
+OFFERS: dict[str, Any] = {
+    "resources/list": {"resources": [{"uri": "note:1", "name": "one", "x": None}], "nextCursor": "more"},
+    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "note:{id}", "name": "note"}]},
+    "resources/read": {"contents": [{"uri": "note:1", "text": "read", "_meta": {"a": 1}}], "own": [1.5, None]},
+    "resources/subscribe": {},
+    "resources/unsubscribe": {},
+    "prompts/list": {"prompts": [{"name": "greet"}]},
+    "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]},
+    "completion/complete": {"completion": {"values": ["red"]}},
+    "logging/setLevel": {},
 }
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
 Message = dict[str, Any]
@@ -194,15 +207,35 @@ class Server:
                 threading.Thread(target=self.call, args=(ident, params), daemon=True).start()
             case "subscriptions/listen":
                 self._subscriptions.append(ident)
-                told = {"_meta": {PREFIX + "subscriptionId": ident}, "notifications": {"toolsListChanged": True}}
-                self.send({"method": "notifications/subscriptions/acknowledged", "params": told})
+                meta, wanted = {"_meta": {PREFIX + "subscriptionId": ident}}, params["notifications"]
+                self.send(
+                    {"method": "notifications/subscriptions/acknowledged", "params": {**meta, "notifications": wanted}}
+                )
+                for uri in wanted.get("resourceSubscriptions", ()):
+                    self.send({"method": "notifications/resources/updated", "params": {**meta, "uri": uri}})
+            case _ if ident is not None and self.mode == "offers" and method in OFFERS:
+                self.offer(ident, method, params)
             case _ if ident is not None:
                 self.fail(ident, -32601, "Method not found")
+
+    def offer(self, ident: object, method: str, params: Message) -> None:
+        """Answer what is no call of a tool; a subscription is followed by an update, and a level by a line."""
+        if method == "resources/read" and params["uri"] == "note:unknown":
+            error = {"code": -32002, "message": "Resource not found", "data": {"uri": params["uri"]}}
+            return self.send({"id": ident, "error": error})
+        self.answer(ident, OFFERS[method])
+        if method == "resources/subscribe":
+            self.send({"method": "notifications/resources/updated", "params": {"uri": params["uri"]}})
+        if method == "logging/setLevel":
+            self.send({"method": "notifications/message", "params": {"level": params["level"], "data": "a log line"}})
+        return None
 
     # The start
 
     def shake_hands(self, ident: object, method: str) -> None:
-        capabilities = {"tools": {"listChanged": True}}
+        capabilities: Message = {"tools": {"listChanged": True}}
+        if self.mode == "offers":
+            capabilities |= {"resources": {"subscribe": True, "listChanged": True}, "logging": {}, "completions": {}}
         if self.mode == "exit-in-handshake" or (self.mode == "discover-exits" and method == "server/discover"):
             sys.stderr.write("cannot start: no such option\n")
             end(4)
@@ -221,7 +254,8 @@ class Server:
         else:
             version = "1999-01-01" if self.mode == "bad-version" else LEGACY
             info = {"name": "bad", "version": "1"}
-            self.answer(ident, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+            told = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
+            self.answer(ident, told | ({"instructions": "Look first."} if self.mode == "offers" else {}))
 
     def list_tools(self, ident: object) -> None:
         if self.mode == "list-error":
@@ -247,7 +281,14 @@ class Server:
         reads = {"annotations": {"readOnlyHint": True}}
         listed: list[Message] = [
             {"name": "do", "description": "Does it.", "inputSchema": schema, "outputSchema": done},
-            {"name": "look", "description": "Looks.", "inputSchema": schema, **reads},
+            {
+                "name": "look",
+                "title": "Look",
+                "description": "Looks.",
+                "inputSchema": schema,
+                "_meta": {"a": 1},
+                **reads,
+            },
             {"name": "plain", "inputSchema": schema},
             {"name": "count", "description": "Counts.", "inputSchema": since, "outputSchema": found, **reads},
         ]
@@ -363,6 +404,10 @@ class Server:
             case "log":
                 told = {"level": "error", "logger": "bad", "data": "a log line"}
                 self.send({"method": "notifications/message", "params": told})
+            case "flood":
+                for _ in range(options.size):
+                    told = {"level": "info", "data": "x" * 10_000}
+                    self.send({"method": "notifications/message", "params": told})
             case "list-changed":
                 self.change()
             case "cancelled-by-server":

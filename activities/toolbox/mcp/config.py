@@ -1,10 +1,12 @@
 """A server as a worker is configured to reach it, and what it lists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from pydantic import JsonValue
 
 from activities.toolbox.json_schema import JsonSchema, checkable
 from activities.toolbox.mcp import tools_file
@@ -27,6 +29,20 @@ class ServerTool:
     """What the server says about itself (`idempotentHint`); it is never believed."""
     only_as_task: bool = False
     """Whether it can only be called as a task of MCP, which Replan does not do."""
+    listed: Any = field(default=None, repr=False, compare=False)
+    """The tool object of the SDK, which shares the schemas; None where no server listed it."""
+
+    def as_listed(self, left_out: Collection[str] = ()) -> dict[str, Any]:
+        """The tool as JSON, as the server listed it, but for the arguments `left_out`."""
+        whole: dict[str, Any] = self.listed.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        if left_out:
+            schema = dict(whole["inputSchema"])
+            properties = schema.get("properties", {})
+            schema["properties"] = {name: part for name, part in properties.items() if name not in left_out}
+            if "required" in schema:
+                schema["required"] = [name for name in schema["required"] if name not in left_out]
+            whole["inputSchema"] = schema
+        return whole
 
     @cached_property
     def digest(self) -> str:
@@ -47,6 +63,18 @@ class Listing:
     server_name: str
     """What the server calls itself."""
     protocol: str
+    introduction: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
+    """What the server said of itself when it was connected: `info`, `capabilities`, `instructions` and `protocol`."""
+
+
+class JsonRpcError(Exception):
+    """An error of JSON-RPC as the answer to a request; the message is that of the error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        """`data` is any JSON value; with None the error has none."""
+        super().__init__(message)
+        self.code = code
+        self.data = data
 
 
 class CannotOpen(Exception):

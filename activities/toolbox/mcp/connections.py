@@ -8,13 +8,13 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 import structlog
@@ -22,22 +22,24 @@ from mcp import Client, MCPError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.session import ClientRequestContext
 from mcp.client.stdio import get_default_environment
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     CONNECTION_CLOSED,
-    CallToolRequest,
-    CallToolRequestParams,
+    METHOD_NOT_FOUND,
+    REQUEST_TIMEOUT,
     CallToolResult,
     ElicitRequestParams,
     ElicitResult,
     Implementation,
     InputRequiredResult,
     ListRootsResult,
+    Request,
     Root,
-    ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from activities import deadline, sends
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
@@ -47,7 +49,7 @@ from activities.toolbox.http.network import Web
 from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import faults, questions
 from activities.toolbox.mcp.answers import AnswerTexts, answer_of
-from activities.toolbox.mcp.config import CannotOpen, Config, Listing, ServerTool
+from activities.toolbox.mcp.config import CannotOpen, Config, JsonRpcError, Listing, ServerTool
 from activities.toolbox.mcp.schema import ForeignResult
 from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 
@@ -72,7 +74,21 @@ MAX_TOOLS = 1_000
 MAX_ROUNDS = 5
 """How often a call is sent again with what the server asked for."""
 
-_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+CAN_ASK = ("tools/call", "resources/read", "prompts/get")
+"""The methods during which a server may ask something."""
+TOOLS_CHANGED = "notifications/tools/list_changed"
+PASSED_ON = (
+    "notifications/message",
+    "notifications/resources/updated",
+    "notifications/resources/list_changed",
+    "notifications/prompts/list_changed",
+    TOOLS_CHANGED,
+)
+"""The notifications that `Kept.heard` gets."""
+
+T = TypeVar("T")
+_RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+"""Takes a result as it is; the SDK declares only models."""
 
 log = structlog.get_logger("replan.mcp")
 
@@ -93,6 +109,12 @@ class _Connection:
     """Whether it takes no new calls; those under way go on."""
     unanswered: int = 0
     """How many calls in a row had no answer in their time."""
+    streams: dict[str, AsyncExitStack] = field(default_factory=dict)
+    """With the newer protocol, what ends the subscription to a resource, by its URI."""
+
+    @property
+    def is_newer(self) -> bool:
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def is_open(self) -> bool:
@@ -114,6 +136,8 @@ class Kept:
         self._logs = logs
         self._web = web
         self.expected: Mapping[str, ServerTool] | None = None
+        self.heard: Callable[[str, Mapping[str, Any] | None], None] = lambda method, params: None
+        """Gets the method and the params of each notification of PASSED_ON."""
         self._connection: _Connection | None = None
         self._opening: asyncio.Task[_Connection] | None = None
         self._failures = 0
@@ -125,6 +149,8 @@ class Kept:
         self._turn = asyncio.Lock()
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
+        self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
+        """Requests whose effect ends with a connection, so that a new one makes them again: by resource or method."""
 
     async def connection(self) -> _Connection:
         """The open connection; it is opened if there is none. Raises CannotOpen.
@@ -157,7 +183,22 @@ class Kept:
             self._mode = "auto"
             self._failed(why)
             raise
+        if self._kept_up:
+            self._in_background(self._keep_up(self._connection))
         return self._connection
+
+    async def _keep_up(self, connection: _Connection) -> None:
+        """Subscribe to the resources, and set the level of logging, as on the connection before."""
+        failures = (JsonRpcError, ToolError, MCPError, ValidationError, httpx2.HTTPError, TimeoutError)
+        for method, params in list(self._kept_up.values()):
+            # Of no call, as when a connection is opened.
+            with suppress(*failures), sends.counted(sends.Sends()), deadline.within(OPEN_SECONDS):
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await self._ask(connection, method, params, uuid.uuid4().hex, {}, None)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._leaving.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         ending = [*self._leaving, *([self._opening] if self._opening else [])]
@@ -172,8 +213,7 @@ class Kept:
         self._connection = None
         if not connection.link.ended.is_set():
             self._left.append(connection)
-            self._leaving.add(task := asyncio.create_task(self._close_idle(connection)))
-            task.add_done_callback(self._leaving.discard)
+            self._in_background(self._close_idle(connection))
             return
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
@@ -232,7 +272,7 @@ class Kept:
                 if not opened.done():
                     texts = AnswerTexts(self._config.errors, listing.server_name)
                     opened.set_result(_Connection(client, link, listing, texts, closing))
-                async with _listening(client, self._note_change):
+                async with _listening(client):
                     await _first(link.ended.wait(), closing.wait())
                     if link.ended.is_set():
                         await self._read_rest(link)
@@ -274,8 +314,14 @@ class Kept:
 
     async def _list(self, client: Client) -> Listing:
         tools, cursor = list[ServerTool](), None
+        can = client.server_capabilities
         while len(tools) < MAX_TOOLS:
-            page = await client.list_tools(cursor=cursor)
+            try:
+                page = await client.list_tools(cursor=cursor)
+            except MCPError as error:
+                if error.code == METHOD_NOT_FOUND and can is not None and can.tools is None:
+                    break  # it has only resources or prompts
+                raise
             for tool in page.tools:
                 hints = tool.annotations
                 tools.append(
@@ -288,12 +334,19 @@ class Kept:
                         bool(hints and hints.read_only_hint),
                         bool(hints and hints.idempotent_hint),
                         bool(tool.execution and tool.execution.task_support == "required"),
+                        tool,
                     )
                 )
             if (cursor := page.next_cursor) is None:
                 break
         info = client.server_info
-        return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version))
+        introduction = {
+            "info": _as_json(info),
+            "capabilities": _as_json(can) or {},
+            "instructions": client.instructions,
+            "protocol": str(client.protocol_version),
+        }
+        return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version), introduction)
 
     async def _elicit(self, link: Link, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         """Answer what a server asks during a call; with the older protocol, it does not say during which.
@@ -301,10 +354,11 @@ class Kept:
         So the calls of such a server are made one after the other from then on.
         """
         self._asks = True
-        for sent in link.calls.values():
+        calls = [sent for sent in link.calls.values() if sent.can_ask]
+        for sent in calls:
             if (answer := questions.elicited(params, sent.answers)) is not None:
                 return answer
-        for sent in link.calls.values():
+        for sent in calls:
             sent.asked = questions.of(params)
         return ElicitResult(action="decline")
 
@@ -312,13 +366,17 @@ class Kept:
         return ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in self._config.roots])
 
     async def _on_message(self, message: Any) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            self._note_change()
-
-    def _note_change(self) -> None:
-        """The next call reads the list of tools again."""
-        if self._connection is not None:
+        """Pass a notification on; when the tools have changed, the next call reads the list of them again."""
+        method = getattr(message, "method", None)
+        if method not in PASSED_ON:
+            return
+        if method == TOOLS_CHANGED and self._connection is not None:
             self._connection.is_stale = True
+        params = message.model_dump(by_alias=True, mode="json", exclude_unset=True).get("params")
+        if params and SUBSCRIPTION_ID_META_KEY in (meta := params.get("_meta") or {}):  # it is one of the connection
+            del meta[SUBSCRIPTION_ID_META_KEY]
+            params = {**params, "_meta": meta} if meta else {key: params[key] for key in params if key != "_meta"}
+        self.heard(method, params or None)
 
     def _check(self, connection: _Connection, tool: str) -> None:
         """Refuse a call of a tool that is another one than at the worker's start."""
@@ -341,19 +399,88 @@ class Kept:
         *,
         is_read: bool,
     ) -> JsonValue:
-        kind = f"{self._config.name}.{tool}"
+        kind, reported = f"{self._config.name}.{tool}", current_progress()
+
+        async def note_progress(progress: float, total: float | None, message: str | None) -> None:
+            reported.report(progress, total, message)
+
+        async def ask(connection: _Connection, token: str) -> CallToolResult | questions.ServerQuestion:
+            # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
+            params = {"name": tool, "arguments": args}
+            found = await self._ask(connection, "tools/call", params, token, answers, note_progress)
+            if isinstance(found, questions.ServerQuestion):
+                return found
+            return CallToolResult.model_validate(found, by_name=False)
+
+        made = Sent(deadline.at(), answers=answers)
+        connection, sent, found = await self._exchange(kind, tool, made, ask, self._fault, is_read=is_read)
+        return await self._result(connection, kind, tool, found, sent, result, is_read=is_read)
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], seconds: float, report: ProgressFnT | None = None
+    ) -> dict[str, Any]:
+        """Send a request that changes nothing, and return the server's result as it is. `report` gets its progress.
+
+        A tool is only called if it is as it was when the worker started.
+
+        Raises:
+            JsonRpcError: the server answered with this error, or not within `seconds`.
+            ToolError: there is no connection or no answer, or the server asks something, which needs a task.
+        """
+        tool = str(params.get("name")) if method == "tools/call" else None
+        name = f"{self._config.name}.{tool or method}"
+        made = partial(Sent, can_ask=method in CAN_ASK)
+
+        async def ask(connection: _Connection, token: str) -> dict[str, Any] | questions.ServerQuestion:
+            return await self._ask(connection, method, params, token, {}, report)
+
+        with sends.counted(sends.Sends()), deadline.within(seconds) as limit:
+            try:
+                async with asyncio.timeout(seconds):
+                    _, sent, found = await self._exchange(
+                        name, tool, made(limit.at), ask, self._raw_fault, is_read=True
+                    )
+            except TimeoutError:
+                raise JsonRpcError(REQUEST_TIMEOUT, f"{name} gave no answer within {seconds:g} s.") from None
+        if isinstance(found, questions.ServerQuestion):
+            raise AsksPerson(found.refusal(name))
+        if sent.asked is not None:
+            raise AsksPerson(sent.asked.refusal(name))
+        match method:
+            case "resources/subscribe":
+                self._kept_up[str(params.get("uri"))] = method, params
+            case "resources/unsubscribe":
+                self._kept_up.pop(str(params.get("uri")), None)
+            case "logging/setLevel":
+                self._kept_up[method] = method, params
+        return found
+
+    async def _exchange(
+        self,
+        kind: str,
+        tool: str | None,
+        made: Sent,
+        ask: "Callable[[_Connection, str], Awaitable[T]]",
+        fault: "Callable[[_Connection, str, Exception, Sent], Exception]",
+        *,
+        is_read: bool,
+    ) -> "tuple[_Connection, Sent, T]":
+        """The answer to a request, with the connection on which it was made, and what is known of it.
+
+        `ask` sends it under a token, and `fault` makes the exception for a request without a result.
+        """
         for is_last in (False, True):
             async with AsyncExitStack() as stack:
-                connection = await self._ready(kind, tool, stack)
-                token, sent = uuid.uuid4().hex, Sent(deadline.at(), answers=answers)
+                connection = await self._ready(kind, tool, stack, can_ask=made.can_ask)
+                token, sent = uuid.uuid4().hex, replace(made)
                 connection.link.calls[token] = sent
                 try:
-                    found = await self._ask(connection, tool, args, token, answers)
+                    found = await ask(connection, token)
                 except (MCPError, ValidationError, httpx2.HTTPError) as error:
                     if not is_last and self._is_over(connection, error, sent):
                         connection.is_retired = True  # the session is gone, and nothing was done: once more
                         continue
-                    raise self._fault(connection, kind, error, sent) from None
+                    raise fault(connection, kind, error, sent) from None
                 except asyncio.CancelledError:
                     connection.unanswered += sent.is_late
                     connection.is_retired |= connection.unanswered >= MAX_UNANSWERED
@@ -363,18 +490,18 @@ class Kept:
                     if sent.began:
                         sends.add(changes=not is_read)
                 connection.unanswered = 0
-                return await self._result(connection, kind, tool, found, sent, result, is_read=is_read)
+                return connection, sent, found
         raise AssertionError
 
-    async def _ready(self, kind: str, tool: str, stack: AsyncExitStack) -> _Connection:
-        """The connection, on which the tool is as it was when the worker started.
+    async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
+        """The connection, on which the tool, if there is one, is as it was when the worker started.
 
         Raises:
             ToolError: there is none; nothing was sent.
         """
         try:
             async with asyncio.timeout(_until_end()):
-                if self._asks:
+                if self._asks and can_ask:
                     await stack.enter_async_context(self._turn)
                 connection = await self.connection()
                 if connection.is_stale:
@@ -387,43 +514,74 @@ class Kept:
             raise faults.unreachable(kind, error) from None
         except MCPError as error:
             raise faults.unreachable(kind, CannotOpen(*faults.why_of(error, connection.link))) from None
-        self._check(connection, tool)
+        if tool is not None:
+            self._check(connection, tool)
         return connection
 
     async def _ask(
         self,
         connection: _Connection,
-        tool: str,
-        args: dict[str, JsonValue],
+        method: str,
+        params: Mapping[str, Any],
         token: str,
         answers: Mapping[str, JsonValue],
-    ) -> CallToolResult | questions.ServerQuestion:
-        """Send the call, and again with the answers to what the server asks for before it works on it."""
-        reported, given = current_progress(), dict[str, Any]()
-
-        async def note_progress(progress: float, total: float | None, message: str | None) -> None:
-            reported.report(progress, total, message)
-
+        report: ProgressFnT | None,
+    ) -> dict[str, Any] | questions.ServerQuestion:
+        """Send a request, and again with the answers to what the server asks for before it works on it."""
+        if connection.is_newer and method in ("resources/subscribe", "resources/unsubscribe"):
+            await self._subscribe(connection, str(params.get("uri")), ends=method == "resources/unsubscribe")
+            return {}
+        given, meta = dict[str, Any](), {**params.get("_meta", {}), CALL_NAME: token}
         for _ in range(MAX_ROUNDS):
-            # Not `call_tool`, which asks for the list of tools by itself, and raises for a result after its effect.
-            params = CallToolRequestParams(name=tool, arguments=args, _meta={CALL_NAME: token}, **given)
+            request = Request[dict[str, Any], str](method=method, params={**params, **given, "_meta": meta})
             deadline.check()
-            found: CallToolResult | InputRequiredResult = await connection.client.session.send_request(
-                CallToolRequest(params=params), _RESULT, progress_callback=note_progress
+            found: dict[str, Any] = await connection.client.session.send_request(
+                request, _RAW, progress_callback=report
             )
-            if isinstance(found, CallToolResult):
+            if found.get("resultType") != "input_required":
                 return found
-            responses, question = questions.answered(found, answers, self._config.roots)
+            asked = InputRequiredResult.model_validate(found, by_name=False)
+            responses, question = questions.answered(asked, answers, self._config.roots)
             if question is not None:
                 return question
-            given = {"input_responses": responses, "request_state": found.request_state}
+            plain = to_jsonable_python(responses, by_alias=True, exclude_none=True)
+            given = {"inputResponses": plain, "requestState": asked.request_state}
         return questions.ServerQuestion("the same again and again", {})
+
+    async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:
+        """Begin or end a subscription to a resource over the newer protocol, which has a stream for each.
+
+        Raises:
+            JsonRpcError: the server takes no such subscription.
+        """
+        if (earlier := connection.streams.pop(uri, None)) is not None:
+            await earlier.aclose()
+        if ends:
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                stream = await stack.enter_async_context(connection.client.listen(resource_subscriptions=[uri]))
+            except MCPError as error:
+                raise JsonRpcError(error.code, error.message, error.data) from None
+            except RuntimeError as error:  # SubscriptionLost
+                raise JsonRpcError(CONNECTION_CLOSED, str(error)) from None
+            if not stream.honored.resource_subscriptions:
+                raise JsonRpcError(METHOD_NOT_FOUND, f"{self._config.name} takes no subscriptions to resources.")
+            connection.streams[uri] = stack.pop_all()  # its events come to the handler of messages, as all others do
 
     def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
         """Whether a call was not made only because the connection or the server's session had ended before."""
         if sent.status == 404:
             return True
         return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not sent.began
+
+    def _raw_fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> Exception:
+        """The exception for a request that has no result: the server's own error, unchanged, if it sent one."""
+        is_status = sent.status is not None and sent.status >= 300 and not sent.is_spoken
+        is_own = sent.began and sent.no_token is None and not (sent.why or is_status) and sent.is_spoken
+        if isinstance(error, MCPError) and is_own and not self._is_cut(connection, error):
+            return JsonRpcError(error.code, error.message, error.data)
+        return self._fault(connection, kind, error, sent)
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
         """The exception for a call that has no result."""
@@ -503,6 +661,11 @@ def _until_end() -> float | None:
     return None if left is None else left * READY_SHARE
 
 
+def _as_json(model: BaseModel | None) -> JsonValue:
+    """What a server said, as it said it; None if it said nothing."""
+    return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_unset=True)
+
+
 def _program(name: str, path: str | None) -> str:
     """The program of a command: on PATH, else beside the Python that runs, where pip has put it.
 
@@ -533,18 +696,23 @@ async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncI
 
 
 @asynccontextmanager
-async def _listening(client: Client, changed: Callable[[], None]) -> AsyncIterator[None]:
-    """Call `changed` when a server of the newer protocol says that its list of tools has changed."""
+async def _listening(client: Client) -> AsyncIterator[None]:
+    """Have a server of the newer protocol say when one of its lists has changed; the handler of messages gets it."""
+    can = client.server_capabilities
+    tools = bool(can and can.tools and can.tools.list_changed)
+    prompts = bool(can and can.prompts and can.prompts.list_changed)
+    resources = bool(can and can.resources and can.resources.list_changed)
 
     async def listen() -> None:
         with suppress(MCPError, RuntimeError, TimeoutError):  # it does not offer it, or it ends
-            async with client.listen(tools_list_changed=True) as events:
+            async with client.listen(
+                tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources
+            ) as events:
                 async for _ in events:
-                    changed()
+                    pass
 
-    tools = client.server_capabilities.tools if client.server_capabilities else None
     is_newer = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-    listener = asyncio.create_task(listen()) if is_newer and tools and tools.list_changed else None
+    listener = asyncio.create_task(listen()) if is_newer and (tools or prompts or resources) else None
     try:
         yield
     finally:

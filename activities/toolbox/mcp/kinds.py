@@ -73,6 +73,16 @@ class Classified:
     is_in_file: bool
     """Whether the file has a table for it."""
 
+    @property
+    def kind(self) -> str:
+        return kind_of(self.source.name, self.listed.name)
+
+    @property
+    def filled(self) -> list[str]:
+        """The arguments that Replan fills in, which no schema shows."""
+        table = self.source.server.tools.get(self.listed.name)
+        return [table.key] if table and table.key else []
+
 
 @dataclass
 class Made:

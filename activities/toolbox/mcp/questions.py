@@ -46,6 +46,14 @@ class ServerQuestion:
             f" with the arguments {legible(answer, 2 * MAX_MESSAGE)}, or reject the call."
         )
 
+    def refusal(self, name: str) -> str:
+        """What a program is told that made the request `name` outside a task."""
+        words = legible(self.message, MAX_MESSAGE)
+        return (
+            f"{name} asks something before it goes on, and only a task can ask a person: make the call in a task."
+            f" The server's words: {words!r}."
+        )
+
 
 def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> ServerQuestion:
     """The question in a request of a server."""

@@ -1,10 +1,11 @@
 """The MCP servers that the tools files of a worker name, and what each offers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, JsonValue
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -15,6 +16,8 @@ from activities.toolbox.mcp import ahead
 from activities.toolbox.mcp.config import Config, Listing
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
+    from mcp.shared.dispatcher import ProgressFnT
+
     from activities.toolbox.mcp.connections import Kept
 
 
@@ -67,6 +70,25 @@ class Servers:
             known = ", ".join(self._kept) or "no server"
             raise NeedsPerson(f"No tools file of this worker names the server {server}: there is {known}.")
         return await self._kept[server].call(tool, dict(args), answers, result, is_read=is_read)
+
+    async def request(
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        seconds: float,
+        report: "ProgressFnT | None" = None,
+    ) -> dict[str, Any]:
+        """Send a request that changes nothing, and return the server's result as it is; see `Kept.request`."""
+        return await self._kept[server].request(method, params, seconds, report)
+
+    def on_notification(self, heard: Callable[[str, str, Mapping[str, Any] | None], None]) -> None:
+        """Have `heard` called, on the event loop of the connections, for what servers say without being asked.
+
+        It gets the server, the method and the params of the notification.
+        """
+        for name, kept in self._kept.items():
+            kept.heard = partial(heard, name)
 
     async def note_ahead(self, key: str, noted: ahead.Ahead) -> None:
         """Note what was before a call, in place of an earlier note."""

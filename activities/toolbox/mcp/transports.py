@@ -69,6 +69,8 @@ class Sent:
     """The code of the fault if the authorization server gave no token, so that the request was not made."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """What a person answered to the server's questions."""
+    can_ask: bool = True
+    """Whether the server may ask something while it works on the request."""
     asked: ServerQuestion | None = None
     """What the server asked while it worked on the call, and nobody has answered."""
 
