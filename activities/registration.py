@@ -306,7 +306,8 @@ async def open_parts(
             servers=await stack.enter_async_context(loop.entered(servers.opened())),
             model=abilities.selection.step_model,
         )
-        door = passing.listening(options.mcp_socket, abilities.registry, abilities.foreign, servers)
+        own = {kind: abilities.registry[kind] for kind in abilities.registry.own}
+        door = passing.listening(options.mcp_socket, own, abilities.foreign, servers)
         await stack.enter_async_context(loop.entered(door))
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
         keys = {

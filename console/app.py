@@ -94,6 +94,11 @@ COMMANDS = {
         "Serve an HTTP API for programs, and a page for the people who answer.",
         "serve --port 8300",
     ),
+    "mcp": Entry(
+        "Operate",
+        "Stand between an agent and MCP servers: each effect is done once.",
+        "mcp --session shop -- npx -y @modelcontextprotocol/server-filesystem /data",
+    ),
     "doctor": Entry(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

@@ -23,6 +23,7 @@ TaskId = Annotated[
 Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event per line.")]
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("pygal", "jinja2"),
+    "mcp": ("mcp",),
     "web": ("fastapi", "uvicorn", "jinja2", "itsdangerous"),
 }
 """The packages of the extras that only some commands need."""

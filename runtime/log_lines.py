@@ -134,6 +134,10 @@ class Fields(TypedDict, total=False):
     lines: Annotated[int, Field(description="How many lines were left out.")]
     wait: Annotated[float, Field(description="Seconds until the server is started again.")]
     waiting: Annotated[int, Field(description="Bytes that a client of the socket has not read.")]
+    session: Annotated[str, Field(description="The session of an agent.")]
+    tool: Annotated[str, Field(description="The kind of the tool that an agent calls.")]
+    queue: Annotated[str, Field(description="The task queue of a worker.")]
+    tools: Annotated[int, Field(description="How many tools there are.")]
 
 
 @dataclass(frozen=True)
@@ -336,4 +340,22 @@ EVENTS: Mapping[str, Event] = {
         "replan.mcp", "error", "A request on the socket for a gateway failed by a bug of Replan.", "error"
     ),
     "mcp_stderr": Event("replan.mcp", "info", "A server wrote to stderr; at most 20 lines a minute.", "server line"),
+    # The gateway, in `gateway.log` of its state folder.
+    "gateway_call": Event("replan.gateway", "info", "An agent calls a tool with an effect.", "session tool task"),
+    "gateway_cannot_start": Event(
+        "replan.gateway", "warning", "The task of an agent's call cannot be started.", "task reason"
+    ),
+    "gateway_tools": Event("replan.gateway", "info", "The worker of a set of tools is ready.", "queue tools"),
+    "gateway_worker_ended": Event(
+        "replan.gateway",
+        "warning",
+        "The worker of a set of tools ended; it is started again, after `wait`.",
+        "queue reason wait",
+    ),
+    "gateway_server": Event("replan.gateway", "info", "What the local Temporal server is doing.", "line"),
+    "gateway_agent_failed": Event(
+        "replan.gateway", "warning", "The connection of an agent failed by a bug of Replan.", "error"
+    ),
+    "gateway_failed": Event("replan.gateway", "error", "The daemon cannot go on.", "error"),
+    "gateway_idle": Event("replan.gateway", "info", "The daemon ends, since nobody needs it.", "seconds"),
 }

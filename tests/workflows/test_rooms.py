@@ -22,6 +22,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "client": {"client", "runtime", "workflows"},
     "server": {"client", "runtime", "server", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
+    "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
     "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},

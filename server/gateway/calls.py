@@ -1,0 +1,372 @@
+"""Makes each call of an agent with an effect a durable task, once."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from pydantic import JsonValue
+from temporalio.service import RPCError, RPCStatusCode
+
+from client.client import Client, TaskHandle, TaskNotCompleted
+from client.events import Working
+from client.listing import Waiting
+from client.problem import Problem
+from server.gateway import results
+from server.gateway.journal import Entry, Journal
+from server.gateway.matching import Caller, Delivery, Earlier, Verdict, match
+from server.gateway.offers import Offer
+from server.gateway.results import Do
+from server.gateway.sessions import Doubt, Session
+from workflows.account.outcome import Outcome
+from workflows.account.records import StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Applied, Quadrant
+from workflows.json_values import canonical, digest
+from workflows.limits.budget import Limits
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Step
+
+MAX_KEY = 500
+"""The most characters of an agent's key."""
+MAX_TEXT = 300
+"""The most characters of a task's text, which shows the call."""
+TICK = 5.0
+"""Seconds between two words to the agent that its call is still under way."""
+POLL = 1.0
+"""Seconds between two looks at which tasks wait for a person."""
+GUARD = 30.0
+"""Seconds for which a call that failed persistently is answered without being made again."""
+START_WITHIN = 60.0
+"""Seconds for which a call waits for a Temporal server that does not answer."""
+
+log = structlog.get_logger("replan.gateway")
+
+Report = Callable[[float, float | None, str], Awaitable[None]]
+"""Tells an agent how far its call is."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of an agent to call a tool."""
+
+    session: Session
+    id: str
+    """Unique in all sessions."""
+    connection: str
+    key: str = ""
+    resent: str = ""
+    report: Report | None = None
+
+
+@dataclass
+class _Guarded:
+    """A call that failed persistently, and its answer."""
+
+    answer: dict[str, Any]
+    until: float
+
+
+class Calls:
+    """The calls of one state folder, or of one task queue."""
+
+    def __init__(self, journal: Journal, link: Callable[[str], str]) -> None:
+        """`link` makes the address at which a person answers for a task."""
+        self._journal = journal
+        self._link = link
+        self._watches = dict[Client, _Watch]()
+        self._guarded = dict[tuple[str, str, str], _Guarded]()
+        self.running = 0
+        """How many calls are under way."""
+
+    async def call(self, client: Client, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        """Make a call once, and return its CallToolResult as JSON; what becomes of that is told by `handed_over`."""
+        is_structured = "outputSchema" in offer.tool
+        of_call = digest(args)
+        guarded = self._guarded.get((request.session.name, offer.kind, of_call))
+        if guarded is not None and guarded.until > time.monotonic() and not request.key:
+            return guarded.answer
+        found = self._place(offer, args, of_call, request)
+        if found is None:
+            return results.fault(
+                Do.CHANGE,
+                code="conflict",
+                quadrant=Quadrant.PERSISTENT_SEMANTIC.value,
+                reason="The key of this call belongs to a call with other arguments",
+                more="Use a key only for repetitions of one call.",
+                is_structured=is_structured,
+            )
+        entry, replayed_from = found
+        task_id = entry.earlier.task_id
+        log.info("gateway_call", session=request.session.name, tool=offer.kind, task=task_id)
+        self.running += 1
+        try:
+            outcome = await self._outcome(client, offer, args, entry, request)
+        finally:
+            self.running -= 1
+        if isinstance(outcome, Outcome):
+            answer = results.of_outcome(outcome, is_structured=is_structured)
+            self._guard(request.session.name, offer, of_call, outcome, answer)
+            if outcome.status is not TaskStatus.COMPLETED and not _may_be_applied(outcome):
+                self._journal.note(task_id, Delivery.VOID, request.id)
+            if replayed_from is not None and outcome.status is TaskStatus.COMPLETED:
+                return results.with_note(answer, results.replayed_note(replayed_from))
+            return answer
+        self._journal.note(task_id, Delivery.PENDING, request.id)
+        return outcome
+
+    def _place(
+        self, offer: Offer, args: dict[str, JsonValue], of_call: str, request: Request
+    ) -> tuple[Entry, datetime | None] | None:
+        """The call's place in the journal, new or earlier; and of a call without a key that gets the answer of an
+        earlier one, when that was made. None if its key belongs to another call."""
+        session, caller = request.session, Caller(offer.kind, of_call, offer.authority_digest(args), request.key)
+        caller = replace(caller, resent=request.resent)
+        if offer.effect is Effect.READ:  # whatever became of its answer, it may be made again
+            self.went_on(request.connection)
+            made = Earlier(self._new_id(request, offer), caller, Delivery.OPEN, time.time(), request.id)
+            return Entry(session.name, made, "", ""), None
+        known = self._journal.earlier(session.name, caller)
+        verdict, earlier = match(caller, known, time.time())
+        if verdict is Verdict.CONFLICT:
+            return None
+        doubts = earlier.task_id if verdict is Verdict.DOUBTFUL and earlier and session.doubt is Doubt.ASK else ""
+        if verdict is Verdict.DOUBTFUL:
+            verdict = Verdict.SAME if session.doubt is Doubt.REPLAY else Verdict.NEW
+        if verdict is Verdict.SAME and earlier is not None and (entry := self._journal.entry(earlier.task_id)):
+            self._journal.attach(earlier.task_id, request=request.id, connection=request.connection)
+            is_known = bool(request.key or request.resent or earlier.delivery is Delivery.PENDING)
+            return entry, None if is_known else datetime.fromtimestamp(earlier.since, UTC)
+        if not doubts:
+            self.went_on(request.connection)
+        # With a key both follow from it, so that also a gateway with another journal starts no second task, and the
+        # ledger of the tools knows the effect when Temporal has forgotten the task.
+        task_id, is_again = self._new_id(request, offer), any(one.delivery is Delivery.VOID for one in known)
+        effect_key = task_id.replace(":", "/")
+        if request.key:
+            tail = digest(offer.kind, request.key)[:12]
+            effect_key = f"{session.prefix}{offer.name}-{tail}".replace(":", "/")
+            task_id = f"{task_id}-{tail}" if is_again else f"{session.prefix}{offer.name}-{tail}"
+        place = {"request": request.id, "connection": request.connection, "doubts": doubts}
+        self._journal.add(session.name, task_id, caller, effect_key=effect_key, **place)
+        made = Earlier(task_id, caller, Delivery.OPEN, time.time(), request.id)
+        return Entry(session.name, made, effect_key, doubts), None
+
+    def _new_id(self, request: Request, offer: Offer) -> str:
+        return f"{request.session.prefix}{offer.name}-{secrets.token_hex(5)}"
+
+    def went_on(self, connection: str) -> None:
+        """The agent makes a call that is no repetition: it has what was written to its connection before."""
+        self._journal.went_on(connection)
+
+    def handed_over(self, request: str, delivery: Delivery) -> None:
+        """Note what became of the answer of a request; requests without an effect are passed over."""
+        self._journal.note_request(request, delivery)
+
+    def left(self, connection: str) -> None:
+        """A connection has ended."""
+        self._journal.left(connection)
+
+    async def outcome_of(self, client: Client, session: Session, task_id: str, request: Request) -> dict[str, Any]:
+        """The answer of an earlier call of the session, for an agent that was told that a person is asked."""
+        entry = self._journal.entry(task_id)
+        if entry is None or entry.session != session.name:
+            return results.fault(
+                Do.CHANGE, code="not_found", reason=f"This session has no call {task_id[:100]!r}", is_structured=False
+            )
+        self._journal.attach(task_id, request=request.id, connection=request.connection)
+        handle = TaskHandle(client.temporal, task_id)
+        found = await self._wait(client, handle, request, entry, patience=2.0)
+        if isinstance(found, Outcome):
+            return results.of_outcome(found, is_structured=False)
+        self._journal.note(task_id, Delivery.PENDING, request.id)
+        return found
+
+    async def _outcome(
+        self, client: Client, offer: Offer, args: dict[str, JsonValue], entry: Entry, request: Request
+    ) -> Outcome | dict[str, Any]:
+        """The Outcome of the call's task; else what the agent is told meanwhile."""
+        shown = " ".join(f"{offer.name} {canonical(args)}".split())
+        text = shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
+        if entry.doubts:
+            text = f"Perhaps a repetition of {entry.doubts}: {text}"[:MAX_TEXT]
+        task = Task(
+            text=text,
+            plan=(Step(id="call", kind=offer.kind, args=args),),
+            plan_only=True,
+            limits=Limits(replans=0),
+            on_escalation="wait",
+            approve="all" if entry.doubts else "declared",
+            effect_key=entry.effect_key or None,
+        )
+        deadline = time.monotonic() + START_WITHIN
+        while True:
+            try:
+                handle = await client.start(
+                    task, id=entry.earlier.task_id, key=entry.effect_key or entry.earlier.task_id
+                )
+                break
+            except (RPCError, Problem) as error:
+                is_away = isinstance(error, RPCError) and error.status in _AWAY
+                if not is_away or time.monotonic() > deadline:
+                    log.warning("gateway_cannot_start", task=entry.earlier.task_id, reason=str(error))
+                    if not is_away:
+                        self._journal.note(entry.earlier.task_id, Delivery.VOID, request.id)
+                    return self._not_started(error, entry, is_away=is_away)
+                await asyncio.sleep(POLL)
+        return await self._wait(client, handle, request, entry, patience=request.session.patience)
+
+    def _not_started(self, error: Exception, entry: Entry, *, is_away: bool) -> dict[str, Any]:
+        if is_away:
+            return results.fault(
+                Do.WAIT,
+                code="unreachable",
+                quadrant=Quadrant.TRANSIENT_INFRASTRUCTURAL.value,
+                reason="The Temporal server of Replan does not answer",
+                more="The call is not lost: calling again goes on with it.",
+                wait=results.WAIT_SECONDS,
+                task=entry.earlier.task_id,
+                is_structured=True,
+            )
+        reason = error.reason if isinstance(error, Problem) else str(error)
+        return results.fault(
+            Do.CHANGE, code="refused", reason=str(reason), task=entry.earlier.task_id, is_structured=True
+        )
+
+    async def _wait(
+        self, client: Client, handle: TaskHandle, request: Request, entry: Entry, *, patience: float
+    ) -> Outcome | dict[str, Any]:
+        """Wait for the end of a task, and no longer than `patience` for a person."""
+        ending = asyncio.create_task(_outcome_of(handle))
+        reporting = asyncio.create_task(_report(handle, request.report)) if request.report else None
+        try:
+            await asyncio.wait([ending], timeout=POLL)
+            if ending.done():
+                return ending.result()
+            async with self._watching(client, handle.id) as watched:
+                number, asked_at = 0, None
+                while not ending.done():
+                    waiting = watched.waiting
+                    asked_at = (asked_at or time.monotonic()) if waiting is not None else None
+                    if waiting is not None and asked_at is not None and time.monotonic() - asked_at >= patience:
+                        return self._pending(waiting, entry)
+                    number += 1
+                    if request.report and number % TICK == 0:
+                        words = f"waits for a person: {self._link(handle.id)}" if waiting else "under way"
+                        await request.report(number, None, words)
+                    await asyncio.wait([ending], timeout=min(POLL, patience))
+            return ending.result()
+        finally:
+            for task in filter(None, (ending, reporting)):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    def _pending(self, waiting: Waiting, entry: Entry) -> dict[str, Any]:
+        why = waiting.request.reason
+        if entry.doubts:
+            why = (
+                f"This call may repeat {entry.doubts}, whose answer may not have reached you, and nobody can know"
+                f" whether it should be done twice. {why}"
+            )
+        return results.fault(
+            Do.PERSON,
+            code="waits_for_a_person",
+            reason=f"A person is asked: {why}",
+            more=f"It is answered at {self._link(waiting.task_id)}. Later, replan_outcome with id"
+            f" {waiting.task_id!r} returns the result.",
+            task=waiting.task_id,
+            is_structured=True,
+        )
+
+    def _guard(self, session: str, offer: Offer, of_call: str, outcome: Outcome, answer: dict[str, Any]) -> None:
+        now = time.monotonic()
+        self._guarded = {call: one for call, one in self._guarded.items() if one.until > now}
+        last = outcome.faults[-1] if outcome.faults else None
+        if outcome.status is TaskStatus.COMPLETED and offer.effect is not Effect.READ:
+            # It may have changed what other calls met.
+            self._guarded = {call: one for call, one in self._guarded.items() if call[0] != session}
+        elif last is not None and last.quadrant is Quadrant.PERSISTENT_SEMANTIC and last.applied is Applied.NONE:
+            words = results.with_note(answer, "Answered without a call: the same call failed a moment ago.")
+            self._guarded[session, offer.kind, of_call] = _Guarded(words, now + GUARD)
+
+    @asynccontextmanager
+    async def _watching(self, client: Client, task_id: str) -> AsyncIterator["_Watched"]:
+        watch = self._watches.setdefault(client, _Watch(client))
+        async with watch.watching(task_id) as watched:
+            yield watched
+
+
+_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN)
+
+
+@dataclass
+class _Watched:
+    """What a task asks a person now; None if it asks nothing."""
+
+    waiting: Waiting | None = None
+
+
+@dataclass
+class _Watch:
+    """Looks, for all calls that wait, which of their tasks ask a person: one query a second for all of them."""
+
+    client: Client
+    watched: dict[str, list[_Watched]] = field(default_factory=dict)
+    polling: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def watching(self, task_id: str) -> AsyncIterator[_Watched]:
+        one = _Watched()
+        self.watched.setdefault(task_id, []).append(one)
+        if self.polling is None or self.polling.done():
+            self.polling = asyncio.create_task(self._poll())
+        try:
+            yield one
+        finally:
+            self.watched[task_id].remove(one)
+            if not self.watched[task_id]:
+                del self.watched[task_id]
+
+    async def _poll(self) -> None:
+        while self.watched:
+            with suppress(RPCError, Problem):
+                waiting = {one.task_id: one for one in await self.client.waiting()}
+                for task_id, watched in self.watched.items():
+                    for one in watched:
+                        one.waiting = waiting.get(task_id)
+            await asyncio.sleep(POLL)
+
+
+async def _outcome_of(handle: TaskHandle) -> Outcome:
+    """The Outcome of a task when it has ended, however long the server is away meanwhile."""
+    while True:
+        try:
+            return await handle.result()
+        except TaskNotCompleted as ended:
+            return ended.outcome
+        except RPCError as error:
+            if error.status not in _AWAY:
+                raise
+            await asyncio.sleep(POLL)
+
+
+def _may_be_applied(outcome: Outcome) -> bool:
+    """Whether a call that did not succeed may have changed something."""
+    return any(fault.applied is not Applied.NONE for fault in outcome.faults[-1:]) or any(
+        step.status is StepStatus.COMPLETED for step in outcome.steps
+    )
+
+
+async def _report(handle: TaskHandle, report: Report) -> None:
+    """Pass on what the called server says of its progress."""
+    with suppress(RPCError, Problem):
+        await asyncio.sleep(POLL)
+        async for event in handle.follow():
+            if isinstance(event, Working):
+                await report(event.done, event.total, event.words)

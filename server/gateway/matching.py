@@ -1,0 +1,173 @@
+"""Which calls of an agent are the same call: one table, which docs/mcp.md repeats.
+
+MCP has no idempotency key. An agent whose connection breaks sends its call again, and nothing in the second request
+says so. The rules here decide from what the gateway knows of the answers to earlier calls of the same session.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+WINDOW = 600.0
+"""Seconds for which an answer that was not handed over belongs to the next equal call."""
+
+
+class Delivery(StrEnum):
+    """What is known of the way of a call's answer to the agent."""
+
+    OPEN = "open"
+    """There is no answer yet, and the agent can still be reached."""
+    BROKEN = "broken"
+    """The answer was certainly not handed over: the stream broke before its end, or the agent cancelled the call."""
+    PENDING = "pending"
+    """There is no answer yet, and the agent was told so: a person is asked, or the server is away."""
+    WRITTEN = "written"
+    """It was written without an error. Nobody knows whether it was read: bytes in a buffer are no delivery."""
+    DELIVERED = "delivered"
+    """The agent went on after it: another call came on the same connection."""
+    VOID = "void"
+    """The call failed, and certainly changed nothing: to make it again is harmless."""
+
+
+class Verdict(StrEnum):
+    """What a call is."""
+
+    NEW = "new"
+    SAME = "same"
+    """It gets the answer of the earlier call, and joins it while that runs."""
+    DOUBTFUL = "doubtful"
+    """It may be the earlier call or a second one: nobody can know."""
+    CONFLICT = "conflict"
+    """Its key belongs to a call with other arguments."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A call, as far as it matters to the rules."""
+
+    tool: str
+    digest: str
+    """Of the canonical arguments."""
+    authority: str = ""
+    """The digest of the arguments that say whom, where, which and how much; empty if the tool has none."""
+    key: str = ""
+    """The key that the agent gave, with the id of its run if it has one; empty without one."""
+    resent: str = ""
+    """The id of the request, if the agent's own process sends it again after the gateway was restarted."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier call of the same session with an effect."""
+
+    task_id: str
+    caller: Caller
+    delivery: Delivery
+    since: float
+    """When `delivery` became what it is, in seconds since the epoch."""
+    request: str = ""
+    """The id of the request that it answers, unique in all sessions."""
+
+
+class Match(NamedTuple):
+    verdict: Verdict
+    earlier: Earlier | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of the table: the first row whose condition holds decides."""
+
+    call: str
+    """What is said of the call, in words."""
+    earlier: str
+    """What is known of the earlier call."""
+    verdict: Verdict
+    holds: Callable[[Caller, Earlier, float], bool]
+
+
+def _is_recent(earlier: Earlier, now: float) -> bool:
+    return now - earlier.since <= WINDOW
+
+
+def _is_equal(call: Caller, earlier: Earlier) -> bool:
+    """Whether both have the same tool and arguments, and neither has a key."""
+    theirs = earlier.caller
+    return not (call.key or theirs.key) and (call.tool, call.digest) == (theirs.tool, theirs.digest)
+
+
+def _has_key_of(call: Caller, earlier: Earlier) -> bool:
+    is_void = earlier.delivery is Delivery.VOID
+    return bool(call.key) and not is_void and (call.tool, call.key) == (earlier.caller.tool, earlier.caller.key)
+
+
+def _is_reworded(call: Caller, earlier: Earlier) -> bool:
+    """Whether only arguments that are words differ: whom, where, which and how much are equal."""
+    theirs = earlier.caller
+    if call.key or theirs.key or not call.authority:
+        return False
+    return (call.tool, call.authority) == (theirs.tool, theirs.authority) and call.digest != theirs.digest
+
+
+RULES: Sequence[Rule] = (
+    Rule(
+        "sent again by the agent's own process, which noticed that the gateway was restarted",
+        "has the id of this request",
+        Verdict.SAME,
+        lambda call, earlier, now: bool(call.resent) and call.resent == earlier.request,
+    ),
+    Rule(
+        "has a key",
+        "has this key and the same arguments, at any time",
+        Verdict.SAME,
+        lambda call, earlier, now: _has_key_of(call, earlier) and call.digest == earlier.caller.digest,
+    ),
+    Rule(
+        "has a key",
+        "has this key and other arguments",
+        Verdict.CONFLICT,
+        lambda call, earlier, now: _has_key_of(call, earlier),
+    ),
+    Rule(
+        "has no key",
+        "is equal, and its answer was certainly not handed over within the last ten minutes",
+        Verdict.SAME,
+        lambda call, earlier, now: (
+            _is_equal(call, earlier) and earlier.delivery is Delivery.BROKEN and _is_recent(earlier, now)
+        ),
+    ),
+    Rule(
+        "has no key",
+        "is equal, and the agent was told that a person is asked, at any time",
+        Verdict.SAME,
+        lambda call, earlier, now: _is_equal(call, earlier) and earlier.delivery is Delivery.PENDING,
+    ),
+    Rule(
+        "has no key",
+        "was not handed over either, and differs only in arguments that are words",
+        Verdict.DOUBTFUL,
+        lambda call, earlier, now: (
+            _is_reworded(call, earlier) and earlier.delivery is Delivery.BROKEN and _is_recent(earlier, now)
+        ),
+    ),
+    Rule(
+        "has no key",
+        "is equal, and its answer was written within the last ten minutes, without a later call on its connection",
+        Verdict.DOUBTFUL,
+        lambda call, earlier, now: (
+            _is_equal(call, earlier) and earlier.delivery is Delivery.WRITTEN and _is_recent(earlier, now)
+        ),
+    ),
+)
+"""The rules, in order. Without a rule that holds, a call is new; so are two equal calls whose agent can be reached."""
+
+
+def match(call: Caller, earlier: Iterable[Earlier], now: float) -> Match:
+    """What a call is, beside the earlier calls of its session; of several that fit, it belongs to the oldest."""
+    oldest_first = sorted(earlier, key=lambda one: one.since)
+    for rule in RULES:
+        for candidate in oldest_first:
+            if rule.holds(call, candidate, now):
+                return Match(rule.verdict, candidate)
+    return Match(Verdict.NEW)

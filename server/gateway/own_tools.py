@@ -1,0 +1,187 @@
+"""The tools with which an agent asks for what its calls did: `replan_outcome` and others.
+
+No agent answers for a person: approvals and decisions about faults are given on the page or in a terminal.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from client.client import Client, TaskHandle
+from client.effects import EffectState
+from client.problem import Problem
+from server.gateway import results
+from server.gateway.calls import Calls, Request
+from server.gateway.results import Do
+from server.gateway.sessions import PREFIX
+from workflows.account.search_attributes import is_quotable
+from workflows.account.task import MAX_TEXT
+from workflows.people.requests import Choice, RequestKind
+
+MAX_TASKS = 200
+"""The most calls of a session that are listed and undone together, the newest."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call of one of these tools."""
+
+    client: Client
+    calls: Calls
+    request: Request
+    args: dict[str, JsonValue]
+
+
+class _Args(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class OfCall(_Args):
+    id: str = Field(description="The id that the call's answer named.", max_length=200)
+
+
+class OfSession(_Args):
+    pass
+
+
+class TaskArgs(_Args):
+    task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
+
+
+class Undone(_Args):
+    id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
+
+
+class Reply(_Args):
+    id: str = Field(description="The id of the task that asks.", max_length=200)
+    text: str = Field(description="The answer to its question.", min_length=1, max_length=4000)
+
+
+@dataclass(frozen=True)
+class OwnTool:
+    args: type[_Args]
+    words: str
+    answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]
+    is_read: bool = True
+
+    async def __call__(self, asked: Asked) -> dict[str, Any]:
+        try:
+            args = self.args.model_validate(asked.args)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+            return results.fault(Do.CHANGE, code="invalid_input", reason=reason, is_structured=False)
+        try:
+            return await self.answer(asked, args)
+        except Problem as problem:
+            reason = f"{problem.reason}: {problem.remedy}"
+            return results.fault(Do.CHANGE, code=problem.code, reason=reason, is_structured=False)
+
+
+async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:
+    return await asked.calls.outcome_of(asked.client, asked.request.session, args.id, asked.request)
+
+
+async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:
+    id = f"{asked.request.session.prefix}task-{asked.request.id.replace('/', '-')}"
+    handle = await asked.client.start(args.task, id=id, key=id, on_escalation="wait")
+    return results.success({"id": handle.id, "status": "running"}, is_structured=True)
+
+
+async def _status(asked: Asked, args: OfCall) -> dict[str, Any]:
+    outcome = await _of_session(asked, args.id).outcome()
+    open_requests = [request.reason for request in outcome.requests if request.is_open]
+    told: dict[str, JsonValue] = {
+        "id": args.id,
+        "status": outcome.status.value,
+        "result": outcome.result,
+        "waits_for": list(open_requests),
+    }
+    return results.success({**told, "reason": outcome.reason}, is_structured=True)
+
+
+async def _explain(asked: Asked, args: OfCall) -> dict[str, Any]:
+    explanation = await _of_session(asked, args.id).explain()
+    return results.success(explanation.document(), is_structured=True)
+
+
+async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
+    found = list[JsonValue]()
+    for task_id in await task_ids(asked.client, asked.request.session.prefix):
+        for effect in await TaskHandle(asked.client.temporal, task_id).effects():
+            shown = effect.model_dump(mode="json", include={"kind", "state", "at", "result", "key"})
+            found.append({"id": task_id, **shown})
+    return results.success({"effects": found}, is_structured=True)
+
+
+async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
+    session = asked.request.session
+    chosen = [_of_session(asked, args.id).id] if args.id else await task_ids(asked.client, session.prefix)
+    undone, needs_person = list[JsonValue](), False
+    for task_id in chosen:
+        handle = TaskHandle(asked.client.temporal, task_id)
+        if not any(effect.state is EffectState.APPLIED for effect in await handle.effects()):
+            continue
+        rollback = await handle.undo()
+        held = [call.kind for call in rollback.planned.calls] if rollback.planned else []
+        why = [record.reason for record in rollback.outcome.undo if not record.done]
+        undone.append(
+            {"id": task_id, "undone": rollback.is_complete and not held, "asks": list(held), "why": list(why)}
+        )
+        needs_person |= bool(held)
+    note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if needs_person else {}
+    return results.success({"undone": undone, **note}, is_structured=True)
+
+
+async def _answer(asked: Asked, args: Reply) -> dict[str, Any]:
+    handle = _of_session(asked, args.id)
+    questions = [request for request in await handle.requests() if request.kind is RequestKind.QUESTION]
+    if not questions:
+        reason = "The task asks no question that an agent may answer: approvals and faults are for a person"
+        return results.fault(Do.PERSON, code="forbidden", reason=reason, is_structured=False)
+    await handle.answer(Choice.REPLY, request=questions[0], by=f"agent of {asked.request.session.name}", text=args.text)
+    return results.success({"id": args.id, "answered": True}, is_structured=True)
+
+
+def _of_session(asked: Asked, task_id: str) -> TaskHandle:
+    """A task of the session; of others nothing is said, not even whether they exist."""
+    if not task_id.startswith(asked.request.session.prefix):
+        raise Problem("unknown_id", f"This session has no call {task_id[:100]!r}", "take the id that an answer named")
+    return TaskHandle(asked.client.temporal, task_id)
+
+
+async def task_ids(client: Client, prefix: str = f"{PREFIX}:") -> list[str]:
+    """The ids of the tasks whose ids begin with `prefix`, the newest first, at most `MAX_TASKS`."""
+    if not is_quotable(prefix):
+        return []
+    query = f"WorkflowType = 'AgentWorkflow' AND WorkflowId STARTS_WITH '{prefix}'"
+    rows = [row async for row in client.temporal.list_workflows(query, limit=MAX_TASKS)]
+    newest = sorted(rows, key=lambda row: row.start_time, reverse=True)
+    return list(dict.fromkeys(row.id for row in newest))
+
+
+BY_NAME: Mapping[str, OwnTool] = {
+    "replan_outcome": OwnTool(OfCall, "The result of an earlier call that waits for a person, or was lost.", _outcome),
+    "replan_effects": OwnTool(OfSession, "What the calls of this session changed.", _effects),
+    "replan_undo": OwnTool(Undone, "Undo what calls of this session changed, where it can be undone.", _undo, False),
+    "replan_explain": OwnTool(OfCall, "Why a call or a task did what it did.", _explain),
+    "replan_start_task": OwnTool(TaskArgs, "Let Replan plan and do a task of several steps.", _start, False),
+    "replan_task_status": OwnTool(OfCall, "How a task stands, and what it asks.", _status),
+    "replan_answer": OwnTool(Reply, "Answer a question of a task that this session started.", _answer, False),
+}
+
+
+def listed(taken: Collection[str]) -> list[dict[str, Any]]:
+    """These tools as MCP lists them, except those whose names are `taken`."""
+    return [
+        {
+            "name": name,
+            "description": tool.words,
+            "inputSchema": tool.args.model_json_schema(),
+            "annotations": {"readOnlyHint": tool.is_read},
+        }
+        for name, tool in BY_NAME.items()
+        if name not in taken
+    ]

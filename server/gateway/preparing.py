@@ -1,0 +1,59 @@
+"""`mcp --prepare`: fetches, builds and starts what an agent's first connection would wait for."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from runtime.dev_server import find_cli
+from server.gateway import own_tools
+from server.gateway.proxy import Proxy
+from server.gateway.wire import Hello
+
+LATEST_LEGACY = "2025-06-18"
+
+
+class _Asker:
+    """An agent that lists the tools until there are some, and leaves."""
+
+    def __init__(self) -> None:
+        self.tools = list[str]()
+        self._next: asyncio.Queue[bytes | None] = asyncio.Queue()
+        about = {
+            "protocolVersion": LATEST_LEGACY,
+            "capabilities": {},
+            "clientInfo": {"name": "prepare", "version": "1"},
+        }
+        self._say("initialize", about, 0)
+
+    def _say(self, method: str, params: dict[str, Any], number: int | None = None) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self._next.put_nowait(to_json(message | ({"id": number} if number is not None else {})) + b"\n")
+
+    async def next(self) -> bytes | None:
+        return await self._next.get()
+
+    async def write(self, line: bytes) -> None:
+        message = from_json(line)
+        if message.get("id") == 0:
+            self._say("notifications/initialized", {})
+            self._say("tools/list", {}, 1)
+        elif "id" in message:
+            named = [one["name"] for one in message.get("result", {}).get("tools", [])]
+            self.tools = [name for name in named if name not in own_tools.BY_NAME]
+            if self.tools:
+                self._next.put_nowait(None)
+            else:
+                self._say("tools/list", {}, message["id"] + 1)
+
+
+async def prepare(state: Path, hello: Hello, idle: float, say: Callable[[str], None]) -> int:
+    """Make everything ready, and say which tools there are. Raises ServerUnavailable, CannotServe."""
+    await find_cli(say)
+    say("starting the tools ...")
+    asker = _Asker()
+    await Proxy(state, hello, asker, idle).run()
+    say(f"ready  {len(asker.tools)} tools: {', '.join(asker.tools)}")
+    return 0

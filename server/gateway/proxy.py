@@ -1,0 +1,224 @@
+"""The process that an agent starts: it passes MCP between its stdin and stdout and the daemon, and starts that."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from server.gateway.wire import LOG, MAX_LINE, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
+
+START_SECONDS = 60.0
+"""Seconds that the daemon has to listen."""
+AGAIN_SECONDS = 300.0
+"""Seconds for which a daemon that has ended is started again and again."""
+LOOK_SECONDS = 0.05
+LAST_ANSWERS_SECONDS = 1.0
+"""Seconds for which the open requests of an agent that has closed its end are still answered."""
+REPLAYED = ("initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe")
+"""What a new daemon has to hear again."""
+
+
+class CannotServe(Exception):
+    """The daemon cannot be started, or does not serve this process; the message says why."""
+
+
+class AgentEnd(Protocol):
+    """The agent's end: its messages, and where they go."""
+
+    async def next(self) -> bytes | None:
+        """The next line of the agent; None when it has closed its end."""
+        ...
+
+    async def write(self, line: bytes) -> None:
+        """Write a whole line; OSError if that is impossible."""
+        ...
+
+
+class Pipes:
+    """An agent at stdin and stdout."""
+
+    def __init__(self) -> None:
+        # Whatever else prints must not reach the agent.
+        self._out = os.dup(1)
+        os.dup2(2, 1)
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        # A thread, since stdin may be a file; it ends with the process.
+        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        source = sys.stdin.buffer
+        with suppress(RuntimeError):  # the loop has ended
+            while line := source.readline(MAX_LINE):
+                loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            loop.call_soon_threadsafe(self._lines.put_nowait, None)
+
+    async def next(self) -> bytes | None:
+        return await self._lines.get()
+
+    async def write(self, line: bytes) -> None:
+        await asyncio.to_thread(self._write, line)
+
+    def _write(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._out, line) :]
+
+
+class Proxy:
+    """Passes messages on, and sends open requests again to a new daemon."""
+
+    def __init__(self, state: Path, hello: Hello, agent: AgentEnd, idle: float) -> None:
+        self._state = state
+        self._hello = hello
+        self._agent = agent
+        self._idle = idle
+        self._open = dict[Any, dict[str, Any]]()
+        self._setup = list[dict[str, Any]]()
+        self._writer: asyncio.StreamWriter | None = None
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve the agent until it closes its end. Raises CannotServe."""
+        reading = asyncio.create_task(self._from_agent())
+        try:
+            began, is_first = time.monotonic(), True
+            while not self._is_over.is_set():
+                reader, writer = await self._connect()
+                if not is_first and time.monotonic() - began > AGAIN_SECONDS:
+                    began = time.monotonic()
+                self._greet(writer, is_first=is_first)
+                is_first, self._writer = False, writer
+                answering = asyncio.create_task(self._from_daemon(reader, writer))
+                over = asyncio.create_task(self._is_over.wait())
+                await asyncio.wait([answering, over], return_when=asyncio.FIRST_COMPLETED)
+                over.cancel()
+                self._writer = None
+                if answering.done():
+                    answering.result()
+                answering.cancel()
+                writer.close()
+        finally:
+            reading.cancel()
+
+    def _greet(self, writer: asyncio.StreamWriter, *, is_first: bool) -> None:
+        writer.write(line_of(self._hello))
+        answered = [one for one in self._setup if one.get("id") not in self._open]
+        for message in answered:
+            writer.write(line_of(FromAgent(message=message, is_replayed=True)))
+        for message in self._open.values():
+            writer.write(line_of(FromAgent(message=message, resent=not is_first)))
+
+    async def _from_agent(self) -> None:
+        while (line := await self._agent.next()) is not None:
+            if not line.strip():
+                continue
+            try:
+                message = from_json(line)
+                messages = message if isinstance(message, list) else [message]  # batches of old versions
+                if not all(isinstance(one, dict) for one in messages):
+                    raise ValueError("it is no object")
+            except ValueError as error:
+                await self._reject(str(error))
+                continue
+            for one in messages:
+                await self._take(one)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ANSWERS_SECONDS):
+                while self._open:  # noqa: ASYNC110  # at most for a second
+                    await asyncio.sleep(LOOK_SECONDS)
+        self._is_over.set()
+
+    async def _reject(self, why: str) -> None:
+        error = {"code": -32700, "message": f"No message of JSON-RPC: {why[:200]}"}
+        with suppress(OSError):
+            await self._agent.write(to_json({"jsonrpc": "2.0", "id": None, "error": error}) + b"\n")
+
+    async def _take(self, message: dict[str, Any]) -> None:
+        method, number = message.get("method"), message.get("id")
+        if method in REPLAYED:
+            self._setup.append(message)
+        if isinstance(number, int | str) and isinstance(method, str):
+            self._open[number] = message
+        elif method == "notifications/cancelled" and isinstance(message.get("params"), dict):
+            cancelled = message["params"].get("requestId")
+            if isinstance(cancelled, int | str):
+                self._open.pop(cancelled, None)
+        writer = self._writer
+        if writer is not None:
+            with suppress(OSError):  # then a new connection sends it again, if it waits for an answer
+                writer.write(line_of(FromAgent(message=message)))
+                await writer.drain()
+
+    async def _from_daemon(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                line = await read_line(reader)
+            except (OSError, ValueError):
+                return
+            if line is None:
+                return
+            told = ToAgent.model_validate(line)
+            if told.refused is not None:
+                raise CannotServe(told.refused)
+            if told.message is None:
+                continue
+            if "method" not in told.message:
+                self._open.pop(told.message.get("id"), None)
+            try:
+                await self._agent.write(to_json(told.message) + b"\n")
+            except OSError:
+                if told.number is not None:
+                    with suppress(OSError):
+                        writer.write(line_of(FromAgent(failed=told.number)))
+                        await writer.drain()
+                self._is_over.set()
+                return
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the daemon, which is started if there is none."""
+        path, deadline, process = socket_path(self._state), time.monotonic() + START_SECONDS, None
+        while True:
+            with suppress(OSError):
+                return await asyncio.open_unix_connection(str(path), limit=MAX_LINE)
+            if process is None or process.poll() not in (None, 0):
+                if process is not None and time.monotonic() > deadline - START_SECONDS + 10:
+                    raise CannotServe(f"the daemon ends at once: look into {self._state / LOG}")
+                process = self._start_daemon()
+            if time.monotonic() > deadline:
+                raise CannotServe(f"the daemon does not listen after {START_SECONDS:g} s: see {self._state / LOG}")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _start_daemon(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "server.gateway.daemon", str(self._state), str(self._idle)]
+        with (self._state / LOG).open("ab") as output:
+            return subprocess.Popen(  # noqa: S603  # our own program
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=_daemon_environment(os.environ),
+                cwd=self._state,
+            )
+
+
+def _daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the daemon has of the first agent's environment: no secrets that are only for a server."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "PYTHONPATH", "SSL_CERT_FILE")
+    begins = ("TEMPORAL_", "REPLAN_", "LC_", "XDG_", "GO", "HTTP", "http", "NO_PROXY", "no_proxy")
+    return {name: value for name, value in environment.items() if name in kept or name.startswith(begins)}
+
+
+def refused(error: ValidationError) -> str:
+    """The first mistake of a Hello in words."""
+    wrong = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"

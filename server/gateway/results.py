@@ -1,0 +1,169 @@
+"""What an agent is told of a call: the tool's content as it is, or a fault with what to do."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import JsonValue
+
+from workflows.account.outcome import Outcome
+from workflows.account.records import FaultRecord, StepStatus
+from workflows.account.task import TaskStatus
+from workflows.faults.fault import Applied, Code, Quadrant
+from workflows.json_values import canonical
+from workflows.text import capitalised
+
+WAIT_SECONDS = 30.0
+"""How long an agent is told to wait after a transient fault whose service named no time."""
+
+
+class Do(StrEnum):
+    """What an agent should do after a fault."""
+
+    WAIT = "wait"
+    CHANGE = "change_the_call"
+    PERSON = "a_person_was_asked"
+    DO_NOT_REPEAT = "do_not_repeat"
+
+
+def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
+    """The result of a tool as the content of MCP.
+
+    A foreign tool without an output schema has its content in `text` and `parts`, as `activities.toolbox.mcp.answers`
+    writes it; all others have a value.
+    """
+    if not is_structured and isinstance(result, dict) and _is_foreign(result):
+        return {"content": _content(result)}
+    text = result if isinstance(result, str) else canonical(result)
+    structured = {"structuredContent": result} if isinstance(result, dict) else {}
+    return {"content": [_text(text)], **structured}
+
+
+def _is_foreign(result: Mapping[str, JsonValue]) -> bool:
+    return isinstance(result.get("text"), str) and result.keys() <= {"text", "parts", "left_out", "parts_left_out"}
+
+
+def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parts = [_part(part) for part in result.get("parts", ())]
+    texts = [_text(result["text"])] if result["text"] or not parts else []
+    cut = [("left_out", "characters of text"), ("parts_left_out", "parts")]
+    notes = [_text(f"({count} {what} were left out.)") for name, what in cut if (count := result.get(name))]
+    return [*texts, *parts, *notes]
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part.get("left_out"):
+        return _text(f"({part['type']} of {part['left_out']} characters, too large to be kept.)")
+    kind, mime = part["type"], {"mimeType": part["mime_type"]} if part.get("mime_type") else {}
+    if kind in ("image", "audio"):
+        return {"type": kind, "data": part.get("data") or "", **mime}
+    if kind == "resource_link":
+        return {"type": kind, "uri": part.get("uri"), "name": part.get("name") or "", **mime}
+    resource = {"uri": part.get("uri"), **mime, **({"blob": part["data"]} if part.get("data") else {"text": ""})}
+    return {"type": "resource", "resource": resource}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def with_note(result: Mapping[str, Any], note: str) -> dict[str, Any]:
+    """A result with one more text, since agents do not read `_meta`."""
+    return {**result, "content": [*result["content"], _text(note)]}
+
+
+def replayed_note(at: datetime) -> str:
+    return (
+        f"Not done again: this is the answer to your equal call of {at:%H:%M:%S} UTC, which did not reach you."
+        " Call once more only if it should be done a second time."
+    )
+
+
+def of_outcome(outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
+    """What a call's ended task came to."""
+    step = outcome.steps[-1] if outcome.steps else None
+    if outcome.status is TaskStatus.COMPLETED and step is not None and step.status is StepStatus.COMPLETED:
+        if step.result_omitted:
+            return {
+                "content": [_text(f"Done. The result of {step.result_bytes} bytes is too large to be shown here.")],
+            }
+        return success(step.result, is_structured=is_structured)
+    last = outcome.faults[-1] if outcome.faults else None
+    if last is None:
+        return fault(
+            Do.CHANGE if outcome.code == "plan_refused" else Do.DO_NOT_REPEAT,
+            code=outcome.code or outcome.status.value,
+            reason=outcome.reason,
+            task=outcome.task_id,
+            is_structured=is_structured,
+        )
+    return of_fault(last, outcome, is_structured=is_structured)
+
+
+def of_fault(last: FaultRecord, outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
+    do, wait = Do.CHANGE, None
+    is_rejected = any(request.answer and request.answer.choice == "reject" for request in outcome.requests)
+    if last.applied is not Applied.NONE or last.code is Code.REJECTED or is_rejected:
+        do = Do.DO_NOT_REPEAT
+    elif last.quadrant.is_transient:
+        do, wait = Do.WAIT, last.retry_after or WAIT_SECONDS
+    elif last.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL:
+        do = Do.DO_NOT_REPEAT
+    return fault(
+        do,
+        code=last.code.value,
+        quadrant=last.quadrant.value,
+        reason=last.reason,
+        observed=last.observed,
+        applied=last.applied.value,
+        wait=wait,
+        task=outcome.task_id,
+        is_structured=is_structured,
+    )
+
+
+_INSTRUCTIONS: Mapping[Do, str] = {
+    Do.CHANGE: "The same call would fail again: change it.",
+    Do.DO_NOT_REPEAT: "Do not call it again.",
+    Do.PERSON: "Do not call it again meanwhile: go on with other work, or stop and say that you wait.",
+}
+
+
+def fault(
+    do: Do,
+    *,
+    code: str,
+    reason: str,
+    is_structured: bool,
+    quadrant: str = "",
+    observed: JsonValue = None,
+    applied: str = "none",
+    wait: float | None = None,
+    task: str = "",
+    more: str = "",
+) -> dict[str, Any]:
+    """A fault as an error of MCP: one sentence with what to do, and the same as data.
+
+    For a tool with an output schema the data is a text block: some clients check the structured content of errors, too.
+    """
+    instruction = f"Wait {wait:g} s, then call again." if do is Do.WAIT else _INSTRUCTIONS[do]
+    unknown = " It may have been done." if applied == "unknown" else " It was done." if applied == "applied" else ""
+    sentence = f"{capitalised(reason).rstrip('.')}.{unknown} {more}{' ' if more else ''}{instruction}"
+    data: dict[str, JsonValue] = {
+        "code": code,
+        "quadrant": quadrant,
+        "do": do.value,
+        "wait_seconds": wait,
+        "applied": applied,
+        "task": task,
+    }
+    data = {name: value for name, value in data.items() if value not in (None, "")}
+    content = [_text(sentence)]
+    if isinstance(observed, dict) and observed.keys() == {"text"}:
+        content.append(_text(str(observed["text"])))  # what the tool's own server said
+    elif observed is not None:
+        data["observed"] = observed
+    if is_structured:
+        return {"content": [*content, _text(canonical(data))], "isError": True}
+    return {"content": content, "structuredContent": data, "isError": True}

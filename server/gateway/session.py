@@ -1,0 +1,265 @@
+"""One connection of an agent: an MCP server in front of the tools of a worker."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.server import NotificationOptions
+from pydantic import ConfigDict
+
+from client.client import Client
+from server.gateway import own_tools, results
+from server.gateway.calls import MAX_KEY, Calls, Report, Request
+from server.gateway.offers import Offer
+from server.gateway.results import Do
+from server.gateway.sessions import SESSION_NAME, Session
+from server.gateway.side_door import DoorClosed, DoorError, SideDoor
+from workflows.plans.catalogue import Effect
+
+PASSED: Mapping[str, type[types.Result]] = {
+    "resources/list": types.ListResourcesResult,
+    "resources/templates/list": types.ListResourceTemplatesResult,
+    "resources/read": types.ReadResourceResult,
+    "resources/subscribe": types.EmptyResult,
+    "resources/unsubscribe": types.EmptyResult,
+    "prompts/list": types.ListPromptsResult,
+    "prompts/get": types.GetPromptResult,
+    "completion/complete": types.CompleteResult,
+    "logging/setLevel": types.EmptyResult,
+}
+"""What passes through to the servers, and what they answer: in the form that the agent's protocol has."""
+LISTS: Mapping[str, str] = {
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""Of several servers these are joined; by method, the name of the list in the result."""
+KEY_META, SESSION_META, RUN_META = "replan/key", "replan/session", "replan/run"
+KEY_HEADER, SESSION_HEADER, RUN_HEADER = "replan-key", "replan-session", "replan-run"
+NOT_READY = (
+    "Replan is starting: it fetches or builds what it needs, once, which can take minutes. Tools are listed when it is"
+    " ready."
+)
+ABOUT = (
+    "These tools are called through Replan: each effect is done once, and an answer that is lost is not lost with the"
+    " next equal call. If a call waits for a person, `replan_outcome` has its result later."
+)
+
+
+class AnyParams(types.RequestParams):
+    """Parameters that are passed on as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Desk(Protocol):
+    """The tools of a worker, as a connection uses them."""
+
+    @property
+    def client(self) -> Client:
+        """The client of the workers' task queue, as soon as the tools are known."""
+        ...
+
+    calls: Calls
+    offers: Mapping[str, Offer]
+    servers: Mapping[str, Mapping[str, Any]]
+    """By name, what each MCP server said of itself."""
+    door: SideDoor | None
+
+    async def ready(self, seconds: float) -> bool:
+        """Wait until the tools are known; whether they are."""
+        ...
+
+
+HELLO_SECONDS = 0.5
+"""How long a handshake waits for the worker, to tell what the servers behind it say of themselves."""
+LIST_SECONDS = 25.0
+"""How long a list of tools waits for the worker."""
+CALL_SECONDS = 60.0
+
+
+class Agent:
+    """What one connection serves. `numbered` makes ids of requests that are unique in all sessions."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        session: Session,
+        *,
+        connection: str,
+        durable_reads: bool = False,
+        note_request: Callable[[Any, str], None] = lambda number, request: None,
+        is_resent: Callable[[Any], bool] = lambda number: False,
+        headers: Callable[[Any], Mapping[str, str]] = lambda request: {},
+    ) -> None:
+        """`note_request` is told which request of ours a number of JSON-RPC is; `headers` reads those of HTTP."""
+        self._desk = desk
+        self._session = session
+        self._connection = connection
+        self._durable_reads = durable_reads
+        self._note_request = note_request
+        self._is_resent = is_resent
+        self._headers = headers
+        self._of_uri = dict[str, str]()
+        self._of_prompt = dict[str, str]()
+        self.peer: Any = None
+        """The SDK's session of the newest request, to which notifications go."""
+
+    async def serve(self, read: Any, write: Any) -> None:
+        """Serve one connection until its streams end."""
+        server = self.server(is_ready=await self._desk.ready(HELLO_SECONDS))
+        changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        await server.run(read, write, server.create_initialization_options(changes))
+
+    def server(self, *, is_ready: bool) -> Server[Any]:
+        """The SDK's server, with what the servers behind it say of themselves."""
+        behind = list(self._desk.servers.values())
+        only = behind[0] if len(behind) == 1 else None
+        info = (only["info"] if only else None) or {}
+        said = [told["instructions"] for told in behind if told.get("instructions")]
+        server: Server[Any] = Server(
+            info.get("name") or "replan",
+            version=info.get("version") or "1",
+            title=info.get("title"),
+            instructions="\n\n".join([*said, ABOUT] if is_ready else [NOT_READY, ABOUT]),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+        for method in PASSED:
+            if not is_ready or self._is_offered(method):
+                server.add_request_handler(method, AnyParams, self._passing(method))
+        return server
+
+    def _is_offered(self, method: str) -> bool:
+        name = {"completion": "completions"}.get(method.partition("/")[0], method.partition("/")[0])
+        has = [told["capabilities"].get(name) for told in self._desk.servers.values()]
+        if method in ("resources/subscribe", "resources/unsubscribe"):
+            return any(one.get("subscribe") for one in has if one)
+        return any(one is not None for one in has)
+
+    async def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Pass a notification of a server on to the agent."""
+        if self.peer is not None:
+            await self.peer._connection.outbound.notify(method, params)
+
+    async def _list_tools(self, context: Any, params: Any) -> Any:
+        self.peer = context.session
+        is_ready = await self._desk.ready(LIST_SECONDS)
+        offers = [dict(offer.tool) for offer in self._desk.offers.values()] if is_ready else []
+        listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers))]}
+        return types.ListToolsResult.model_validate(listed, by_name=False)
+
+    async def _call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult.model_validate(await self._called(context, params), by_name=False)
+
+    async def _called(self, context: Any, params: types.CallToolRequestParams) -> dict[str, Any]:
+        self.peer = context.session
+        meta, headers = dict(context.meta or {}), self._headers(context.request)
+        request = self._request(context, meta, headers)
+        self._note_request(context.request_id, request.id)
+        if not await self._desk.ready(CALL_SECONDS):
+            return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
+        if own := own_tools.BY_NAME.get(params.name):
+            self._desk.calls.went_on(request.connection)
+            return await own(own_tools.Asked(self._desk.client, self._desk.calls, request, params.arguments or {}))
+        offer = self._desk.offers.get(params.name)
+        if offer is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
+        is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
+        if is_passed and self._desk.door:
+            self._desk.calls.went_on(request.connection)
+            passed = {"name": offer.name_there, "arguments": params.arguments or {}}
+            found: dict[str, Any] = await self._pass("tools/call", passed, offer.server or "", request.report)
+            return found
+        return await self._desk.calls.call(self._desk.client, offer, params.arguments or {}, request)
+
+    def _request(self, context: Any, meta: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
+        def told(name: str, header: str, most: int) -> str:
+            value = meta.get(name, headers.get(header, ""))
+            if not isinstance(value, str) or len(value) > most:
+                raise MCPError(types.INVALID_PARAMS, f"{name} is a text of at most {most} characters")
+            return value
+
+        name = told(SESSION_META, SESSION_HEADER, 200) or self._session.name
+        if not SESSION_NAME.fullmatch(name):
+            raise MCPError(types.INVALID_PARAMS, f"A session's name is {SESSION_NAME.pattern}")
+        key, run = told(KEY_META, KEY_HEADER, MAX_KEY), told(RUN_META, RUN_HEADER, MAX_KEY)
+        number = context.request_id
+        session = Session(name, self._session.doubt, self._session.patience)
+        is_resent = self._is_resent(number)
+        id = f"{self._connection}/{number!r}" if number is not None else secrets.token_hex(8)
+        report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
+        full_key = f"{run}\n{key}" if key and run else key
+        return Request(session, id, self._connection, full_key, id if is_resent else "", report)
+
+    def _reporter(self, context: Any) -> Report:
+        highest = 0.0
+
+        async def report(progress: float, total: float | None, words: str) -> None:
+            nonlocal highest
+            highest = progress if progress > highest else highest + 0.001  # it must increase
+            await context.session.report_progress(highest, total, words or None)
+
+        return report
+
+    # What passes through.
+
+    def _passing(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
+        async def handle(context: Any, params: AnyParams) -> Any:
+            self.peer = context.session
+            if not await self._desk.ready(LIST_SECONDS) or self._desk.door is None:
+                return PASSED[method].model_validate({LISTS[method]: []} if method in LISTS else {})
+            said = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            said.pop("_meta", None)
+            return PASSED[method].model_validate(await self._route(method, said), by_name=False)
+
+        return handle
+
+    async def _route(self, method: str, said: dict[str, Any]) -> Any:
+        feature = {"completion": "completions"}.get(method.partition("/")[0], method.partition("/")[0])
+        able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
+        if method == "logging/setLevel":
+            for server in able:
+                await self._pass(method, said, server)
+            return {}
+        if method in LISTS and len(able) != 1:
+            return await self._joined(method, said, able)
+        if len(able) > 1:
+            reference = said.get("ref") or said
+            known = self._of_uri.get(reference.get("uri", "")) or self._of_prompt.get(reference.get("name", ""))
+            able = [known] if known else able
+        last: MCPError | None = None
+        for server in able:  # of an address in no list, each server is asked
+            try:
+                return await self._pass(method, said, server)
+            except MCPError as error:
+                last = error
+        raise last or MCPError(types.METHOD_NOT_FOUND, f"No server here has {method}")
+
+    async def _joined(self, method: str, said: dict[str, Any], servers: Sequence[str]) -> Any:
+        found, name = list[Any](), LISTS[method]
+        for server in servers:
+            cursor: str | None = None
+            while True:
+                page = await self._pass(method, {**said, "cursor": cursor} if cursor else {}, server)
+                for one in page[name]:
+                    self._of_uri.setdefault(str(one.get("uri", "")), server)
+                    self._of_prompt.setdefault(str(one.get("name", "")), server)
+                found += page[name]
+                if not (cursor := page.get("nextCursor")):
+                    break
+        return {name: found}
+
+    async def _pass(self, method: str, params: Mapping[str, Any], server: str, report: Report | None = None) -> Any:
+        door = self._desk.door
+        if door is None:
+            raise MCPError(types.METHOD_NOT_FOUND, f"{method} passes only to a worker on this machine")
+        try:
+            return await door.request(method, params, server=server, report=report)
+        except DoorError as error:
+            raise MCPError(error.code, error.message, error.data) from None
+        except DoorClosed:
+            raise MCPError(types.INTERNAL_ERROR, "The worker of Replan does not answer: call again.") from None

@@ -1,0 +1,180 @@
+"""The worker of one set of tools, as a child process of the daemon, and what it offers."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import structlog
+from pydantic import JsonValue
+
+from client.client import Client
+from runtime.child import end, exited, last_line, spawn
+from server.gateway import offers
+from server.gateway.calls import Calls
+from server.gateway.offers import Offer
+from server.gateway.side_door import DoorClosed, DoorError, SideDoor
+from server.gateway.wire import Hello, socket_path
+from workflows.json_values import digest
+
+RESTS = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds until a worker that has ended is started again, by how often it has ended in a row."""
+STEADY_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+VOLATILE = re.compile(
+    "_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|WINDOWID|TERM.*|SSH_.*|XDG_SESSION.*|DBUS_.*|INVOCATION_ID|JOURNAL_STREAM|TMUX.*"
+)
+"""Variables that differ from one agent to the next, and make no other set of tools."""
+OWN_VARIABLES = ("REPLAN_STATE", "REPLAN_QUEUE", "TEMPORAL_ADDRESS")
+"""Variables that the daemon sets for a worker."""
+
+log = structlog.get_logger("replan.gateway")
+
+
+class ToolSet:
+    """What `session.Desk` describes, for agents that name the same tools with the same environment."""
+
+    def __init__(self, state: Path, hello: Hello, calls: Calls) -> None:
+        self.id = digest_of(hello)
+        self.queue = f"mcp-{self.id}"
+        self.calls = calls
+        self.offers: Mapping[str, Offer] = {}
+        self.servers: Mapping[str, Mapping[str, Any]] = {}
+        self.problem = ""
+        """Why the worker does not start; empty if it does."""
+        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
+        """By agent's process, what passes notifications of the servers on to it."""
+        self._state = state
+        self._hello = hello
+        self._is_ready = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._process: Popen[bytes] | None = None
+        self._socket = socket_of(state, self.id)
+        self.door: SideDoor | None = SideDoor(self._socket, self._told)
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    @property
+    def log(self) -> Path:
+        return self._state / f"gateway-worker-{self.id}.log"
+
+    async def ready(self, seconds: float) -> bool:
+        """Wait until the tools are known; whether they are. Also if the worker cannot start, this ends early."""
+        if self._is_ready.is_set():
+            return True
+        waits = [asyncio.ensure_future(one.wait()) for one in (self._is_ready, self._is_over)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return self._is_ready.is_set()
+
+    def _told(self, server: str, method: str, params: dict[str, Any]) -> None:
+        for tell in list(self.on_notification.values()):
+            tell(method, params)
+
+    async def keep(self, connecting: "asyncio.Future[Client]", address: Callable[[], str]) -> None:
+        """Keep a worker running. `connecting` has the client as soon as the server answers at `address`."""
+        self._client = Client((await asyncio.shield(connecting)).temporal, queue=self.queue)
+        failures = 0
+        try:
+            while True:
+                began = asyncio.get_running_loop().time()
+                self._process = spawn(self._command(), self.log, environment=self._environment(address()))
+                listing = asyncio.create_task(self._list())
+                await exited(self._process, float("inf"))
+                listing.cancel()
+                if asyncio.get_running_loop().time() - began > STEADY_SECONDS:
+                    failures = 0
+                rest = RESTS[min(failures, len(RESTS) - 1)]
+                failures += 1
+                self.problem = last_line(self.log)
+                log.warning("gateway_worker_ended", queue=self.queue, reason=self.problem, wait=rest)
+                if not self._is_ready.is_set() and self._process.returncode == 2:
+                    self._is_over.set()  # bad usage: it would end each time
+                    return
+                await asyncio.sleep(rest)
+        finally:
+            await self.close()
+
+    async def _list(self) -> None:
+        """Ask the worker for its tools, as soon as it answers."""
+        while self.door is not None:
+            with suppress(DoorClosed, DoorError):
+                found = await self.door.request("replan/tools")
+                named = {one.name: one for one in offers.from_side_door(found["tools"])}
+                is_changed = self._is_ready.is_set() and named != self.offers
+                self.offers, self.servers, self.problem = named, found["servers"], ""
+                if not self._is_ready.is_set():
+                    log.info("gateway_tools", queue=self.queue, tools=len(named))
+                self._is_ready.set()
+                if is_changed or self.on_notification:
+                    self._told("", "notifications/tools/list_changed", {})
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _command(self) -> list[str]:
+        named = list(self._hello.tools)
+        if self._hello.command:
+            named.append(str(self._write_file()))
+        tools = [word for name in named for word in ("--tools", name)]
+        where = ["--queue", self.queue, "--state", str(self._state), "--mcp-socket", str(self._socket)]
+        return [sys.executable, "-m", "replan", "worker", *where, *tools]
+
+    def _environment(self, address: str) -> dict[str, str]:
+        theirs = {name: value for name, value in self._hello.environment.items() if name not in OWN_VARIABLES}
+        return {**theirs, "TEMPORAL_ADDRESS": address}
+
+    def _write_file(self) -> Path:
+        """The tools file of a server that is named by its command."""
+        path = self._state / f"gateway-{self.id}.toml"
+        names = sorted(name for name in self._hello.environment if name not in OWN_VARIABLES)
+        lines = [
+            f"[servers.{server_name(self._hello.command)}]",
+            f"command = {json.dumps(list(self._hello.command))}",
+            f"cwd = {json.dumps(self._hello.cwd)}",
+            f"env = {{ {', '.join(f'{json.dumps(name)} = {json.dumps(name)}' for name in names)} }}",
+        ]
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    async def close(self) -> None:
+        if self.door is not None:
+            await self.door.close()
+        if self._process is not None:
+            await end(self._process)
+
+
+def digest_of(hello: Hello) -> str:
+    """Equal for agents that share a worker. No value of the environment can be told from it."""
+    told: dict[str, JsonValue] = {
+        name: value for name, value in sorted(hello.environment.items()) if not VOLATILE.fullmatch(name)
+    }
+    where = hello.cwd if hello.command else ""
+    return digest(list(hello.tools), list(hello.command), where, told)[:12]
+
+
+def server_name(command: tuple[str, ...]) -> str:
+    """A short name for the server of a command, from which the names of its tools' kinds begin."""
+    words = [word for word in command if not word.startswith("-")]
+    named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
+    word = (named or words[1:2] or words[:1] or ["server"])[0]
+    base = re.split("[@=<>~]", os.path.basename(word.rstrip("/")).lower())[0]  # noqa: PTH119  # also of packages
+    base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
+    short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")
+    return short[:30] if re.fullmatch("[a-z][a-z0-9_-]*", short) else "server"
+
+
+def socket_of(state: Path, id: str) -> Path:
+    """Where the worker of a set of tools has its side door."""
+    beside = socket_path(state)
+    return beside.with_name(f"{beside.stem}-{id}.sock")

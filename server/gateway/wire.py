@@ -1,0 +1,98 @@
+"""What an agent's thin process and the daemon say to each other: JSON, one object a line, over a Unix socket."""
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json, to_json
+
+from server.gateway.sessions import PATIENCE, SESSION_NAME, Doubt
+
+MAX_LINE = 64 * 2**20
+"""Bytes of a line, which holds one message of MCP."""
+MAX_SOCKET = 100
+"""Bytes of a socket's path, of which systems take 104 or 108."""
+SOCKET, JOURNAL, LOG, LOCK = "gateway.sock", "gateway.db", "gateway.log", "gateway.lock"
+
+
+class Hello(BaseModel):
+    """The first line of an agent's process."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: str
+    """Of Replan: the daemon serves its own version only."""
+    process: str
+    """Unique for the agent's process, which keeps it when it connects again."""
+    session: str = Field(pattern=SESSION_NAME)
+    doubt: Doubt = Doubt.ASK
+    patience: float = Field(default=PATIENCE, ge=0)
+    durable_reads: bool = False
+    attended: bool = False
+    tools: tuple[str, ...] = ()
+    """Tools files and Python files with tools, as absolute paths, or modules."""
+    command: tuple[str, ...] = ()
+    """The command of a server, in place of a tools file."""
+    cwd: str = "."
+    environment: dict[str, str] = Field(default_factory=dict, repr=False)
+
+
+class FromAgent(BaseModel):
+    """A later line of an agent's process."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    message: dict[str, Any] | None = None
+    """A message of JSON-RPC as the agent wrote it."""
+    resent: bool = False
+    """Whether the message is sent again, after the daemon ended without an answer to it."""
+    is_replayed: bool = False
+    """Whether it only brings a new daemon to where the old one was, so that its answer is for nobody."""
+    written: int | None = None
+    """The number of a message that was written to the agent whole."""
+    failed: int | None = None
+    """The number of a message that could not be written to the agent whole."""
+
+
+class ToAgent(BaseModel):
+    """A line of the daemon."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    message: dict[str, Any] | None = None
+    number: int | None = None
+    """The number of the message, if the daemon wants to know whether it was written."""
+    refused: str | None = None
+    """Why the daemon does not serve this process."""
+    kind: Literal["other_version", "usage", "failed"] | None = None
+
+
+def socket_path(state: Path) -> Path:
+    """Where the daemon of a state folder listens: in it, or in a private folder if its path is too long."""
+    path = state.resolve() / SOCKET
+    if len(os.fsencode(path)) <= MAX_SOCKET:
+        return path
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or Path(tempfile.gettempdir()) / f"replan-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise OSError(f"{folder} can be used by others: set XDG_RUNTIME_DIR, or choose a shorter --state")
+    return folder / f"replan-{name}.sock"
+
+
+async def read_line(reader: asyncio.StreamReader) -> Any:
+    """The next line as JSON; None at the end.
+
+    Raises:
+        ValueError: it is no JSON, or too long.
+    """
+    line = await reader.readline()
+    return from_json(line) if line.endswith(b"\n") else None
+
+
+def line_of(model: BaseModel) -> bytes:
+    return to_json(model.model_dump(mode="json", exclude_defaults=True)) + b"\n"

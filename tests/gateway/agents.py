@@ -1,0 +1,177 @@
+"""Agents of the tests: processes of `replan mcp` with a hand-written client, which breaks off where a test says."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.processes import ROOT
+
+SHOP = Path(__file__).with_name("shop.py")
+PATIENCE = 60.0
+
+
+class Agent:
+    """One process of the gateway, and the agent at its pipes."""
+
+    def __init__(self, place: "Place", *options: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "replan", "mcp", "--state", str(place.state), "--idle", "4", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=place.environment,
+            cwd=ROOT,
+            text=True,
+        )
+        self._answers = dict[int, dict[str, Any]]()
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.notifications = list[dict[str, Any]]()
+        self._number = 0
+        self.about = dict[str, Any]()
+        """What the server said of itself."""
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+    def send(self, method: str, params: dict[str, Any] | None = None, *, is_request: bool = True) -> int:
+        """Send a message; returns the number of a request."""
+        assert self._process.stdin is not None
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params or {}}
+        if is_request:
+            self._number += 1
+            message["id"] = self._number
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        return self._number
+
+    def answer(self, number: int, seconds: float = PATIENCE) -> dict[str, Any]:
+        """The whole answer to a request."""
+        until = time.monotonic() + seconds
+        while number not in self._answers:
+            try:
+                message = json.loads(self._lines.get(timeout=max(0.01, until - time.monotonic())))
+            except queue.Empty:
+                raise AssertionError(f"no answer to {number} within {seconds} s") from None
+            if "id" in message:
+                assert message["id"] not in self._answers, "two answers"
+                self._answers[message["id"]] = message
+            else:
+                self.notifications.append(message)
+        return self._answers[number]
+
+    def hello(self) -> None:
+        """Shake hands."""
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        self.about = self.answer(self.send("initialize", about))["result"]
+        self.send("notifications/initialized", is_request=False)
+
+    def tools(self) -> dict[str, dict[str, Any]]:
+        listed = self.answer(self.send("tools/list"))["result"]["tools"]
+        return {tool["name"]: tool for tool in listed}
+
+    def begin(self, tool: str, args: dict[str, Any] | None = None, **meta: str) -> int:
+        """Send a call without waiting for its answer."""
+        named = {f"replan/{name}": value for name, value in meta.items()}
+        return self.send("tools/call", {"name": tool, "arguments": args or {}, "_meta": named})
+
+    def call(self, tool: str, args: dict[str, Any] | None = None, **meta: str) -> dict[str, Any]:
+        """The result of a call."""
+        answer = self.answer(self.begin(tool, args, **meta))
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def kill(self) -> None:
+        """End the process without a word."""
+        self._process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self._process.wait(30)
+        self._reading.join(30)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+    def leave(self) -> int:
+        """Close stdin, as agents do, and wait for the end of the process; returns its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._close()
+        return self._process.returncode
+
+    def errors(self) -> str:
+        """What it says when it ends by itself."""
+        assert self._process.stderr is not None
+        said = self._process.stderr.read()
+        self._close()
+        return said
+
+
+class Place:
+    """A state folder with a shop."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.state, self.book, self.gate = folder / "state", folder / "book", folder / "gate"
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "ANTHROPIC_"))}
+        self.environment = {**ours, "TEMPORAL_ADDRESS": address}
+        self._agents = list[Agent]()
+
+    def agent(self, session: str | None = None, *options: str, is_gated: bool = False) -> Agent:
+        """An agent that has shaken hands."""
+        named = ["--session", session] if session else []
+        gate = [str(self.gate)] if is_gated else []
+        words = [*named, *options, "--", sys.executable, str(SHOP), str(self.book), *gate]
+        agent = Agent(self, *words)
+        self._agents.append(agent)
+        agent.hello()
+        return agent
+
+    @property
+    def paid(self) -> list[str]:
+        """Who was paid, in order."""
+        return self.book.read_text().split() if self.book.exists() else []
+
+    def until_paid(self, count: int) -> None:
+        """Wait until so many payments are in the book."""
+        until = time.monotonic() + PATIENCE
+        while len(self.paid) < count:
+            assert time.monotonic() < until, self.paid
+            time.sleep(0.02)
+
+    def open_gate(self) -> None:
+        self.gate.touch()
+
+    @property
+    def daemon(self) -> int:
+        """The process id of the daemon."""
+        found = subprocess.run(
+            ["pgrep", "-f", f"server.gateway.daemon {self.state} "], capture_output=True, text=True, check=True
+        )
+        return int(found.stdout.split()[0])
+
+    def close(self) -> None:
+        """End the agents and the daemon, and all that it started."""
+        for agent in self._agents:
+            agent.kill()
+        try:
+            daemon = self.daemon
+        except subprocess.CalledProcessError:
+            return
+        os.kill(daemon, signal.SIGTERM)
+        until = time.monotonic() + PATIENCE
+        while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
+            time.sleep(0.05)

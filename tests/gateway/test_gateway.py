@@ -1,0 +1,170 @@
+"""`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client.client import Client
+from runtime.dev_server import DevServer
+from tests.gateway.agents import Agent, Place
+from workflows.people.requests import RequestKind
+
+PAY = {"who": "ann"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
+    """A state folder, whose daemon uses the tests' server."""
+    place = Place(tmp_path, server.address)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def session() -> str:
+    """A name that no other test has."""
+    return f"s-{uuid.uuid4().hex[:8]}"
+
+
+def said(result: dict[str, object]) -> str:
+    return "\n".join(part["text"] for part in result["content"] if part["type"] == "text")  # type: ignore[attr-defined]
+
+
+def test_an_agent_sees_the_server_as_it_is(place: Place, session: str) -> None:
+    """Its tools and resources, and the content of a result; what only reads is no task."""
+    place.agent(session).tools()  # from now on the worker is up
+    agent = place.agent(session)
+    about, tools = agent.about, agent.tools()
+
+    assert about["serverInfo"]["name"] == "the shop"
+    assert about["instructions"].startswith("Pay.")
+    assert tools["pay"]["inputSchema"]["properties"]["who"] == {"type": "string"}
+    assert {"replan_outcome", "replan_undo", "replan_effects"} < tools.keys()
+    result = agent.call("pay", PAY)
+    assert result["content"][0]["text"].startswith("paid ann")
+    assert agent.call("book")["content"] == [{"type": "text", "text": "ann\n"}, {"type": "text", "text": "so it is"}]
+    assert agent.answer(agent.send("resources/read", {"uri": "shop://rules"}))["result"]["contents"][0]["text"]
+    assert len(agent.call("replan_effects")["structuredContent"]["effects"]) == 1
+    assert agent.leave() == 0
+
+
+def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_session(place: Place, session: str) -> None:
+    """An agent is killed while it pays, and starts again: one payment; another session pays for itself."""
+    first = place.agent(session, is_gated=True)
+    first.begin("pay", PAY)
+    place.until_paid(1)
+    first.kill()
+    second, stranger = place.agent(session, is_gated=True), place.agent(f"{session}-2", is_gated=True)
+    again, other = second.begin("pay", PAY), stranger.begin("pay", PAY)
+    place.open_gate()
+    result = second.answer(again)["result"]
+
+    assert "Not done again" in said(result)
+    assert "Not done again" not in said(stranger.answer(other)["result"])
+    assert place.paid == ["ann", "ann"]
+
+
+@pytest.mark.full
+def test_a_killed_daemon_loses_nothing_and_does_nothing_twice(place: Place, session: str) -> None:
+    """The agent notices nothing but the time it takes."""
+    agent = place.agent(session, is_gated=True)
+    number = agent.begin("pay", PAY, key="order-1")
+    place.until_paid(1)
+    os.kill(place.daemon, signal.SIGKILL)
+    place.open_gate()
+    answer = agent.answer(number)
+
+    # The worker died with the daemon, so nobody knows what became of the payment: a person is asked, nobody pays again.
+    assert answer["result"]["isError"]
+    assert "person" in said(answer["result"])
+    assert place.paid == ["ann"]
+
+
+async def test_a_key_is_one_call_and_a_doubt_asks_a_person(place: Place, session: str, server: DevServer) -> None:
+    """With a key the first answer returns; without one, after a clean write, only a person can know."""
+    agent = place.agent(session, "--patience", "1")
+    first, second = agent.call("pay", PAY, key="k", run="r1"), agent.call("pay", PAY, key="k", run="r1")
+    assert place.paid == ["ann"]
+    assert second == first
+    assert "belongs to a call with other arguments" in said(agent.call("pay", {"who": "bob"}, key="k", run="r1"))
+    agent.call("pay", {"who": "bob"}, key="k", run="r2")
+    assert place.paid == ["ann", "bob"]
+
+    agent.call("pay", PAY)
+    pending = agent.call("pay", PAY)
+    assert pending["isError"]
+    assert "nobody can know whether it should be done twice" in said(pending)
+    assert place.paid == ["ann", "bob", "ann"]
+    id = said(pending).split("with id '")[1].split("'")[0]
+    task = await (await Client.connect(server.address)).task(id)
+    [request] = await task.requests()
+    assert request.kind is RequestKind.APPROVAL
+    assert "waits" in said(agent.call("replan_task_status", {"id": id})) or request.is_open
+    await task.answer("approve", request=request)
+    assert said(agent.call("replan_outcome", {"id": id})).startswith("paid ann")
+    assert place.paid == ["ann", "bob", "ann", "ann"]
+
+
+def test_equal_calls_on_a_live_stream_are_two_and_other_calls_prove_what_came(place: Place, session: str) -> None:
+    agent = place.agent(session)
+    numbers = [agent.begin("pay", PAY) for _ in range(2)]
+    results = [agent.answer(number)["result"] for number in numbers]
+    agent.call("book")
+    agent.call("pay", PAY)
+
+    assert not any("isError" in result and result["isError"] for result in results)
+    assert place.paid == ["ann"] * 3
+
+
+def test_no_agent_reaches_another_session_or_answers_for_a_person(place: Place, session: str) -> None:
+    owner, stranger = place.agent(session, "--patience", "0.5"), place.agent(f"{session}-2")
+    owner.call("pay", PAY)
+    id = said(owner.call("pay", PAY)).split("with id '")[1].split("'")[0]
+
+    for tool in ("replan_outcome", "replan_task_status", "replan_explain"):
+        assert "This session has no call" in said(stranger.call(tool, {"id": id}))
+    assert "approvals and faults are for a person" in said(owner.call("replan_answer", {"id": id, "text": "approve"}))
+    assert place.paid == ["ann"]
+
+
+@pytest.mark.parametrize("meta", [{"key": "k" * 501}, {"session": "../x"}, {"session": "a b"}])
+def test_odd_keys_and_names_are_refused(place: Place, session: str, meta: dict[str, str]) -> None:
+    agent = place.agent(session)
+    answer = agent.answer(agent.begin("pay", PAY, **meta))
+
+    assert answer["error"]["code"] == -32602
+    assert place.paid == []
+
+
+def test_a_refusal_says_what_to_do_and_is_not_made_again_at_once(place: Place, session: str) -> None:
+    agent = place.agent(session, "--patience", "0.5")
+    result = agent.call("refuse")
+
+    assert result["isError"]
+    assert "no such order" in said(result) or "person" in said(result)
+
+
+def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(place: Place, session: str) -> None:
+    agent = place.agent(session)
+    agent.tools()
+    daemon = place.daemon
+    modes = {path.name: path.stat().st_mode & 0o777 for path in place.state.glob("*.sock")}
+    agent.leave()
+    until = time.monotonic() + 60
+    while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+
+    assert len(modes) == 2
+    assert set(modes.values()) == {0o600}
+    assert not Path(f"/proc/{daemon}").exists()
+
+
+def test_without_tools_it_says_what_to_write(place: Place) -> None:
+    agent = Agent(place)
+
+    assert "write `-- COMMAND` of a server, or --tools FILE" in agent.errors()
