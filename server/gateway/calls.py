@@ -112,8 +112,7 @@ class Calls:
         if isinstance(outcome, Outcome):
             answer = results.of_outcome(outcome, is_structured=is_structured)
             self._guard(request.session.name, offer, of_call, outcome, answer)
-            if outcome.status is not TaskStatus.COMPLETED and not _may_be_applied(outcome):
-                self._journal.note(task_id, Delivery.VOID, request.id)
+            self._note_void(outcome, request)
             if replayed_from is not None and outcome.status is TaskStatus.COMPLETED:
                 return results.with_note(answer, results.replayed_note(replayed_from))
             return answer
@@ -183,9 +182,15 @@ class Calls:
         handle = TaskHandle(client.temporal, task_id)
         found = await self._wait(client, handle, request, entry, patience=2.0)
         if isinstance(found, Outcome):
+            self._note_void(found, request)
             return results.of_outcome(found, is_structured=False)
         self._journal.note(task_id, Delivery.PENDING, request.id)
         return found
+
+    def _note_void(self, outcome: Outcome, request: Request) -> None:
+        """Note that a call failed and changed nothing, so that the agent may make it again."""
+        if outcome.status is not TaskStatus.COMPLETED and not _may_be_applied(outcome):
+            self._journal.note(outcome.task_id, Delivery.VOID, request.id)
 
     async def _outcome(
         self, client: Client, offer: Offer, args: dict[str, JsonValue], entry: Entry, request: Request

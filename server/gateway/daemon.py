@@ -67,7 +67,7 @@ class Daemon:
     def _link(self, task_id: str) -> str:
         """Where a person answers for a task."""
         if self._page:
-            return f"{self._page}/tasks/{task_id}"
+            return f"{self._page}/ui/tasks/{task_id}"
         return f"`replan answer {task_id}` (with REPLAN_STATE={self._state})"
 
     async def run(self) -> None:
@@ -181,11 +181,11 @@ class Daemon:
         try:
             hello = Hello.model_validate(await read_line(reader))
         except (ValidationError, ValueError) as error:
-            writer.write(line_of(ToAgent(refused=f"Not understood: {str(error)[:300]}", kind="other_version")))
+            writer.write(line_of(ToAgent(refused=f"Not understood: {str(error)[:300]}")))
             return
         if hello.version != version():
             words = f"a daemon of version {version()} serves {self._state}: end its agents first"
-            writer.write(line_of(ToAgent(refused=words, kind="other_version")))
+            writer.write(line_of(ToAgent(refused=words)))
             if len(self._agents) == 1 and not self.calls.running:
                 self.stop.set()
             return

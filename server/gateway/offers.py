@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workflows.inquiries import ToolCard
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
 
@@ -69,27 +68,6 @@ def from_side_door(found: Iterable[Mapping[str, Any]]) -> list[Offer]:
             one["approve"] != "never",
         )
         for one in found
-    )
-
-
-def from_cards(cards: Iterable[ToolCard]) -> list[Offer]:
-    """The tools that a worker on another machine lists."""
-    return _named(
-        Origin(
-            card.spec.kind,
-            card.spec.effect,
-            {
-                "description": card.description,
-                "inputSchema": card.args_schema,
-                "annotations": {"readOnlyHint": card.spec.effect is Effect.READ},
-            },
-            None,
-            card.spec.kind,
-            card.spec.authority_of(card.args_schema.get("properties", ())),
-            card.spec.approve is not None,
-        )
-        for card in cards
-        if card.is_own
     )
 
 

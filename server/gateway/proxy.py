@@ -18,8 +18,6 @@ from server.gateway.wire import LOG, MAX_LINE, FromAgent, Hello, ToAgent, line_o
 
 START_SECONDS = 60.0
 """Seconds that the daemon has to listen."""
-AGAIN_SECONDS = 300.0
-"""Seconds for which a daemon that has ended is started again and again."""
 LOOK_SECONDS = 0.05
 LAST_ANSWERS_SECONDS = 1.0
 """Seconds for which the open requests of an agent that has closed its end are still answered."""
@@ -90,11 +88,9 @@ class Proxy:
         """Serve the agent until it closes its end. Raises CannotServe."""
         reading = asyncio.create_task(self._from_agent())
         try:
-            began, is_first = time.monotonic(), True
+            is_first = True
             while not self._is_over.is_set():
                 reader, writer = await self._connect()
-                if not is_first and time.monotonic() - began > AGAIN_SECONDS:
-                    began = time.monotonic()
                 self._greet(writer, is_first=is_first)
                 is_first, self._writer = False, writer
                 answering = asyncio.create_task(self._from_daemon(reader, writer))

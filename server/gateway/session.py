@@ -38,7 +38,6 @@ LISTS: Mapping[str, str] = {
 }
 """Of several servers these are joined; by method, the name of the list in the result."""
 KEY_META, SESSION_META, RUN_META = "replan/key", "replan/session", "replan/run"
-KEY_HEADER, SESSION_HEADER, RUN_HEADER = "replan-key", "replan-session", "replan-run"
 NOT_READY = (
     "Replan is starting: it fetches or builds what it needs, once, which can take minutes. Tools are listed when it is"
     " ready."
@@ -93,16 +92,14 @@ class Agent:
         durable_reads: bool = False,
         note_request: Callable[[Any, str], None] = lambda number, request: None,
         is_resent: Callable[[Any], bool] = lambda number: False,
-        headers: Callable[[Any], Mapping[str, str]] = lambda request: {},
     ) -> None:
-        """`note_request` is told which request of ours a number of JSON-RPC is; `headers` reads those of HTTP."""
+        """`note_request` is told which request of ours a number of JSON-RPC is."""
         self._desk = desk
         self._session = session
         self._connection = connection
         self._durable_reads = durable_reads
         self._note_request = note_request
         self._is_resent = is_resent
-        self._headers = headers
         self._of_uri = dict[str, str]()
         self._of_prompt = dict[str, str]()
         self.peer: Any = None
@@ -143,7 +140,8 @@ class Agent:
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Pass a notification of a server on to the agent."""
         if self.peer is not None:
-            await self.peer._connection.outbound.notify(method, params)
+            notification = types.server_notification_adapter.validate_python({"method": method, "params": params})
+            await self.peer.send_notification(notification)
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
         self.peer = context.session
@@ -157,8 +155,7 @@ class Agent:
 
     async def _called(self, context: Any, params: types.CallToolRequestParams) -> dict[str, Any]:
         self.peer = context.session
-        meta, headers = dict(context.meta or {}), self._headers(context.request)
-        request = self._request(context, meta, headers)
+        request = self._request(context, dict(context.meta or {}))
         self._note_request(context.request_id, request.id)
         if not await self._desk.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
@@ -176,17 +173,17 @@ class Agent:
             return found
         return await self._desk.calls.call(self._desk.client, offer, params.arguments or {}, request)
 
-    def _request(self, context: Any, meta: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
-        def told(name: str, header: str, most: int) -> str:
-            value = meta.get(name, headers.get(header, ""))
+    def _request(self, context: Any, meta: Mapping[str, Any]) -> Request:
+        def told(name: str, most: int) -> str:
+            value = meta.get(name, "")
             if not isinstance(value, str) or len(value) > most:
                 raise MCPError(types.INVALID_PARAMS, f"{name} is a text of at most {most} characters")
             return value
 
-        name = told(SESSION_META, SESSION_HEADER, 200) or self._session.name
+        name = told(SESSION_META, 200) or self._session.name
         if not SESSION_NAME.fullmatch(name):
             raise MCPError(types.INVALID_PARAMS, f"A session's name is {SESSION_NAME.pattern}")
-        key, run = told(KEY_META, KEY_HEADER, MAX_KEY), told(RUN_META, RUN_HEADER, MAX_KEY)
+        key, run = told(KEY_META, MAX_KEY), told(RUN_META, MAX_KEY)
         number = context.request_id
         session = Session(name, self._session.doubt, self._session.patience)
         is_resent = self._is_resent(number)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
@@ -32,7 +32,6 @@ class Hello(BaseModel):
     doubt: Doubt = Doubt.ASK
     patience: float = Field(default=PATIENCE, ge=0)
     durable_reads: bool = False
-    attended: bool = False
     tools: tuple[str, ...] = ()
     """Tools files and Python files with tools, as absolute paths, or modules."""
     command: tuple[str, ...] = ()
@@ -52,8 +51,6 @@ class FromAgent(BaseModel):
     """Whether the message is sent again, after the daemon ended without an answer to it."""
     is_replayed: bool = False
     """Whether it only brings a new daemon to where the old one was, so that its answer is for nobody."""
-    written: int | None = None
-    """The number of a message that was written to the agent whole."""
     failed: int | None = None
     """The number of a message that could not be written to the agent whole."""
 
@@ -65,10 +62,9 @@ class ToAgent(BaseModel):
 
     message: dict[str, Any] | None = None
     number: int | None = None
-    """The number of the message, if the daemon wants to know whether it was written."""
+    """The number of the message, if the daemon wants to know that it could not be written."""
     refused: str | None = None
     """Why the daemon does not serve this process."""
-    kind: Literal["other_version", "usage", "failed"] | None = None
 
 
 def socket_path(state: Path) -> Path:

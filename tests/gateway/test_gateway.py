@@ -1,12 +1,14 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
 import os
+import re
 import signal
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from client.client import Client
@@ -35,9 +37,19 @@ def said(result: dict[str, object]) -> str:
     return "\n".join(part["text"] for part in result["content"] if part["type"] == "text")  # type: ignore[attr-defined]
 
 
+def until_link(agent: Agent, id: str) -> str:
+    """The address of the page on which a person answers, as soon as it is served."""
+    until = time.monotonic() + 60
+    while not (found := re.search(r"http://\S+?(?=\. )", said(agent.call("replan_outcome", {"id": id})))):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    return found.group()
+
+
 def test_an_agent_sees_the_server_as_it_is(place: Place, session: str) -> None:
     """Its tools and resources, and the content of a result; what only reads is no task."""
-    place.agent(session).tools()  # from now on the worker is up
+    cold = place.agent(session)
+    assert {"pay", "book"} < cold.tools().keys()
     agent = place.agent(session)
     about, tools = agent.about, agent.tools()
 
@@ -50,6 +62,8 @@ def test_an_agent_sees_the_server_as_it_is(place: Place, session: str) -> None:
     assert agent.call("book")["content"] == [{"type": "text", "text": "ann\n"}, {"type": "text", "text": "so it is"}]
     assert agent.answer(agent.send("resources/read", {"uri": "shop://rules"}))["result"]["contents"][0]["text"]
     assert len(agent.call("replan_effects")["structuredContent"]["effects"]) == 1
+    cold.call("book")
+    assert "notifications/tools/list_changed" in [one["method"] for one in cold.notifications]
     assert agent.leave() == 0
 
 
@@ -101,6 +115,8 @@ async def test_a_key_is_one_call_and_a_doubt_asks_a_person(place: Place, session
     assert "nobody can know whether it should be done twice" in said(pending)
     assert place.paid == ["ann", "bob", "ann"]
     id = said(pending).split("with id '")[1].split("'")[0]
+    page = until_link(agent, id)
+    assert id in httpx2.get(page).text
     task = await (await Client.connect(server.address)).task(id)
     [request] = await task.requests()
     assert request.kind is RequestKind.APPROVAL
