@@ -241,13 +241,14 @@ class _Connection:
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(self._agent.serve(read, write))
                 writing = group.create_task(self._write(from_server))
+                refusing = group.create_task(self._refuse_all())
                 await self._read(to_server)
                 # The agent is gone. What it has asked for goes on without it: its calls are durable.
                 self._calls.left(self._hello.process)
                 to_server.close()
                 from_server.close()  # what the server still says is for nobody
-                serving.cancel()
-                writing.cancel()
+                for task in (serving, writing, refusing):
+                    task.cancel()
         finally:
             self._calls.left(self._hello.process)
             if self._tools.on_notification.get(self._hello.process) == self._pass_on:
@@ -287,6 +288,11 @@ class _Connection:
         number = params.get("requestId") if isinstance(params, dict) else None
         if isinstance(number, int | str) and (request := self._requests.pop(number, None)):
             self._calls.handed_over(request, Delivery.BROKEN)
+
+    async def _refuse_all(self) -> None:
+        """Say why there are no tools, if what the agent named is wrong."""
+        await self._tools.is_over.wait()
+        await self._send(ToAgent(refused=f"{self._tools.problem} (see {self._tools.log})"))
 
     async def _refuse(self, number: Any) -> None:
         self._open -= 1

@@ -18,6 +18,8 @@ from server.gateway.wire import LOG, MAX_LINE, FromAgent, Hello, ToAgent, line_o
 
 START_SECONDS = 60.0
 """Seconds that the daemon has to listen."""
+STEADY_SECONDS, MAX_FAILURES = 20.0, 10
+"""The most daemons in a row that end so soon."""
 LOOK_SECONDS = 0.05
 LAST_ANSWERS_SECONDS = 1.0
 """Seconds for which the open requests of an agent that has closed its end are still answered."""
@@ -88,9 +90,10 @@ class Proxy:
         """Serve the agent until it closes its end. Raises CannotServe."""
         reading = asyncio.create_task(self._from_agent())
         try:
-            is_first = True
+            is_first, failures = True, 0
             while not self._is_over.is_set():
                 reader, writer = await self._connect()
+                began = time.monotonic()
                 self._greet(writer, is_first=is_first)
                 is_first, self._writer = False, writer
                 answering = asyncio.create_task(self._from_daemon(reader, writer))
@@ -102,6 +105,9 @@ class Proxy:
                     answering.result()
                 answering.cancel()
                 writer.close()
+                failures = failures + 1 if time.monotonic() - began < STEADY_SECONDS else 0
+                if failures > MAX_FAILURES:
+                    raise CannotServe(f"the daemon ends again and again: look into {self._state / LOG}")
         finally:
             reading.cancel()
 

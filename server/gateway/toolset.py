@@ -53,7 +53,8 @@ class ToolSet:
         self._state = state
         self._hello = hello
         self._is_ready = asyncio.Event()
-        self._is_over = asyncio.Event()
+        self.is_over = asyncio.Event()
+        """Set when the worker cannot start, since what the agent named is wrong."""
         self._process: Popen[bytes] | None = None
         self._socket = socket_of(state, self.id)
         self.door: SideDoor | None = SideDoor(self._socket, self._told)
@@ -70,7 +71,7 @@ class ToolSet:
         """Wait until the tools are known; whether they are. Also if the worker cannot start, this ends early."""
         if self._is_ready.is_set():
             return True
-        waits = [asyncio.ensure_future(one.wait()) for one in (self._is_ready, self._is_over)]
+        waits = [asyncio.ensure_future(one.wait()) for one in (self._is_ready, self.is_over)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -100,7 +101,7 @@ class ToolSet:
                 self.problem = last_line(self.log)
                 log.warning("gateway_worker_ended", queue=self.queue, reason=self.problem, wait=rest)
                 if not self._is_ready.is_set() and self._process.returncode == 2:
-                    self._is_over.set()  # bad usage: it would end each time
+                    self.is_over.set()  # bad usage: it would end each time
                     return
                 await asyncio.sleep(rest)
         finally:

@@ -180,6 +180,18 @@ def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(plac
     assert not Path(f"/proc/{daemon}").exists()
 
 
+def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text("[servers.shop]\n")
+    agent = Agent(place, "--tools", str(file))
+    agent.send("initialize", {})
+    said_at_end = agent.errors()
+    place.close()
+
+    assert "The gateway cannot serve" in said_at_end
+    assert "shop.toml" in said_at_end
+
+
 def test_without_tools_it_says_what_to_write(place: Place) -> None:
     agent = Agent(place)
 
