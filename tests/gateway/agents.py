@@ -134,7 +134,13 @@ class Place:
         """An agent that has shaken hands."""
         named = ["--session", session] if session else []
         gate = [str(self.gate)] if is_gated else []
-        words = [*named, *options, "--", sys.executable, str(SHOP), str(self.book), *gate]
+        return self._greeted(*named, *options, "--", sys.executable, str(SHOP), str(self.book), *gate)
+
+    def of_tools(self, file: Path, *options: str) -> Agent:
+        """An agent that has shaken hands, with the tools of a file."""
+        return self._greeted("--tools", str(file), *options)
+
+    def _greeted(self, *words: str) -> Agent:
         agent = Agent(self, *words)
         self._agents.append(agent)
         agent.hello()

@@ -1,8 +1,10 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
+import json
 import os
 import re
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ import pytest
 
 from client.client import Client
 from runtime.dev_server import DevServer
-from tests.gateway.agents import Agent, Place
+from tests.gateway.agents import SHOP, Agent, Place
 from workflows.people.requests import RequestKind
 
 PAY = {"who": "ann"}
@@ -81,6 +83,33 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_sessio
     assert "Not done again" in said(result)
     assert "Not done again" not in said(stranger.answer(other)["result"])
     assert place.paid == ["ann", "ann"]
+
+
+def test_what_can_be_found_out_is_answered_although_everything_was_killed(place: Place, session: str) -> None:
+    """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
+    place.state.mkdir()
+    file, command = place.state / "shop.toml", [sys.executable, str(SHOP), str(place.book), str(place.gate)]
+    file.write_text(
+        f"""[servers.shop]
+command = {json.dumps(command)}
+
+[servers.shop.tools.pay]
+effect = "unkeyed"
+timeout = 5
+settle = 0.5
+reconcile = {{ kind = "shop.book", applied_if = "args.who in result.text" }}
+"""
+    )
+    agent = place.of_tools(file, "--session", session)
+    number = agent.begin("pay", PAY)
+    place.until_paid(1)
+    os.kill(place.daemon, signal.SIGKILL)
+    place.open_gate()
+    result = agent.answer(number)["result"]
+
+    assert not result.get("isError"), result
+    assert said(result).startswith("ann")
+    assert place.paid == ["ann"]
 
 
 @pytest.mark.full
