@@ -348,11 +348,14 @@ async def _run(state: Path, idle: float) -> None:
 
 def main(state: Path, idle: float) -> int:
     """Run the daemon, unless one runs already."""
-    with (state / LOCK).open("wb") as lock:
+    with (state / LOCK).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n".encode())
+        lock.flush()
         telemetry.configure(LogStyle.TEXT, None)
         try:
             asyncio.run(_run(state, idle))

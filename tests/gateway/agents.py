@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from server.gateway.wire import LOCK
 from tests.processes import ROOT
 
 SHOP = Path(__file__).with_name("shop.py")
@@ -164,10 +165,7 @@ class Place:
     @property
     def daemon(self) -> int:
         """The process id of the daemon."""
-        found = subprocess.run(
-            ["pgrep", "-f", f"server.gateway.daemon {self.state} "], capture_output=True, text=True, check=True
-        )
-        return int(found.stdout.split()[0])
+        return int((self.state / LOCK).read_text())
 
     def close(self) -> None:
         """End the agents and the daemon, and all that it started."""
@@ -175,9 +173,9 @@ class Place:
             agent.kill()
         try:
             daemon = self.daemon
-        except subprocess.CalledProcessError:
+            os.kill(daemon, signal.SIGTERM)
+        except (FileNotFoundError, ProcessLookupError):
             return
-        os.kill(daemon, signal.SIGTERM)
         until = time.monotonic() + PATIENCE
         while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
             time.sleep(0.05)
