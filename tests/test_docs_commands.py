@@ -23,6 +23,7 @@ ELSEWHERE = {
     r"\S+ -m pip install .*": "it would change the environment that runs here",
     r"(docker|cp) .*": "no container engine runs here: tests/deploy/test_pages.py holds what they name",
     r"(REPLAN_TOKEN=\.\.\. )?python starter\.py serve.*|curl .*": "it serves until Ctrl-C: tests/server asks it",
+    r"python starter\.py mcp .*": "it serves an agent until that ends: tests/gateway has agents",
     r".* --strategy react": "no model plans here: tests/console/test_transcript.py has one",
     r"temporal activity .*": "tests/console/test_paused.py pauses and resumes calls",
     r"(temporal workflow list .* -o jsonl|while read) .*": "a loop over tasks; the same file runs what it does to each",
