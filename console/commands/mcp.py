@@ -89,7 +89,8 @@ async def mcp_command(
             return await preparing.prepare(folder, hello, idle, lambda line: print(line, file=sys.stderr))
         await proxy.Proxy(folder, hello, proxy.Pipes(), idle).run()
     except proxy.CannotServe as why:
-        raise Problem("unreachable", f"The gateway cannot serve: {why}", "then again", ProblemKind.UNREACHABLE) from why
+        remedy = "mend that, and start the agent again"
+        raise Problem("unreachable", f"The gateway cannot serve: {why}", remedy, ProblemKind.UNREACHABLE) from why
     return Exit.COMPLETED
 
 

@@ -1,6 +1,6 @@
 """The daemon of a state folder: one Temporal server, one worker for each set of tools, and all agents of the folder.
 
-`python -m server.gateway.daemon STATE` runs it; agents' processes start it, and it outlives them.
+Run as a program with the folder; agents' processes start it, and it outlives them.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ class Daemon:
     async def _page_served(self) -> AsyncIterator[None]:
         """Serve the page on this machine, in a process of its own; its address is known a little later."""
         file = self._state / "gateway-page.log"
-        command = [sys.executable, "-m", "replan", "serve", "--port", str(free_port())]
+        command = [sys.executable, "-P", "-m", "replan", "serve", "--port", str(free_port())]
         environment = {**os.environ, "TEMPORAL_ADDRESS": self._address, "REPLAN_STATE": str(self._state)}
         process = spawn(command, file, environment=environment)
         looking = asyncio.create_task(self._find_page(file))
@@ -292,7 +292,7 @@ class _Connection:
     async def _refuse_all(self) -> None:
         """Say why there are no tools, if what the agent named is wrong."""
         await self._tools.is_over.wait()
-        await self._send(ToAgent(refused=f"{self._tools.problem} (see {self._tools.log})"))
+        await self._send(ToAgent(refused=f"{self._tools.problem.rstrip('.')} (see {self._tools.log})"))
 
     async def _refuse(self, number: Any) -> None:
         self._open -= 1

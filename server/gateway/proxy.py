@@ -200,7 +200,8 @@ class Proxy:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _start_daemon(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "server.gateway.daemon", str(self._state), str(self._idle)]
+        # -P: a `server.py` where the agent works must not be taken for our room. A wheel has the room elsewhere.
+        command = [sys.executable, "-P", "-m", f"{__package__}.daemon", str(self._state), str(self._idle)]
         with (self._state / LOG).open("ab") as output:
             return subprocess.Popen(  # noqa: S603  # our own program
                 command,

@@ -129,7 +129,7 @@ class ToolSet:
             named.append(str(self._write_file()))
         tools = [word for name in named for word in ("--tools", name)]
         where = ["--queue", self.queue, "--state", str(self._state), "--mcp-socket", str(self._socket)]
-        return [sys.executable, "-m", "replan", "worker", *where, *tools]
+        return [sys.executable, "-P", "-m", "replan", "worker", *where, *tools]
 
     def _environment(self, address: str) -> dict[str, str]:
         theirs = {name: value for name, value in self._hello.environment.items() if name not in OWN_VARIABLES}
