@@ -107,6 +107,8 @@ class NewTask(BaseModel):
     approve: Literal["declared", "effects", "all"] = "declared"
     answer_within: float | None = Field(default=None, gt=0, le=retries.LONGEST_TIMER.total_seconds())
     result_schema: dict[str, JsonValue] | None = None
+    effect_key: str | None = None
+    """What the idempotency keys of its calls begin with: one effect, also when Temporal has forgotten the task."""
 
 
 GIVEN = tuple(dict.fromkeys(row.given for choice, row in CHOICES.items() if choice is not Choice.EXTEND))
