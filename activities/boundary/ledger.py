@@ -135,7 +135,7 @@ async def apply_claimed(
             await write(engine, lambda tx: tx.execute(delete(LEDGER).where(*_own_row(entry))).rowcount)
         raise
     try:
-        await write(engine, lambda tx: _record(tx, entry, result))
+        await write(engine, lambda tx: _record(tx, entry, result), follows_effect=True)
     except DATABASE_ERRORS as error:  # history keeps the result, and the claim prevents a second effect
         log.warning("ledger_behind", error=type(error).__name__)
     return result

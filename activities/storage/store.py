@@ -399,12 +399,12 @@ class _Writer:
         event.listen(self.engine, "connect", _set_short_timeout)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
+    async def run(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
         """Run `work` in a transaction, and repeat this for BUSY_TIMEOUT while another process writes."""
         until = time.monotonic() + BUSY_TIMEOUT
         while True:
             try:
-                return await self._run_once(work)
+                return await self._run_once(work, follows_effect=follows_effect)
             except DBAPIError as error:
                 if not is_locked(error):
                     raise
@@ -413,12 +413,13 @@ class _Writer:
                     log.warning("store_locked", holder=holder, remedy="end the process that holds it, or continue it")
                     raise
 
-    async def _run_once(self, work: Callable[[Connection], T]) -> T:
+    async def _run_once(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
         def transact() -> T:
             with self.engine.begin() as tx:
                 return work(tx)
 
-        await asyncio.sleep(0)  # raises a cancel that the transaction before has held back
+        if not follows_effect:
+            await asyncio.sleep(0)  # raises a cancel that the transaction before has held back
         here, cancelled = asyncio.wrap_future(self._thread.submit(copy_context().run, transact)), False
         while not here.done():
             try:
@@ -483,17 +484,18 @@ def _writer_of(engine: AsyncEngine) -> _Writer | None:
     return writer
 
 
-async def write(engine: AsyncEngine, work: Callable[[Connection], T]) -> T:
+async def write(engine: AsyncEngine, work: Callable[[Connection], T], *, follows_effect: bool = False) -> T:
     """Run `work` in a transaction that writes, and return its result.
 
     `work` may run again if the database was locked, and then nothing of it was written. A cancel waits for its end.
+    With `follows_effect`, for what must not be lost, no cancel comes before it either.
 
     Raises:
         DatabaseUnavailable: the database cannot be reached or is locked; nothing was written.
     """
     if writer := _writer_of(engine):
         with translated_outage():
-            return await writer.run(work)
+            return await writer.run(work, follows_effect=follows_effect)
     async with transaction(writing(engine)) as tx:
         return await tx.run_sync(work)
 

@@ -186,6 +186,28 @@ async def test_a_cancel_leaves_no_claim_behind(tmp_path: Path, pauses: int) -> N
     assert called == [1]
 
 
+async def test_a_cancel_right_after_an_effect_does_not_lose_its_record(tmp_path: Path) -> None:
+    """Before anything is awaited: the next attempt gets the recorded result, and nobody has to find it out."""
+    engine = await open_store(sqlite_url(tmp_path))
+    entry, called = LedgerEntry("run/1", "task", "1", "pay", "digest"), list[int]()
+
+    async def call() -> JsonValue:
+        called.append(1)
+        first.cancel()
+        return "done"
+
+    async def attempt() -> ledger.EffectResult:
+        return await ledger.apply_at_most_once(engine, entry, call, lambda error: not called)
+
+    first = asyncio.create_task(attempt())
+    with contextlib.suppress(asyncio.CancelledError):
+        await first
+    found = await attempt()
+    await engine.dispose()
+
+    assert (called, found.replayed) == ([1], True)
+
+
 async def test_a_timeout_during_a_write_is_a_timeout(tmp_path: Path) -> None:
     """And no cancel of the task, which would end it."""
     engine = await open_store(sqlite_url(tmp_path))
