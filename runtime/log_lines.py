@@ -341,7 +341,9 @@ EVENTS: Mapping[str, Event] = {
     ),
     "mcp_stderr": Event("replan.mcp", "info", "A server wrote to stderr; at most 20 lines a minute.", "server line"),
     # The gateway, in `gateway.log` of its state folder.
-    "gateway_call": Event("replan.gateway", "info", "An agent calls a tool with an effect.", "session tool task"),
+    "gateway_call": Event(
+        "replan.gateway", "info", "A call of an agent is made a task, or joins one.", "session tool task"
+    ),
     "gateway_cannot_start": Event(
         "replan.gateway", "warning", "The task of an agent's call cannot be started.", "task reason"
     ),

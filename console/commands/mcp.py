@@ -13,8 +13,6 @@ from console.exits import Exit
 from console.options import Common, require_extra
 from runtime import process, state_folder
 
-KEPT_OUT = ("REPLAN_MCP_SESSION",)
-
 
 async def mcp_command(
     *,
@@ -63,6 +61,9 @@ async def mcp_command(
     if not command and not tools:
         reason = "The gateway has no tools"
         raise Problem("usage", reason, "write `-- COMMAND` of a server, or --tools FILE")
+    if common.address or common.namespace or common.profile:
+        reason = "The daemon of the gateway chooses its server once, for all agents of its folder"
+        raise Problem("usage", reason, "set TEMPORAL_ADDRESS and leave --address, --namespace and --profile out")
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ async def mcp_command(
                 "tools": [_absolute(name) for name in tools or ()],
                 "command": command or (),
                 "cwd": str(Path.cwd()),
-                "environment": {name: value for name, value in os.environ.items() if name not in KEPT_OUT},
+                "environment": dict(os.environ),
             }
         )
     except ValidationError as error:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from server.gateway.matching import Caller, Delivery, Earlier, Verdict, match
 from server.gateway.offers import Offer
 from server.gateway.results import Do
 from server.gateway.sessions import Doubt, Session
+from server.gateway.side_door import Report
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -46,9 +47,6 @@ START_WITHIN = 60.0
 """Seconds for which a call waits for a Temporal server that does not answer."""
 
 log = structlog.get_logger("replan.gateway")
-
-Report = Callable[[float, float | None, str], Awaitable[None]]
-"""Tells an agent how far its call is."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Calls:
         """How many calls are under way."""
 
     async def call(self, client: Client, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Make a call once, and return its CallToolResult as JSON; what becomes of that is told by `handed_over`."""
+        """Make a call once, and return its CallToolResult as JSON; `handed_over` takes what becomes of that."""
         is_structured = "outputSchema" in offer.tool
         of_call = digest(args)
         guarded = self._guarded.get((request.session.name, offer.kind, of_call))

@@ -99,16 +99,13 @@ class Daemon:
             failed = asyncio.get_running_loop().create_future()
             if named:
                 self._address = named
-                temporal = await connect(address=named)
-                await register_search_attributes(temporal, TYPES)
             else:
                 starting = dev_server(
                     self._state, say=lambda line: log.info("gateway_server", line=line), fail=failed.set_result
                 )
-                local = await stack.enter_async_context(starting)
-                self._address = local.address
-                temporal = await connect(address=local.address, plain=True, state=self._state)
-                await register_search_attributes(temporal, TYPES)
+                self._address = (await stack.enter_async_context(starting)).address
+            temporal = await connect(address=self._address, plain=not named)
+            await register_search_attributes(temporal, TYPES)
             self._client.set_result(Client(temporal))
             await stack.enter_async_context(self._page_served())
             raise RuntimeError(await failed)
@@ -223,7 +220,8 @@ class _Connection:
         self._silent = set[Any]()
         self._written = dict[int, str]()
         self._turn = asyncio.Lock()
-        self._open = 0
+        self._open = set[Any]()
+        """The numbers of the requests that have no answer yet."""
         self._agent = Agent(
             tools,
             Session(hello.session, hello.doubt, hello.patience),
@@ -244,7 +242,6 @@ class _Connection:
                 refusing = group.create_task(self._refuse_all())
                 await self._read(to_server)
                 # The agent is gone. What it has asked for goes on without it: its calls are durable.
-                self._calls.left(self._hello.process)
                 to_server.close()
                 from_server.close()  # what the server still says is for nobody
                 for task in (serving, writing, refusing):
@@ -262,13 +259,15 @@ class _Connection:
             if told.message is None:
                 continue
             number = told.message.get("id")
-            if number is not None and "method" in told.message:
-                self._open += 1
-                (self._resent if told.resent else set()).add(number)
-                (self._silent if told.is_replayed else set()).add(number)
-                if self._open > MAX_OPEN:
+            if isinstance(number, int | str) and "method" in told.message:
+                if len(self._open) >= MAX_OPEN:
                     await self._refuse(number)
                     continue
+                self._open.add(number)
+                if told.resent:
+                    self._resent.add(number)
+                if told.is_replayed:
+                    self._silent.add(number)
             if told.message.get("method") == "notifications/cancelled":
                 self._cancelled(told.message.get("params"))
             try:
@@ -286,7 +285,10 @@ class _Connection:
     def _cancelled(self, params: Any) -> None:
         """An answer that the agent does not wait for any more is not handed over; the call goes on."""
         number = params.get("requestId") if isinstance(params, dict) else None
-        if isinstance(number, int | str) and (request := self._requests.pop(number, None)):
+        if not isinstance(number, int | str):
+            return
+        self._open.discard(number)
+        if request := self._requests.pop(number, None):
             self._calls.handed_over(request, Delivery.BROKEN)
 
     async def _refuse_all(self) -> None:
@@ -295,7 +297,6 @@ class _Connection:
         await self._send(ToAgent(refused=f"{self._tools.problem.rstrip('.')} (see {self._tools.log})"))
 
     async def _refuse(self, number: Any) -> None:
-        self._open -= 1
         error = {"code": -32000, "message": f"More than {MAX_OPEN} requests are under way: wait for their answers."}
         await self._send(ToAgent(message={"jsonrpc": "2.0", "id": number, "error": error}))
 
@@ -306,7 +307,7 @@ class _Connection:
             plain = message.model_dump(mode="json", by_alias=True, exclude_unset=True)
             line = ToAgent(message=plain)
             if isinstance(message, JSONRPCResponse | JSONRPCError):
-                self._open -= 1
+                self._open.discard(message.id)
                 self._resent.discard(message.id)
                 if message.id in self._silent:
                     self._silent.discard(message.id)

@@ -87,8 +87,9 @@ class Rule:
     holds: Callable[[Caller, Earlier, float], bool]
 
 
-def _is_recent(earlier: Earlier, now: float) -> bool:
-    return now - earlier.since <= WINDOW
+def _is_lately(delivery: Delivery, earlier: Earlier, now: float) -> bool:
+    """Whether this is known of the earlier call's answer since no longer than the window."""
+    return earlier.delivery is delivery and now - earlier.since <= WINDOW
 
 
 def _is_equal(call: Caller, earlier: Earlier) -> bool:
@@ -133,9 +134,7 @@ RULES: Sequence[Rule] = (
         "has no key",
         "is equal, and its answer was certainly not handed over within the last ten minutes",
         Verdict.SAME,
-        lambda call, earlier, now: (
-            _is_equal(call, earlier) and earlier.delivery is Delivery.BROKEN and _is_recent(earlier, now)
-        ),
+        lambda call, earlier, now: _is_equal(call, earlier) and _is_lately(Delivery.BROKEN, earlier, now),
     ),
     Rule(
         "has no key",
@@ -147,17 +146,13 @@ RULES: Sequence[Rule] = (
         "has no key",
         "was not handed over either, and differs only in arguments that are words",
         Verdict.DOUBTFUL,
-        lambda call, earlier, now: (
-            _is_reworded(call, earlier) and earlier.delivery is Delivery.BROKEN and _is_recent(earlier, now)
-        ),
+        lambda call, earlier, now: _is_reworded(call, earlier) and _is_lately(Delivery.BROKEN, earlier, now),
     ),
     Rule(
         "has no key",
         "is equal, and its answer was written within the last ten minutes, without a later call on its connection",
         Verdict.DOUBTFUL,
-        lambda call, earlier, now: (
-            _is_equal(call, earlier) and earlier.delivery is Delivery.WRITTEN and _is_recent(earlier, now)
-        ),
+        lambda call, earlier, now: _is_equal(call, earlier) and _is_lately(Delivery.WRITTEN, earlier, now),
     ),
 )
 """The rules, in order. Without a rule that holds, a call is new; so are two equal calls whose agent can be reached."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,6 @@ class Offer:
     """The server's own name of the tool."""
     authority: Sequence[str] = ()
     """The names of the arguments that say whom, where, which and how much."""
-
     asks: bool = False
     """Whether a person may have to approve a call, so that it cannot pass without a task."""
 
@@ -42,52 +41,33 @@ class Offer:
         return digest(chosen) if chosen else ""
 
 
-@dataclass(frozen=True)
-class Origin:
-    """A tool before it has a name for agents."""
+def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
+    """The tools that a worker's side door lists.
 
-    kind: str
-    effect: Effect
-    tool: Mapping[str, Any]
-    server: str | None
-    name: str
-    authority: Sequence[str]
-    asks: bool
-
-
-def from_side_door(found: Iterable[Mapping[str, Any]]) -> list[Offer]:
-    """The tools that a worker's side door lists."""
-    return _named(
-        Origin(
-            one["kind"],
-            _effect(one["effect"]),
-            one["tool"],
-            one["server"],
-            one["name"],
-            one["authority"],
-            one["approve"] != "never",
-        )
-        for one in found
-    )
-
-
-def _effect(name: str) -> Effect:
-    return Effect.READ if name == "pure" else Effect(name)
-
-
-def _named(origins: Iterable[Origin]) -> list[Offer]:
-    """A tool keeps its own name unless two have it; then all of these have the kind's name."""
-    tools = list(origins)
-    counts = Counter(_usable(one.name) for one in tools)
+    A tool keeps its own name unless two have it; then all of these have the names of their kinds.
+    """
+    counts = Counter(_usable(found["name"]) for found in listed)
     offers, taken = list[Offer](), set[str]()
-    for one in tools:
-        name = _usable(one.name) if counts[_usable(one.name)] == 1 else _usable(one.kind)
+    for found in listed:
+        name = _usable(found["name"])
+        if counts[name] > 1:
+            name = _usable(found["kind"])
         number = 2
         while name in taken:
             name, number = f"{name[: MAX_NAME - 4]}_{number}", number + 1
         taken.add(name)
-        tool = {**one.tool, "name": name}
-        offers.append(Offer(name, one.kind, one.effect, tool, one.server, one.name, tuple(one.authority), one.asks))
+        offers.append(
+            Offer(
+                name,
+                found["kind"],
+                Effect.READ if found["effect"] == "pure" else Effect(found["effect"]),
+                {**found["tool"], "name": name},
+                found["server"],
+                found["name"],
+                tuple(found["authority"]),
+                found["approve"] != "never",
+            )
+        )
     return offers
 
 

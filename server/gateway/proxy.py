@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.05
 LAST_ANSWERS_SECONDS = 1.0
 """Seconds for which the open requests of an agent that has closed its end are still answered."""
 REPLAYED = ("initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe")
-"""What a new daemon has to hear again."""
+"""The methods of messages that a new daemon has to hear again."""
 
 
 class CannotServe(Exception):
@@ -82,7 +82,8 @@ class Proxy:
         self._agent = agent
         self._idle = idle
         self._open = dict[Any, dict[str, Any]]()
-        self._setup = list[dict[str, Any]]()
+        self._setup = dict[tuple[str, str], dict[str, Any]]()
+        """The newest of these messages, by method and, of a subscription, address."""
         self._writer: asyncio.StreamWriter | None = None
         self._is_over = asyncio.Event()
 
@@ -113,7 +114,7 @@ class Proxy:
 
     def _greet(self, writer: asyncio.StreamWriter, *, is_first: bool) -> None:
         writer.write(line_of(self._hello))
-        answered = [one for one in self._setup if one.get("id") not in self._open]
+        answered = [one for one in self._setup.values() if one.get("id") not in self._open]
         for message in answered:
             writer.write(line_of(FromAgent(message=message, is_replayed=True)))
         for message in self._open.values():
@@ -146,12 +147,16 @@ class Proxy:
 
     async def _take(self, message: dict[str, Any]) -> None:
         method, number = message.get("method"), message.get("id")
+        params = message.get("params")
+        uri = str(params.get("uri", "")) if isinstance(params, dict) else ""
         if method in REPLAYED:
-            self._setup.append(message)
+            self._setup[method, uri] = message
+        elif method == "resources/unsubscribe":
+            self._setup.pop(("resources/subscribe", uri), None)
         if isinstance(number, int | str) and isinstance(method, str):
             self._open[number] = message
-        elif method == "notifications/cancelled" and isinstance(message.get("params"), dict):
-            cancelled = message["params"].get("requestId")
+        elif method == "notifications/cancelled" and isinstance(params, dict):
+            cancelled = params.get("requestId")
             if isinstance(cancelled, int | str):
                 self._open.pop(cancelled, None)
         writer = self._writer

@@ -75,8 +75,8 @@ def with_note(result: Mapping[str, Any], note: str) -> dict[str, Any]:
 
 def replayed_note(at: datetime) -> str:
     return (
-        f"Not done again: this is the answer to your equal call of {at:%H:%M:%S} UTC, which did not reach you."
-        " Call once more only if it should be done a second time."
+        f"Not done again: this is the answer to an equal call, which did not reach you by {at:%H:%M:%S} UTC, as far as"
+        " is known. Call once more only if it should be done a second time."
     )
 
 
@@ -148,8 +148,8 @@ def fault(
     For a tool with an output schema the data is a text block: some clients check the structured content of errors, too.
     """
     instruction = f"Wait {wait:g} s, then call again." if do is Do.WAIT else _INSTRUCTIONS[do]
-    unknown = " It may have been done." if applied == "unknown" else " It was done." if applied == "applied" else ""
-    sentence = f"{capitalised(reason).rstrip('.')}.{unknown} {more}{' ' if more else ''}{instruction}"
+    done = {"unknown": " It may have been done.", "applied": " It was done."}.get(applied, "")
+    sentence = f"{capitalised(reason).rstrip('.')}.{done} {more}{' ' if more else ''}{instruction}"
     data: dict[str, JsonValue] = {
         "code": code,
         "quadrant": quadrant,

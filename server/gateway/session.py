@@ -12,11 +12,11 @@ from pydantic import ConfigDict
 
 from client.client import Client
 from server.gateway import own_tools, results
-from server.gateway.calls import MAX_KEY, Calls, Report, Request
+from server.gateway.calls import MAX_KEY, Calls, Request
 from server.gateway.offers import Offer
 from server.gateway.results import Do
 from server.gateway.sessions import SESSION_NAME, Session
-from server.gateway.side_door import DoorClosed, DoorError, SideDoor
+from server.gateway.side_door import DoorClosed, DoorError, Report, SideDoor
 from workflows.plans.catalogue import Effect
 
 PASSED: Mapping[str, type[types.Result]] = {
@@ -131,8 +131,7 @@ class Agent:
         return server
 
     def _is_offered(self, method: str) -> bool:
-        name = {"completion": "completions"}.get(method.partition("/")[0], method.partition("/")[0])
-        has = [told["capabilities"].get(name) for told in self._desk.servers.values()]
+        has = [told["capabilities"].get(_feature(method)) for told in self._desk.servers.values()]
         if method in ("resources/subscribe", "resources/unsubscribe"):
             return any(one.get("subscribe") for one in has if one)
         return any(one is not None for one in has)
@@ -159,12 +158,13 @@ class Agent:
         self._note_request(context.request_id, request.id)
         if not await self._desk.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
-        if own := own_tools.BY_NAME.get(params.name):
-            self._desk.calls.went_on(request.connection)
-            return await own(own_tools.Asked(self._desk.client, self._desk.calls, request, params.arguments or {}))
         offer = self._desk.offers.get(params.name)
         if offer is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
+            own = own_tools.BY_NAME.get(params.name)
+            if own is None:
+                raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
+            self._desk.calls.went_on(request.connection)
+            return await own(own_tools.Asked(self._desk.client, self._desk.calls, request, params.arguments or {}))
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
         if is_passed and self._desk.door:
             self._desk.calls.went_on(request.connection)
@@ -216,7 +216,7 @@ class Agent:
         return handle
 
     async def _route(self, method: str, said: dict[str, Any]) -> Any:
-        feature = {"completion": "completions"}.get(method.partition("/")[0], method.partition("/")[0])
+        feature = _feature(method)
         able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
             for server in able:
@@ -260,3 +260,9 @@ class Agent:
             raise MCPError(error.code, error.message, error.data) from None
         except DoorClosed:
             raise MCPError(types.INTERNAL_ERROR, "The worker of Replan does not answer: call again.") from None
+
+
+def _feature(method: str) -> str:
+    """The capability of a server that has this method."""
+    name = method.partition("/")[0]
+    return "completions" if name == "completion" else name

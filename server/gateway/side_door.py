@@ -9,12 +9,14 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-MAX_LINE = 64 * 2**20
+from server.gateway.wire import MAX_LINE
+
 AGAIN_SECONDS = 30.0
 """How long a request waits for a worker that is started again."""
 RETRY_SECONDS = 0.2
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
+"""Tells an agent how far its call is: how much is done, of how much, and words."""
 
 
 class DoorError(Exception):

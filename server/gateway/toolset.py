@@ -31,8 +31,8 @@ VOLATILE = re.compile(
     "_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|WINDOWID|TERM.*|SSH_.*|XDG_SESSION.*|DBUS_.*|INVOCATION_ID|JOURNAL_STREAM|TMUX.*"
 )
 """Variables that differ from one agent to the next, and make no other set of tools."""
-OWN_VARIABLES = ("REPLAN_STATE", "REPLAN_QUEUE", "TEMPORAL_ADDRESS")
-"""Variables that the daemon sets for a worker."""
+OWN_VARIABLES = ("REPLAN_STATE", "REPLAN_QUEUE", "REPLAN_MCP_SESSION", "TEMPORAL_ADDRESS")
+"""Variables that are the agent's or the daemon's own affair."""
 
 log = structlog.get_logger("replan.gateway")
 
@@ -112,7 +112,7 @@ class ToolSet:
         while self.door is not None:
             with suppress(DoorClosed, DoorError):
                 found = await self.door.request("replan/tools")
-                named = {one.name: one for one in offers.from_side_door(found["tools"])}
+                named = {one.name: one for one in offers.offers_of(found["tools"])}
                 is_changed = self._is_ready.is_set() and named != self.offers
                 self.offers, self.servers, self.problem = named, found["servers"], ""
                 if not self._is_ready.is_set():
@@ -132,13 +132,12 @@ class ToolSet:
         return [sys.executable, "-P", "-m", "replan", "worker", *where, *tools]
 
     def _environment(self, address: str) -> dict[str, str]:
-        theirs = {name: value for name, value in self._hello.environment.items() if name not in OWN_VARIABLES}
-        return {**theirs, "TEMPORAL_ADDRESS": address}
+        return {**_of_server(self._hello), "TEMPORAL_ADDRESS": address}
 
     def _write_file(self) -> Path:
         """The tools file of a server that is named by its command."""
         path = self._state / f"gateway-{self.id}.toml"
-        names = sorted(name for name in self._hello.environment if name not in OWN_VARIABLES)
+        names = sorted(_of_server(self._hello))
         lines = [
             f"[servers.{server_name(self._hello.command)}]",
             f"command = {json.dumps(list(self._hello.command))}",
@@ -158,10 +157,15 @@ class ToolSet:
 def digest_of(hello: Hello) -> str:
     """Equal for agents that share a worker. No value of the environment can be told from it."""
     told: dict[str, JsonValue] = {
-        name: value for name, value in sorted(hello.environment.items()) if not VOLATILE.fullmatch(name)
+        name: value for name, value in _of_server(hello).items() if not VOLATILE.fullmatch(name)
     }
     where = hello.cwd if hello.command else ""
     return digest(list(hello.tools), list(hello.command), where, told)[:12]
+
+
+def _of_server(hello: Hello) -> dict[str, str]:
+    """The variables of the agent that its servers have, too."""
+    return {name: value for name, value in hello.environment.items() if name not in OWN_VARIABLES}
 
 
 def server_name(command: tuple[str, ...]) -> str:

@@ -28,7 +28,7 @@ class Hello(BaseModel):
     """Of Replan: the daemon serves its own version only."""
     process: str
     """Unique for the agent's process, which keeps it when it connects again."""
-    session: str = Field(pattern=SESSION_NAME)
+    session: str = Field(pattern=f"^{SESSION_NAME.pattern}$")
     doubt: Doubt = Doubt.ASK
     patience: float = Field(default=PATIENCE, ge=0)
     durable_reads: bool = False

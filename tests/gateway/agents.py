@@ -137,6 +137,14 @@ class Place:
         gate = [str(self.gate)] if is_gated else []
         return self._greeted(*named, *options, "--", sys.executable, str(SHOP), str(self.book), *gate)
 
+    def tools_file(self, rows: str, *, is_gated: bool = False) -> Path:
+        """A tools file with the shop and these rows."""
+        self.state.mkdir()
+        command = [sys.executable, str(SHOP), str(self.book), *([str(self.gate)] if is_gated else [])]
+        file = self.state / "shop.toml"
+        file.write_text(f"[servers.shop]\ncommand = {json.dumps(command)}\n\n{rows}")
+        return file
+
     def of_tools(self, file: Path, *options: str) -> Agent:
         """An agent that has shaken hands, with the tools of a file."""
         return self._greeted("--tools", str(file), *options)

@@ -31,6 +31,8 @@ def _called(name: str, args: dict[str, Any]) -> dict[str, Any]:
     if name == "book":
         return _text(BOOK.read_text() if BOOK.exists() else "")
     if name == "refuse":
+        with BOOK.open("a") as book:
+            book.write("refused\n")
         return _text("no such order", is_error=True)
     with BOOK.open("a") as book:
         book.write(f"{args['who']}\n")

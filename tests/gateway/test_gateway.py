@@ -1,10 +1,8 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
-import json
 import os
 import re
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ import pytest
 
 from client.client import Client
 from runtime.dev_server import DevServer
-from tests.gateway.agents import SHOP, Agent, Place
+from tests.gateway.agents import Agent, Place
 from workflows.people.requests import RequestKind
 
 PAY = {"who": "ann"}
@@ -87,18 +85,14 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_sessio
 
 def test_what_can_be_found_out_is_answered_although_everything_was_killed(place: Place, session: str) -> None:
     """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
-    place.state.mkdir()
-    file, command = place.state / "shop.toml", [sys.executable, str(SHOP), str(place.book), str(place.gate)]
-    file.write_text(
-        f"""[servers.shop]
-command = {json.dumps(command)}
-
-[servers.shop.tools.pay]
+    file = place.tools_file(
+        """[servers.shop.tools.pay]
 effect = "unkeyed"
 timeout = 5
 settle = 0.5
-reconcile = {{ kind = "shop.book", applied_if = "args.who in result.text" }}
-"""
+reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }
+""",
+        is_gated=True,
     )
     agent = place.of_tools(file, "--session", session)
     number = agent.begin("pay", PAY)
@@ -186,12 +180,21 @@ def test_odd_keys_and_names_are_refused(place: Place, session: str, meta: dict[s
     assert place.paid == []
 
 
-def test_a_refusal_says_what_to_do_and_is_not_made_again_at_once(place: Place, session: str) -> None:
-    agent = place.agent(session, "--patience", "0.5")
-    result = agent.call("refuse")
+def test_a_refusal_says_what_to_do_and_is_not_made_again_until_something_changed(place: Place, session: str) -> None:
+    """The server's own words are there, too; another effect of the session may have changed what was in the way."""
+    file = place.tools_file('[servers.shop.errors]\n"no such order" = { code = "not_found", applied = "none" }\n')
+    agent = place.of_tools(file, "--session", session)
+    first, second = agent.call("refuse"), agent.call("refuse")
+    assert place.paid == ["refused"]
+    agent.call("pay", PAY)
+    agent.call("refuse")
 
-    assert result["isError"]
-    assert "no such order" in said(result) or "person" in said(result)
+    assert first["isError"]
+    assert first["structuredContent"]["do"] == "change_the_call"
+    assert "The same call would fail again: change it." in said(first)
+    assert "no such order" in said(first)
+    assert "Answered without a call" in said(second)
+    assert place.paid == ["refused", "ann", "refused"]
 
 
 def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(place: Place, session: str) -> None:
@@ -221,7 +224,14 @@ def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, 
     assert "shop.toml" in said_at_end
 
 
-def test_without_tools_it_says_what_to_write(place: Place) -> None:
-    agent = Agent(place)
-
-    assert "write `-- COMMAND` of a server, or --tools FILE" in agent.errors()
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ((), "write `-- COMMAND` of a server, or --tools FILE"),
+        (("--session", "a b", "--", "true"), "session: "),
+        (("--doubt", "guess", "--", "true"), "'ask', 'repeat' or 'replay'"),
+        (("--address", "localhost:1", "--", "true"), "set TEMPORAL_ADDRESS"),
+    ],
+)
+def test_what_is_wrong_with_the_command_line_is_said(place: Place, options: tuple[str, ...], remedy: str) -> None:
+    assert remedy in Agent(place, *options).errors()
