@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from server.gateway.wire import LOCK
 from tests.processes import ROOT
 
@@ -174,6 +176,15 @@ class Place:
     def daemon(self) -> int:
         """The process id of the daemon."""
         return int((self.state / LOCK).read_text())
+
+    def kill_all(self) -> None:
+        """Kill the daemon and all that it started, and wait until they are gone."""
+        daemon = psutil.Process(self.daemon)
+        killed = [daemon, *daemon.children(recursive=True)]
+        for process in killed:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(killed, PATIENCE)
 
     def close(self) -> None:
         """End the agents and the daemon, and all that it started."""

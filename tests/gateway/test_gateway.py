@@ -1,8 +1,6 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
-import os
 import re
-import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -97,7 +95,7 @@ reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }
     agent = place.of_tools(file, "--session", session)
     number = agent.begin("pay", PAY)
     place.until_paid(1)
-    os.kill(place.daemon, signal.SIGKILL)
+    place.kill_all()
     place.open_gate()
     result = agent.answer(number)["result"]
 
@@ -112,7 +110,7 @@ def test_a_killed_daemon_loses_nothing_and_does_nothing_twice(place: Place, sess
     agent = place.agent(session, is_gated=True)
     number = agent.begin("pay", PAY, key="order-1")
     place.until_paid(1)
-    os.kill(place.daemon, signal.SIGKILL)
+    place.kill_all()
     place.open_gate()
     answer = agent.answer(number)
 
