@@ -73,6 +73,8 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     # The SDK says of each of the two workers that it stops; `serve` says it once.
     for name in ("temporalio.activity", "temporalio.worker._worker", "httpx", "httpx2", "aiosqlite", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("mcp").setLevel(logging.WARNING)
+    logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # its lines may have what a server said
     core = logging.getLogger("temporalio.core")
     core.filters = [_OneOutage()]
     forwarded = LoggingConfig(TelemetryFilter("WARN", "ERROR"), forwarding=LogForwardingConfig(core))

@@ -8,6 +8,7 @@ the same.
 
 import asyncio
 import logging
+import secrets
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -111,11 +112,22 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """A connection that says whose turn it is."""
+    """A connection that says whose turn it is; the state of each request on it has it as `connection`."""
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._connections = connections
+        self.app_state = {**self.app_state, "connection": self}
+        self.id = secrets.token_hex(8)
+        """Unique for ever."""
+        self.is_lost = False
+
+    async def taken(self) -> bool:
+        """Wait until the system has all that was written; False if the connection was lost before that."""
+        self.transport.set_write_buffer_limits(0)  # else a rest may wait in this process unnoticed
+        had_to_wait = self.flow.write_paused
+        await self.flow.drain()
+        return not (had_to_wait and self.is_lost)
 
     @property
     def waits_for_client(self) -> bool:
@@ -147,6 +159,7 @@ class Connection(H11Protocol):
         self._connections.note(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self._connections.forget(self)
         super().connection_lost(exc)
 

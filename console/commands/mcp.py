@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from client.problem import Problem, ProblemKind
 from console.exits import Exit
 from console.options import Common, require_extra
 from runtime import process, state_folder
+
+if TYPE_CHECKING:  # of the extra
+    from server.gateway.serving import Place
 
 
 async def mcp_command(
@@ -45,25 +48,49 @@ async def mcp_command(
     idle: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="How long the daemon stays when nobody needs it.")
     ] = 3600.0,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve agents over HTTP at /mcp; without COMMAND and --tools, for the workers of --queue.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="REPLAN_TOKEN", metavar="TOKEN", help="What agents must know over HTTP, as for `serve`."),
+    ] = None,
+    identity_header: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_IDENTITY_HEADER", metavar="NAME", help="The header in which a proxy says who is signed in."
+        ),
+    ] = None,
+    page: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where people answer; else a page on this machine.")
+    ] = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Fetch and start everything, list the tools, and end.")
     ] = False,
     common: Common,
 ) -> int:
-    """Serve MCP on stdin and stdout, in an agent's configuration, in place of a server's own command."""
+    """Serve MCP on stdin and stdout in place of a server's own command, or over HTTP: each effect is done once."""
     require_extra("`mcp`", "mcp")
     require_extra("`mcp`", "web")
     from pydantic import ValidationError
 
+    from client.client import Client
     from server.gateway import preparing, proxy
     from server.gateway.wire import Hello
 
-    if not command and not tools:
+    is_of_queue = http is not None and not (command or tools)
+    if not (command or tools or http):
         reason = "The gateway has no tools"
-        raise Problem("usage", reason, "write `-- COMMAND` of a server, or --tools FILE")
-    if common.address or common.namespace or common.profile:
+        raise Problem("usage", reason, "write `-- COMMAND` of a server, --tools FILE, or --http HOST:PORT")
+    if not is_of_queue and (common.address or common.namespace or common.profile):
         reason = "The daemon of the gateway chooses its server once, for all agents of its folder"
         raise Problem("usage", reason, "set TEMPORAL_ADDRESS and leave --address, --namespace and --profile out")
+    if page and not http:
+        raise Problem("usage", "--page is for --http", "leave --page out: the daemon serves a page")
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,6 +112,14 @@ async def mcp_command(
         raise Problem("usage", proxy.refused(error), "see `mcp --help`") from error
     except OSError as error:
         raise Problem("usage", f"{folder} cannot be made ({error.strerror})", "choose another --state") from error
+    if http is not None:
+        from server.gateway.serving import serve_http
+
+        place = _place(http, token, identity_header)
+        client = Client(await common.connected(), queue=common.queue) if is_of_queue else None
+        await serve_http(folder, hello, place, client=client, page=page, say=lambda line: print(line, flush=True))
+        print("stopped", flush=True)
+        return Exit.COMPLETED
     try:
         if prepare:
             return await preparing.prepare(folder, hello, idle, lambda line: print(line, file=sys.stderr))
@@ -93,6 +128,22 @@ async def mcp_command(
         remedy = "mend that, and start the agent again"
         raise Problem("unreachable", f"The gateway cannot serve: {why}", remedy, ProblemKind.UNREACHABLE) from why
     return Exit.COMPLETED
+
+
+def _place(http: str, token: str | None, identity_header: str | None) -> "Place":
+    """Where to listen. Raises Problem for an address that cannot be, or that others reach without a token."""
+    from server.access import Access, is_loopback
+    from server.gateway.serving import Place
+
+    host, _, port = http.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isdecimal() and int(port) < 65_536):
+        raise Problem("usage", f"--http {http} is no HOST:PORT", "write for example --http 127.0.0.1:8700")
+    access = Access(token or None, identity_header or None)
+    if not is_loopback(host) and access.token is None:
+        reason = f"--http {http} would let everybody who reaches it call the tools"
+        raise Problem("usage", reason, "set REPLAN_TOKEN too, or listen on 127.0.0.1")
+    return Place(host, int(port), access)
 
 
 def _absolute(name: str) -> str:

@@ -11,8 +11,8 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from runtime.settings import LogStyle
 from server.gateway.calls import Calls
 from server.gateway.journal import Journal
 from server.gateway.matching import Delivery
-from server.gateway.session import Agent
+from server.gateway.session import Agent, Origin
 from server.gateway.sessions import Session
 from server.gateway.toolset import ToolSet, digest_of
 from server.gateway.wire import JOURNAL, LOCK, MAX_LINE, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
@@ -51,10 +51,13 @@ log = structlog.get_logger("replan.gateway")
 class Daemon:
     """What runs in one state folder."""
 
-    def __init__(self, state: Path, idle: float) -> None:
+    def __init__(self, state: Path, idle: float, *, client: Client | None = None, page: str | None = None) -> None:
+        """`client` is connected to the server that all tool sets use; without it, TEMPORAL_ADDRESS names one, or the
+        daemon starts one. `page` is where people answer; without it, the daemon serves a page on this machine."""
         self._state = state
         self._idle = idle
-        self._page: str | None = None
+        self._page = page
+        self._given = client
         self._sets = dict[str, ToolSet]()
         self._keepers = dict[str, asyncio.Task[None]]()
         self._agents = set[asyncio.Task[None]]()
@@ -68,10 +71,12 @@ class Daemon:
         """Where a person answers for a task."""
         if self._page:
             return f"{self._page}/ui/tasks/{task_id}"
+        if self._given is not None:
+            return f"`replan answer {task_id}`"
         return f"`replan answer {task_id}` (with REPLAN_STATE={self._state})"
 
-    async def run(self) -> None:
-        """Serve agents until nobody needs it, or until a signal."""
+    async def run(self, door: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Serve agents until nobody needs it, or until a signal; with another `door` for agents, until that closes."""
         path = socket_path(self._state)
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -85,15 +90,19 @@ class Daemon:
             stack.push_async_callback(self._close_all)
             serving = await stack.enter_async_context(_background(self._serve_tasks()))
             stack.callback(listening.close)
-            idle = asyncio.create_task(self._until_idle())
-            stack.callback(idle.cancel)
-            stopping = asyncio.create_task(self.stop.wait())
-            await asyncio.wait([serving, idle, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if serving.done() and not serving.cancelled() and (error := serving.exception()):
-                raise error
+            ending = await stack.enter_async_context(_background(door() if door else self._until_idle()))
+            stopping = await stack.enter_async_context(_background(self.stop.wait()))
+            await asyncio.wait([serving, ending, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for part in (serving, ending):
+                if part.done() and not part.cancelled() and (error := part.exception()):
+                    raise error
 
     async def _serve_tasks(self) -> None:
         """Have a Temporal server, and the page for the people who answer."""
+        if self._given is not None:
+            self._address = self._given.temporal.service_client.config.target_host
+            self._client.set_result(self._given)
+            await asyncio.Event().wait()
         async with AsyncExitStack() as stack:
             named = os.environ.get("TEMPORAL_ADDRESS")
             failed = asyncio.get_running_loop().create_future()
@@ -107,7 +116,8 @@ class Daemon:
             temporal = await connect(address=self._address, plain=not named)
             await register_search_attributes(temporal, TYPES)
             self._client.set_result(Client(temporal))
-            await stack.enter_async_context(self._page_served())
+            if self._page is None:
+                await stack.enter_async_context(self._page_served())
             raise RuntimeError(await failed)
 
     @asynccontextmanager
@@ -186,10 +196,11 @@ class Daemon:
             if len(self._agents) == 1 and not self.calls.running:
                 self.stop.set()
             return
-        tools = self._tool_set(hello)
+        tools = self.tool_set(hello)
         await _Connection(self.calls, tools, hello, reader, writer).serve()
 
-    def _tool_set(self, hello: Hello) -> ToolSet:
+    def tool_set(self, hello: Hello) -> ToolSet:
+        """The tools that an agent names, with a worker of their own, which several agents share."""
         id = digest_of(hello)
         keeper = self._keepers.get(id)
         if keeper is None or keeper.done():
@@ -222,19 +233,19 @@ class _Connection:
         self._turn = asyncio.Lock()
         self._open = set[Any]()
         """The numbers of the requests that have no answer yet."""
-        self._agent = Agent(
-            tools,
-            Session(hello.session, hello.doubt, hello.patience),
-            connection=hello.process,
-            durable_reads=hello.durable_reads,
-            note_request=self._requests.__setitem__,
-            is_resent=self._resent.__contains__,
-        )
+        defaults = Session(hello.session, hello.doubt, hello.patience)
+        self._agent = Agent(tools, defaults, self._origin, durable_reads=hello.durable_reads)
+
+    def _origin(self, context: Any) -> Origin:
+        number = context.request_id
+        id = f"{self._hello.process}/{number!r}"
+        self._requests[number] = id
+        return Origin(id, self._hello.process, self._hello.session, is_resent=number in self._resent)
 
     async def serve(self) -> None:
         to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-        self._tools.on_notification[self._hello.process] = self._pass_on
+        self._tools.on_notification[self._hello.process] = self._agent.tell
         try:
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(self._agent.serve(read, write))
@@ -248,7 +259,7 @@ class _Connection:
                     task.cancel()
         finally:
             self._calls.left(self._hello.process)
-            if self._tools.on_notification.get(self._hello.process) == self._pass_on:
+            if self._tools.on_notification.get(self._hello.process) == self._agent.tell:
                 del self._tools.on_notification[self._hello.process]
 
     async def _read(self, to_server: Any) -> None:
@@ -325,10 +336,6 @@ class _Connection:
             self._writer.write(line_of(line))
             await self._writer.drain()
 
-    def _pass_on(self, method: str, params: dict[str, Any]) -> None:
-        told = asyncio.ensure_future(self._agent.notify(method, params))
-        told.add_done_callback(lambda done: done.cancelled() or done.exception())
-
 
 @asynccontextmanager
 async def _background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
@@ -347,16 +354,26 @@ async def _run(state: Path, idle: float) -> None:
     await daemon.run()
 
 
-def main(state: Path, idle: float) -> int:
-    """Run the daemon, unless one runs already."""
+@contextmanager
+def locked(state: Path) -> Iterator[bool]:
+    """Hold the lock of a state folder, which has our process id then; whether no other process holds it."""
     with (state / LOCK).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return 0
+            yield False
+            return
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n".encode())
         lock.flush()
+        yield True
+
+
+def main(state: Path, idle: float) -> int:
+    """Run the daemon, unless one runs already."""
+    with locked(state) as is_ours:
+        if not is_ours:
+            return 0
         telemetry.configure(LogStyle.TEXT, None)
         try:
             asyncio.run(_run(state, idle))

@@ -1,18 +1,28 @@
 """One connection of an agent: an MCP server in front of the tools of a worker."""
 
-import secrets
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 from pydantic import ConfigDict
 
 from client.client import Client
 from server.gateway import own_tools, results
 from server.gateway.calls import MAX_KEY, Calls, Request
+from server.gateway.matching import Delivery
 from server.gateway.offers import Offer
 from server.gateway.results import Do
 from server.gateway.sessions import SESSION_NAME, Session
@@ -67,6 +77,8 @@ class Desk(Protocol):
     servers: Mapping[str, Mapping[str, Any]]
     """By name, what each MCP server said of itself."""
     door: SideDoor | None
+    on_notification: dict[str, Callable[[str, dict[str, Any]], None]]
+    """By connection, what passes notifications of the servers on to it."""
 
     async def ready(self, seconds: float) -> bool:
         """Wait until the tools are known; whether they are."""
@@ -80,30 +92,48 @@ LIST_SECONDS = 25.0
 CALL_SECONDS = 60.0
 
 
+MAX_PEERS = 1_000
+"""The most connections to which notifications of servers are passed on, the newest."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a request came from, as far as its door knows."""
+
+    request: str
+    """Its id, unique in all sessions."""
+    connection: str
+    """A later call on the same connection proves that the agent has what was written to it before."""
+    session: str
+    """The name of the session, if the request names none."""
+    key: str = ""
+    """The key, if the request has none in its `_meta`."""
+    is_resent: bool = False
+    """Whether the agent's own process sends the request again, after the gateway was restarted."""
+    owner: str = ""
+    """What sets the sessions of one principal apart from equally named ones of others."""
+
+
 class Agent:
-    """What one connection serves. `numbered` makes ids of requests that are unique in all sessions."""
+    """An MCP server in front of the tools of a desk, for one connection or for all connections of a door."""
 
     def __init__(
-        self,
-        desk: Desk,
-        session: Session,
-        *,
-        connection: str,
-        durable_reads: bool = False,
-        note_request: Callable[[Any, str], None] = lambda number, request: None,
-        is_resent: Callable[[Any], bool] = lambda number: False,
+        self, desk: Desk, defaults: Session, origin: Callable[[Any], Origin], *, durable_reads: bool = False
     ) -> None:
-        """`note_request` is told which request of ours a number of JSON-RPC is."""
+        """`origin` is told the SDK's context of a request; `defaults` says what a session does in doubt, and how long
+        it waits for people."""
         self._desk = desk
-        self._session = session
-        self._connection = connection
+        self._defaults = defaults
+        self._origin = origin
         self._durable_reads = durable_reads
-        self._note_request = note_request
-        self._is_resent = is_resent
         self._of_uri = dict[str, str]()
         self._of_prompt = dict[str, str]()
-        self.peer: Any = None
-        """The SDK's session of the newest request, to which notifications go."""
+        self._peers = dict[str, Any]()
+        """By connection, the SDK's session of its newest request, to which notifications go."""
+        self._told = set[asyncio.Future[None]]()
+        self._bus = InMemorySubscriptionBus()
+        """Takes notifications to agents of the protocol of 2026-07-28, which ask for them."""
+        self._listening = ListenHandler(self._bus)
 
     async def serve(self, read: Any, write: Any) -> None:
         """Serve one connection until its streams end."""
@@ -124,6 +154,8 @@ class Agent:
             instructions="\n\n".join([*said, ABOUT] if is_ready else [NOT_READY, ABOUT]),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_subscriptions_listen=self._listen,
+            get_tool_input_schema=self._schema,
         )
         for method in PASSED:
             if not is_ready or self._is_offered(method):
@@ -137,13 +169,39 @@ class Agent:
         return any(one is not None for one in has)
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Pass a notification of a server on to the agent."""
-        if self.peer is not None:
-            notification = types.server_notification_adapter.validate_python({"method": method, "params": params})
-            await self.peer.send_notification(notification)
+        """Pass a notification of a server on to the agents."""
+        if (event := _event(method, params)) is not None:
+            await self._bus.publish(event)
+        notification = types.server_notification_adapter.validate_python({"method": method, "params": params})
+        told = [peer.send_notification(notification) for peer in self._peers.values()]
+        await asyncio.gather(*told, return_exceptions=True)  # some of them may have left
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Begin to pass a notification on; nobody waits for it."""
+        told = asyncio.ensure_future(self.notify(method, params))
+        self._told.add(told)
+        told.add_done_callback(self._told.discard)
+        told.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _note_peer(self, context: Any) -> None:
+        connection = str(getattr(context.request, "headers", {}).get("mcp-session-id", ""))
+        self._peers.pop(connection, None)
+        self._peers[connection] = context.session
+        if len(self._peers) > MAX_PEERS:
+            self._peers.pop(next(iter(self._peers)))
+
+    def _schema(self, name: str) -> Mapping[str, Any] | None:
+        offer = self._desk.offers.get(name)
+        return offer.tool.get("inputSchema") if offer else None
+
+    async def _listen(self, context: Any, params: types.SubscriptionsListenRequestParams) -> Any:
+        if self._is_offered("resources/subscribe"):
+            for uri in params.notifications.resource_subscriptions or ():
+                await self._route("resources/subscribe", {"uri": uri})
+        return await self._listening(context, params)
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
-        self.peer = context.session
+        self._note_peer(context)
         is_ready = await self._desk.ready(LIST_SECONDS)
         offers = [dict(offer.tool) for offer in self._desk.offers.values()] if is_ready else []
         listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers))]}
@@ -153,9 +211,16 @@ class Agent:
         return types.CallToolResult.model_validate(await self._called(context, params), by_name=False)
 
     async def _called(self, context: Any, params: types.CallToolRequestParams) -> dict[str, Any]:
-        self.peer = context.session
+        self._note_peer(context)
         request = self._request(context, dict(context.meta or {}))
-        self._note_request(context.request_id, request.id)
+        try:
+            return await self._answer(params, request)
+        except asyncio.CancelledError:
+            # The agent does not wait for the answer any more; the call goes on.
+            self._desk.calls.handed_over(request.id, Delivery.BROKEN)
+            raise
+
+    async def _answer(self, params: types.CallToolRequestParams, request: Request) -> dict[str, Any]:
         if not await self._desk.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
         offer = self._desk.offers.get(params.name)
@@ -180,17 +245,16 @@ class Agent:
                 raise MCPError(types.INVALID_PARAMS, f"{name} is a text of at most {most} characters")
             return value
 
-        name = told(SESSION_META, 200) or self._session.name
+        origin = self._origin(context)
+        name = told(SESSION_META, 200) or origin.session
         if not SESSION_NAME.fullmatch(name):
             raise MCPError(types.INVALID_PARAMS, f"A session's name is {SESSION_NAME.pattern}")
-        key, run = told(KEY_META, MAX_KEY), told(RUN_META, MAX_KEY)
-        number = context.request_id
-        session = Session(name, self._session.doubt, self._session.patience)
-        is_resent = self._is_resent(number)
-        id = f"{self._connection}/{number!r}" if number is not None else secrets.token_hex(8)
+        session = replace(self._defaults, name=f"{name}.{origin.owner}" if origin.owner else name)
+        key, run = told(KEY_META, MAX_KEY) or origin.key, told(RUN_META, MAX_KEY)
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         full_key = f"{run}\n{key}" if key and run else key
-        return Request(session, id, self._connection, full_key, id if is_resent else "", report)
+        resent = origin.request if origin.is_resent else ""
+        return Request(session, origin.request, origin.connection, full_key, resent, report)
 
     def _reporter(self, context: Any) -> Report:
         highest = 0.0
@@ -206,7 +270,7 @@ class Agent:
 
     def _passing(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
         async def handle(context: Any, params: AnyParams) -> Any:
-            self.peer = context.session
+            self._note_peer(context)
             if not await self._desk.ready(LIST_SECONDS) or self._desk.door is None:
                 return PASSED[method].model_validate({LISTS[method]: []} if method in LISTS else {})
             said = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -266,3 +330,17 @@ def _feature(method: str) -> str:
     """The capability of a server that has this method."""
     name = method.partition("/")[0]
     return "completions" if name == "completion" else name
+
+
+def _event(method: str, params: Mapping[str, Any]) -> Any:
+    """A notification in the form that an agent subscribes to; None if there is none."""
+    match method:
+        case "notifications/tools/list_changed":
+            return ToolsListChanged()
+        case "notifications/prompts/list_changed":
+            return PromptsListChanged()
+        case "notifications/resources/list_changed":
+            return ResourcesListChanged()
+        case "notifications/resources/updated":
+            return ResourceUpdated(uri=str(params.get("uri", "")))
+    return None

@@ -1,0 +1,179 @@
+"""The gateway over HTTP: who asks, for which session, and what becomes of each answer."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic_core import from_json
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.access import Access, Denied, Visitor, is_loopback
+from server.connections import Connection
+from server.gateway.calls import MAX_KEY, Calls
+from server.gateway.matching import Delivery
+from server.gateway.session import Agent, Desk, Origin
+from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
+from server.problems import MEDIA_TYPE, body_of
+from workflows.json_values import digest
+
+PATH = "/mcp"
+SESSION_HEADER, KEY_HEADER = "replan-session", "replan-key"
+MAX_BODY = 8 * 1024 * 1024
+"""Bytes of a request."""
+OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
+"""Headers that a proxy adds."""
+
+
+def make_app(desk: Desk, defaults: Session, access: Access, *, durable_reads: bool) -> ASGIApp:
+    """The gateway in front of the tools of `desk`, which must be ready."""
+    agent = Agent(desk, defaults, _origin, durable_reads=durable_reads)
+    desk.on_notification["http"] = agent.tell
+    manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
+
+    @asynccontextmanager
+    async def living(_: Starlette) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+
+    door = _Door(manager.handle_request, desk.calls, access)
+    routes = [
+        Route("/health/live", _live),
+        Route(PATH, door),
+        Route(f"{PATH}/{{session}}", door),
+    ]
+    return Starlette(routes=routes, lifespan=living)
+
+
+async def _live(_: Any) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+class _Exchange:
+    """One request over HTTP, and the way of its answer."""
+
+    def __init__(self, origin: Origin, connection: Connection, calls: Calls) -> None:
+        self.origin = origin
+        self.is_call = False
+        """Whether it asks for a tool, so that the journal may know it."""
+        self._connection = connection
+        self._calls = calls
+        self._is_stream = False
+        self._is_written = False
+
+    async def send(self, message: Message, send: Send) -> None:
+        """Pass a message of ASGI on, and note when it has the answer."""
+        if message["type"] == "http.response.start":
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            self._is_stream = kind.startswith("text/event-stream")
+        elif self.is_call and not self._is_written and self._has_answer(message.get("body", b"")):
+            if self._connection.is_lost:
+                return
+            # Before it is sent: if this process ends now, nobody knows whether it was read.
+            self._calls.handed_over(self.origin.request, Delivery.WRITTEN)
+            self._is_written = True
+            await send(message)
+            if not await self._connection.taken():
+                self._calls.handed_over(self.origin.request, Delivery.BROKEN)
+            return
+        await send(message)
+
+    def _has_answer(self, body: bytes) -> bool:
+        """Whether a part of the response has the answer: on a stream, progress and signs of life come before it."""
+        if not self._is_stream:
+            return bool(body)
+        for line in body.splitlines():
+            with suppress(ValueError):
+                name, _, data = line.partition(b":")
+                if name == b"data" and "method" not in from_json(data):
+                    return True
+        return False
+
+    def end(self) -> None:
+        """The request is over, or its client is gone."""
+        if self.is_call and not self._is_written:
+            self._calls.handed_over(self.origin.request, Delivery.BROKEN)
+
+
+class _Door:
+    """In front of the SDK's: lets in who may ask, and follows each answer to the client."""
+
+    def __init__(self, app: ASGIApp, calls: Calls, access: Access) -> None:
+        self._app = app
+        self._calls = calls
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            visitor = self._visitor(headers)
+            origin = self._origin(scope, headers, visitor)
+        except Denied as denied:
+            more = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
+            body = body_of(denied.status, denied.code, denied.reason, denied.remedy)
+            await Response(body, denied.status, more, MEDIA_TYPE)(scope, receive, send)
+            return
+        exchange = _Exchange(origin, scope["state"]["connection"], self._calls)
+        scope["state"]["exchange"] = exchange
+        # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
+        scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
+
+        async def sending(message: Message) -> None:
+            await exchange.send(message, send)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            exchange.end()
+
+    def _visitor(self, headers: Mapping[str, str]) -> Visitor:
+        """Who asks. Raises Denied; a browser's cookie counts for nothing here."""
+        self._access.check_site("POST", headers)
+        visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
+        if visitor is None:
+            raise Denied(401, "no_token", "The gateway wants a token", "send `Authorization: Bearer TOKEN`")
+        return visitor if visitor.is_known else Visitor("", is_known=False)
+
+    def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> Origin:
+        connection: Connection = scope["state"]["connection"]
+        path = scope.get("path_params", {}).get("session", "")
+        told = headers.get(SESSION_HEADER, "") or path
+        if told and not SESSION_NAME.fullmatch(told):
+            reason = f"{told[:MAX_SESSION]!r} is no name of a session"
+            raise Denied(400, "usage", reason, f"use a name like {SESSION_NAME.pattern}")
+        key = headers.get(KEY_HEADER, "")
+        if len(key) > MAX_KEY:
+            raise Denied(400, "usage", f"The key is longer than {MAX_KEY} characters", "use a shorter one")
+        of_agent = headers.get("mcp-session-id", "")
+        number = secrets.token_hex(8)
+        # A later call on this connection proves that the agent has the answers before it. But a proxy's connection
+        # carries requests of several agents, and a network can lose an answer unnoticed while the agent makes other
+        # calls: so it is none, one of TCP, or, on this machine, the SDK's session of one client.
+        proof = connection.id
+        if visitor.name or any(name in headers for name in OF_PROXIES):
+            proof = number
+        elif of_agent and is_loopback(scope["client"][0]):
+            proof = f"mcp-{digest(of_agent)[:16]}"
+        else:
+            # Each request does so: the client has read the whole response to the one before it.
+            self._calls.went_on(proof)
+        return Origin(
+            number,
+            proof,
+            told or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
+            key,
+            owner=digest(visitor.name)[:12] if visitor.name else "",
+        )
+
+
+def _origin(context: Any) -> Origin:
+    exchange: _Exchange = context.request.scope["state"]["exchange"]
+    exchange.is_call = True
+    return exchange.origin

@@ -1,0 +1,83 @@
+"""Serves an application on a port, until a signal ends it."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from client.problem import Problem
+from runtime.repeated_lines import OncePer
+from server.connections import ACCEPTED_AT_ONCE, Connections
+
+BACKLOG = 2_048
+"""Connections that the system holds until the server accepts them."""
+DRAIN_SECONDS = 3
+"""How long requests may go on after Ctrl-C; event streams are cut at once, and listeners connect again."""
+
+
+async def serve(
+    app: Any, host: str, port: int, most: int, *, on_ready: Callable[[str], None], on_stop: Callable[[], None]
+) -> None:
+    """Serve `app` with at most `most` connections; `on_ready` is told its address, and `on_stop` of the signal.
+
+    Raises:
+        Problem: the port cannot be used.
+    """
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        http=Connections(most).protocol,  # type: ignore[arg-type]  # it calls what it is given, whether a class or not
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
+        log_level="warning",
+        proxy_headers=False,  # nothing depends on what a proxy says of the visitor's address
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    try:
+        listening = config.bind_socket()
+        listening.listen(BACKLOG)  # or who connects at the word `ready` is refused for a moment
+    except SystemExit as error:  # uvicorn's way to say it
+        raise Problem("usage", f"--port {port} of {host} cannot be used", "choose another --port") from error
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).addFilter(OncePer())
+    shown = f"[{host}]" if ":" in host else host
+    on_ready(f"http://{shown}:{listening.getsockname()[1]}")
+    await _Server(config, on_stop).serve(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Stops at a signal, and then returns; uvicorn's own raises the signal again, which ends the process."""
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)  # asyncio set it to the number of connections that it accepts at once
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_stop()
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(ValueError):
+                    loop.remove_signal_handler(number)

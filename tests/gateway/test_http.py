@@ -1,0 +1,277 @@
+"""`replan mcp --http`: agents over HTTP, of both protocols, whose connections break."""
+
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client as McpClient
+
+from runtime.dev_server import DevServer
+from tests.gateway.agents import Place
+from tests.gateway.http import ACCEPTS, NEW, OLD, Broken, Gateway, Http, answer_of, call, tools_of, until
+from tests.gateway.test_gateway import said
+from tests.processes import ROOT, Processes
+
+TOKEN = "a-token-of-the-tests"  # noqa: S105
+NOT_AGAIN, ASKED = "Not done again", "A person is asked"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iterator[Gateway]:
+    """One whose shop answers when its gate is open."""
+    gateway = Gateway(Place(tmp_path_factory.mktemp("http"), server.address), "--patience", "2", is_gated=True)
+    gateway.place.open_gate()
+    yield gateway
+    assert gateway.close() == "stopped\n"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iterator[Gateway]:
+    """One behind a proxy that says who is signed in."""
+    place = Place(tmp_path_factory.mktemp("guarded"), server.address)
+    gateway = Gateway(place, "--identity-header", "X-User", REPLAN_TOKEN=TOKEN)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def session() -> str:
+    """A name that no other test has, and so has who is paid."""
+    return f"s-{uuid.uuid4().hex[:8]}"
+
+
+def paid(gateway: Gateway, who: str) -> int:
+    return gateway.place.paid.count(who)
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_a_session_is_named_by_path_header_or_meta(gateway: Gateway, session: str, version: str) -> None:
+    """Each of them; without one it is of the connection, so that nobody else sees its calls."""
+    with Http(f"{gateway.url}/{session}-p", version) as agent:
+        agent.call("pay", {"who": session})
+        named = agent.call("replan_effects", {}, {"replan_session": f"{session}-h"})
+        agent.call("pay", {"who": session}, {"replan_session": f"{session}-h"})
+        agent.call("pay", {"who": session}, session=f"{session}-m")
+        of_meta = agent.call("replan_effects", {}, session=f"{session}-m")["structuredContent"]["effects"]
+        of_path = agent.call("replan_effects", {})["structuredContent"]["effects"]
+    with Http(gateway.url, version) as other:
+        assert said(other.call("book", {})).count(session) == 3
+        assert other.call("replan_effects", {})["structuredContent"]["effects"] == []
+
+    assert named["structuredContent"]["effects"] == []
+    assert [one["id"].split(":")[1] for one in [*of_meta, *of_path]] == [f"{session}-m", f"{session}-p"]
+
+
+def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call(gateway: Gateway, session: str) -> None:
+    """The connection breaks while a payment is made: one payment, and the answer on the next connection."""
+    gateway.place.gate.unlink()
+    broken = Broken(gateway, call("pay", {"who": session}), f"/{session}")
+    until(lambda: paid(gateway, session) == 1)
+    broken.cut()
+    with Http(f"{gateway.url}/{session}") as agent:
+        # As after a break in a network, the agent's second request may come while the first payment is still made.
+        gateway.place.open_gate()
+        again = agent.call("pay", {"who": session})
+        wanted = agent.call("pay", {"who": session})
+
+    assert NOT_AGAIN in said(again)
+    assert NOT_AGAIN not in said(wanted)
+    assert paid(gateway, session) == 2
+
+
+def test_an_answer_that_nobody_may_have_read_asks_a_person(gateway: Gateway, session: str) -> None:
+    """It was written to a connection that then was closed: nobody knows, unless a later call proves it."""
+    lost = Broken(gateway, call("pay", {"who": session}), f"/{session}")
+    lost.peek()
+    lost.cut()
+    with Http(f"{gateway.url}/{session}") as agent:
+        asked = agent.call("pay", {"who": session})
+    with Http(f"{gateway.url}/{session}-2") as other:
+        for _ in range(2):
+            assert not other.call("pay", {"who": session}).get("isError")
+
+    assert ASKED in said(asked)
+    assert paid(gateway, session) == 3
+
+
+def test_a_client_goes_on_in_its_session_although_each_request_has_a_connection(gateway: Gateway, session: str) -> None:
+    """On this machine nothing is lost on the way; but an equal call at once may be a repetition."""
+    with Http(f"{gateway.url}/{session}", OLD, connection="close") as agent:
+        for _ in range(2):
+            assert not agent.call("pay", {"who": session}).get("isError")
+            agent.call("book", {})
+        agent.call("pay", {"who": session})
+        assert ASKED in said(agent.call("pay", {"who": session}))
+    assert paid(gateway, session) == 3
+
+
+def test_a_proxy_proves_no_delivery(gateway: Gateway, session: str) -> None:
+    """Its connections carry the requests of several agents."""
+    with Http(f"{gateway.url}/{session}", via="1.1 proxy") as agent:
+        agent.call("pay", {"who": session})
+        agent.call("book", {})
+        asked = agent.call("pay", {"who": session})
+
+    assert ASKED in said(asked)
+    assert paid(gateway, session) == 1
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_a_key_in_a_header_is_one_call(gateway: Gateway, session: str, version: str) -> None:
+    """For clients that cannot send `_meta`; other arguments are a conflict."""
+    key = {"replan_key": "order-1", "replan_session": session}
+    with Http(gateway.url, version) as agent:
+        first = agent.call("pay", {"who": session}, key)
+        conflict = agent.call("pay", {"who": "bob"}, key)
+    with Http(gateway.url, version) as again:
+        second = again.call("pay", {"who": session}, key)
+
+    assert said(first) == said(second)
+    assert conflict["structuredContent"]["code"] == "conflict"
+    assert paid(gateway, session) == 1
+
+
+async def test_the_clients_of_the_sdk_can_use_it(gateway: Gateway, session: str) -> None:
+    """Of both protocols."""
+    for mode in ("auto", "legacy"):
+        async with McpClient(f"{gateway.url}/{session}-{mode}", mode=mode) as agent:
+            gateway.place.gate.unlink()
+            until(lambda: not gateway.place.gate.exists())
+            tools = {tool.name for tool in (await agent.list_tools()).tools}
+            result = await agent.call_tool("book", {})
+            resource = await agent.read_resource("shop://rules")
+            gateway.place.open_gate()
+            payment = await agent.call_tool("pay", {"who": session})
+
+        assert {"pay", "book", "replan_outcome"} <= tools
+        assert not result.is_error
+        assert not payment.is_error
+        assert resource.contents
+
+
+def test_another_website_and_another_host_are_refused(gateway: Gateway) -> None:
+    """Also for what only reads, since a website can let its name stand for this machine."""
+    for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        for method in ("POST", "GET"):
+            response = httpx2.request(method, gateway.url, headers={**ACCEPTS, **headers}, content=b"{}")
+            assert response.status_code in (403, 421), headers
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/a%20b", {}),
+        ("/..%2Fx", {}),
+        ("", {"replan-session": "x" * 65}),
+        ("", {"replan-session": "a:b"}),
+        ("", {"replan-key": "k" * 501}),
+    ],
+)
+def test_odd_names_and_keys_are_refused(gateway: Gateway, path: str, headers: dict[str, str]) -> None:
+    """In one sentence, as a mistake of the client."""
+    response = httpx2.post(f"{gateway.url}{path}", json={}, headers={**ACCEPTS, **headers})
+
+    assert response.status_code in (400, 404)
+    assert "Traceback" not in response.text
+
+
+def test_a_session_belongs_to_its_principal(guarded: Gateway, session: str) -> None:
+    """Two principals with one session name and one key are two sessions; neither sees what the other did."""
+    signed_in = {"authorization": f"Bearer {TOKEN}", "replan_session": session}
+    ann, bob = ({**signed_in, "x_user": name} for name in ("ann", "bob"))
+    with Http(guarded.url, OLD, **ann) as hers, Http(guarded.url, OLD, **bob) as his:
+        first = hers.call("pay", {"who": session}, {"replan_key": "1"})
+        second = his.call("pay", {"who": session}, {"replan_key": "1"})
+        her_id = hers.call("replan_effects", {})["structuredContent"]["effects"][0]["id"]
+        for tool in ("replan_outcome", "replan_explain", "replan_undo", "replan_task_status"):
+            assert his.call(tool, {"id": her_id})["isError"], tool
+        stolen = his.post("tools/list", {}, mcp_session_id=hers.headers["mcp-session-id"])
+
+    assert NOT_AGAIN not in said(first) + said(second)
+    assert paid(guarded, session) == 2
+    assert stolen.status_code == 404
+
+
+def test_without_the_token_nobody_is_let_in(guarded: Gateway) -> None:
+    """Nor without the header that says who it is."""
+    for headers, status in (
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": f"Bearer {TOKEN}"}, 403),
+    ):
+        response = httpx2.post(guarded.url, json={}, headers={**ACCEPTS, **headers})
+        assert response.status_code == status, headers
+        assert TOKEN not in response.text
+
+
+def test_the_tools_of_running_workers(tmp_path: Path, server: DevServer, session: str) -> None:
+    """`--queue`: the gateway starts no worker, and its reads are tasks, too."""
+    place = Place(tmp_path, server.address)
+    processes = Processes(server.address, tmp_path, {"REPLAN_QUEUE": session})
+    with processes.worker("--tools", str(tools_of(place))):
+        gateway = Gateway(place, "--queue", session, "--page", "https://replan.example")
+        try:
+            with Http(f"{gateway.url}/{session}") as agent:
+                listed = answer_of(agent.post("tools/list", {}))["result"]["tools"]
+                result = agent.call("pay", {"who": session})
+                seen = agent.call("book", {"who": ""})
+        finally:
+            assert gateway.close() == "stopped\n"
+
+    pay = next(one for one in listed if one["name"] == "pay")
+    assert pay["outputSchema"]["properties"].keys() == {"who"}
+    assert result["structuredContent"] == {"who": session}
+    assert said(seen) == f'["{session}"]'
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--http", "8700"], "is no HOST:PORT"),
+        (["--http", "0.0.0.0:8700"], "would let everybody"),
+        (["--http", "127.0.0.1:99999"], "is no HOST:PORT"),
+        ([], "has no tools"),
+        (["--page", "https://x", "--", "true"], "--page is for --http"),
+    ],
+)
+def test_mistakes_of_the_command_line(tmp_path: Path, words: list[str], reason: str) -> None:
+    """Each ends with usage, and the reason."""
+    command = [sys.executable, "-m", "replan", "mcp", "--state", str(tmp_path / "state"), *words]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 2
+    assert reason in ended.stderr
+
+
+def test_a_folder_has_one_gateway_and_a_port_one_server(gateway: Gateway, tmp_path: Path) -> None:
+    """The second is told so."""
+    for state, port in ((gateway.place.state, 0), (tmp_path / "state", gateway.port)):
+        command = [sys.executable, "-m", "replan", "mcp", "--state", str(state), "--http", f"127.0.0.1:{port}"]
+        ended = subprocess.run(
+            [*command, "--", sys.executable, str(ROOT / "tests/gateway/shop.py"), str(tmp_path / "book")],
+            cwd=ROOT,
+            env=gateway.place.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 2
+        assert "Traceback" not in ended.stderr
+        assert ("runs in" if port == 0 else "cannot be used") in ended.stderr
+
+
+def test_a_client_that_stops_in_its_request_harms_nobody(gateway: Gateway, session: str) -> None:
+    """Half a request, and a connection on which nothing is sent."""
+    half = socket.create_connection(("127.0.0.1", gateway.port))
+    half.sendall(b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n{")
+    silent = socket.create_connection(("127.0.0.1", gateway.port))
+    with Http(f"{gateway.url}/{session}") as agent:
+        assert agent.call("pay", {"who": session})["content"]
+    half.close()
+    silent.close()
