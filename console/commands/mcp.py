@@ -42,6 +42,9 @@ async def mcp_command(
         float, typer.Option(min=0, metavar="SECONDS", help="How long a call waits for a person before it says so.")
     ] = 30.0,
     durable_reads: Annotated[bool, typer.Option("--durable-reads", help="Make reads tasks, too.")] = False,
+    attended: Annotated[
+        bool, typer.Option("--attended", help="A person is at the agent, and is asked there, if its client can.")
+    ] = False,
     state: Annotated[
         Path | None, typer.Option(envvar=state_folder.VARIABLE, metavar="DIR", help="The folder of the daemon.")
     ] = None,
@@ -102,6 +105,7 @@ async def mcp_command(
                 "doubt": doubt,
                 "patience": patience,
                 "durable_reads": durable_reads,
+                "attended": attended,
                 "tools": [_absolute(name) for name in tools or ()],
                 "command": command or (),
                 "cwd": str(Path.cwd()),

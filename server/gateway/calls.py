@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from pydantic import JsonValue
@@ -17,7 +17,8 @@ from client.client import Client, TaskHandle, TaskNotCompleted
 from client.events import Working
 from client.listing import Waiting
 from client.problem import Problem
-from server.gateway import results
+from server.gateway import attending, results
+from server.gateway.attending import Question
 from server.gateway.journal import Entry, Journal
 from server.gateway.matching import Caller, Delivery, Earlier, Verdict, match
 from server.gateway.offers import Offer
@@ -43,10 +44,30 @@ POLL = 1.0
 """Seconds between two looks at which tasks wait for a person."""
 GUARD = 30.0
 """Seconds for which a call that failed persistently is answered without being made again."""
+LATER_PATIENCE = 2.0
+"""Seconds that a question for an earlier call waits for a person."""
 START_WITHIN = 60.0
 """Seconds for which a call waits for a Temporal server that does not answer."""
 
 log = structlog.get_logger("replan.gateway")
+
+
+class Attended(Protocol):
+    """A client with a person at it, who may be asked."""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the client answers while the call goes on; else the question is the call's result."""
+        ...
+
+    @property
+    def client(self) -> str:
+        """What the client calls itself."""
+        ...
+
+    async def ask(self, asked: Question) -> None:
+        """Show a question, and pass the person's answer on to the task, if there is one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +81,8 @@ class Request:
     key: str = ""
     resent: str = ""
     report: Report | None = None
+    attended: Attended | None = None
+    """Asks the person at the client, if that is attended."""
 
 
 @dataclass
@@ -169,8 +192,17 @@ class Calls:
         """A connection has ended."""
         self._journal.left(connection)
 
-    async def outcome_of(self, client: Client, session: Session, task_id: str, request: Request) -> dict[str, Any]:
+    async def outcome_of(
+        self,
+        client: Client,
+        task_id: str,
+        request: Request,
+        *,
+        patience: float = LATER_PATIENCE,
+        is_structured: bool = False,
+    ) -> dict[str, Any]:
         """The answer of an earlier call of the session, for an agent that was told that a person is asked."""
+        session = request.session
         entry = self._journal.entry(task_id)
         if entry is None or entry.session != session.name:
             return results.fault(
@@ -178,10 +210,10 @@ class Calls:
             )
         self._journal.attach(task_id, request=request.id, connection=request.connection)
         handle = TaskHandle(client.temporal, task_id)
-        found = await self._wait(client, handle, request, entry, patience=2.0)
+        found = await self._wait(client, handle, request, entry, patience=patience)
         if isinstance(found, Outcome):
             self._note_void(found, request)
-            return results.of_outcome(found, is_structured=False)
+            return results.of_outcome(found, is_structured=is_structured)
         self._journal.note(task_id, Delivery.PENDING, request.id)
         return found
 
@@ -247,6 +279,7 @@ class Calls:
         """Wait for the end of a task, and no longer than `patience` for a person."""
         ending = asyncio.create_task(_outcome_of(handle))
         reporting = asyncio.create_task(_report(handle, request.report)) if request.report else None
+        asking = _Asking(handle, request.attended, _doubt(entry, "the agent"))
         try:
             await asyncio.wait([ending], timeout=POLL)
             if ending.done():
@@ -255,7 +288,10 @@ class Calls:
                 number, asked_at = 0, None
                 while not ending.done():
                     waiting = watched.waiting
-                    asked_at = (asked_at or time.monotonic()) if waiting is not None else None
+                    if waiting is not None and (question := await asking.begin(waiting)):
+                        return question.as_result
+                    is_alone = waiting is not None and not asking.is_under_way
+                    asked_at = (asked_at or time.monotonic()) if is_alone else None
                     if waiting is not None and asked_at is not None and time.monotonic() - asked_at >= patience:
                         return self._pending(waiting, entry)
                     number += 1
@@ -265,18 +301,13 @@ class Calls:
                     await asyncio.wait([ending], timeout=min(POLL, patience))
             return ending.result()
         finally:
-            for task in filter(None, (ending, reporting)):
+            for task in filter(None, (ending, reporting, asking.task)):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
 
     def _pending(self, waiting: Waiting, entry: Entry) -> dict[str, Any]:
-        why = waiting.request.reason
-        if entry.doubts:
-            why = (
-                f"This call may repeat {entry.doubts}, whose answer may not have reached you, and nobody can know"
-                f" whether it should be done twice. {why}"
-            )
+        why = " ".join(filter(None, [_doubt(entry, "you"), waiting.request.reason]))
         return results.fault(
             Do.PERSON,
             code="waits_for_a_person",
@@ -303,6 +334,38 @@ class Calls:
         watch = self._watches.setdefault(client, _Watch(client))
         async with watch.watching(task_id) as watched:
             yield watched
+
+
+@dataclass
+class _Asking:
+    """Asks the person at a client once for each request of a task."""
+
+    handle: TaskHandle
+    attended: Attended | None
+    doubt: str
+    """Why nobody can know whether the call should be made; empty if that is clear."""
+    task: asyncio.Task[None] | None = None
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the person has the question now, so that nobody else need be waited for."""
+        return self.task is not None and not self.task.done()
+
+    async def begin(self, waiting: Waiting) -> Question | None:
+        """Ask what the task waits for; returns the question if it has to be the call's result."""
+        if self.attended is None or self.is_under_way or waiting.request.id in self.asked:
+            return None
+        question = None
+        with suppress(RPCError, Problem):
+            question = await attending.question(self.handle, self.doubt)
+        if question is None or question.request in self.asked:
+            return None
+        self.asked.add(question.request)
+        if not self.attended.is_inline:
+            return question
+        self.task = asyncio.create_task(self.attended.ask(question))
+        return None
 
 
 _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN)
@@ -344,6 +407,16 @@ class _Watch:
                     for one in watched:
                         one.waiting = waiting.get(task_id)
             await asyncio.sleep(POLL)
+
+
+def _doubt(entry: Entry, whom: str) -> str:
+    """Why a person is asked about a call that may be a repetition; empty for other calls."""
+    if not entry.doubts:
+        return ""
+    return (
+        f"This call may repeat {entry.doubts}, whose answer may not have reached {whom}, and nobody can know whether it"
+        " should be done twice."
+    )
 
 
 async def _outcome_of(handle: TaskHandle) -> Outcome:

@@ -32,9 +32,13 @@ OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
 """Headers that a proxy adds."""
 
 
-def make_app(desk: Desk, defaults: Session, access: Access, *, durable_reads: bool) -> ASGIApp:
+def agent_of(desk: Desk, defaults: Session, *, durable_reads: bool, attended: bool) -> Agent:
+    """What serves all agents that come over HTTP."""
+    return Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
+
+
+def make_app(agent: Agent, desk: Desk, access: Access) -> ASGIApp:
     """The gateway in front of the tools of `desk`, which must be ready."""
-    agent = Agent(desk, defaults, _origin, durable_reads=durable_reads)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
 

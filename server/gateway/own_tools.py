@@ -82,7 +82,7 @@ class OwnTool:
 
 
 async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:
-    return await asked.calls.outcome_of(asked.client, asked.request.session, args.id, asked.request)
+    return await asked.calls.outcome_of(asked.client, args.id, asked.request)
 
 
 async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from mcp.server.subscriptions import (
 )
 from pydantic import ConfigDict
 
-from client.client import Client
-from server.gateway import own_tools, results
+from client.client import Client, TaskHandle
+from server.gateway import attending, own_tools, results
+from server.gateway.attending import Question
 from server.gateway.calls import MAX_KEY, Calls, Request
 from server.gateway.matching import Delivery
 from server.gateway.offers import Offer
@@ -118,11 +119,18 @@ class Agent:
     """An MCP server in front of the tools of a desk, for one connection or for all connections of a door."""
 
     def __init__(
-        self, desk: Desk, defaults: Session, origin: Callable[[Any], Origin], *, durable_reads: bool = False
+        self,
+        desk: Desk,
+        defaults: Session,
+        origin: Callable[[Any], Origin],
+        *,
+        durable_reads: bool = False,
+        attended: bool = False,
     ) -> None:
         """`origin` is told the SDK's context of a request; `defaults` says what a session does in doubt, and how long
-        it waits for people."""
+        it waits for people. At `attended` clients there are persons who may be asked."""
         self._desk = desk
+        self._attended = attended
         self._defaults = defaults
         self._origin = origin
         self._durable_reads = durable_reads
@@ -207,8 +215,12 @@ class Agent:
         listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers))]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 
-    async def _call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return types.CallToolResult.model_validate(await self._called(context, params), by_name=False)
+    async def _call_tool(
+        self, context: Any, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        found = await self._called(context, params)
+        kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
+        return kind.model_validate(found, by_name=False)
 
     async def _called(self, context: Any, params: types.CallToolRequestParams) -> dict[str, Any]:
         self._note_peer(context)
@@ -224,6 +236,10 @@ class Agent:
         if not await self._desk.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
         offer = self._desk.offers.get(params.name)
+        if request.attended and params.request_state is not None:
+            return await self._resumed(
+                params, request, is_structured=offer is not None and "outputSchema" in offer.tool
+            )
         if offer is None:
             own = own_tools.BY_NAME.get(params.name)
             if own is None:
@@ -237,6 +253,25 @@ class Agent:
             found: dict[str, Any] = await self._pass("tools/call", passed, offer.server or "", request.report)
             return found
         return await self._desk.calls.call(self._desk.client, offer, params.arguments or {}, request)
+
+    async def _resumed(
+        self, params: types.CallToolRequestParams, request: Request, *, is_structured: bool
+    ) -> dict[str, Any]:
+        """Go on with a call whose person was asked by the client."""
+        found = attending.read_state(params.request_state or "")
+        if found is None or not found[0].startswith(request.session.prefix):
+            raise MCPError(types.INVALID_PARAMS, "This session has not asked for this input")
+        task_id, asked, code = found
+        said = (params.input_responses or {}).get(attending.INPUT)
+        if isinstance(said, types.ElicitResult) and request.attended:
+            handle = TaskHandle(self._desk.client.temporal, task_id)
+            why = await attending.answer(handle, asked, code, said.model_dump(), request.attended.client)
+            if why is not None or said.action != "accept":
+                request = replace(request, attended=None)  # the page has it
+        patience = request.session.patience
+        return await self._desk.calls.outcome_of(
+            self._desk.client, task_id, request, patience=patience, is_structured=is_structured
+        )
 
     def _request(self, context: Any, meta: Mapping[str, Any]) -> Request:
         def told(name: str, most: int) -> str:
@@ -254,7 +289,8 @@ class Agent:
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         full_key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
-        return Request(session, origin.request, origin.connection, full_key, resent, report)
+        attended = _Person.at(context, self._desk) if self._attended else None
+        return Request(session, origin.request, origin.connection, full_key, resent, report, attended)
 
     def _reporter(self, context: Any) -> Report:
         highest = 0.0
@@ -324,6 +360,35 @@ class Agent:
             raise MCPError(error.code, error.message, error.data) from None
         except DoorClosed:
             raise MCPError(types.INTERNAL_ERROR, "The worker of Replan does not answer: call again.") from None
+
+
+@dataclass(frozen=True)
+class _Person:
+    """A person at a client, as `calls.Attended` describes it."""
+
+    context: Any
+    desk: Desk
+    client: str
+    """What the client calls itself."""
+
+    @classmethod
+    def at(cls, context: Any, desk: Desk) -> "_Person | None":
+        """The person whom the client of a request can ask; None if it cannot."""
+        able = context.session.client_capabilities
+        if able is None or able.elicitation is None:
+            return None
+        told = context.session.client_params
+        return cls(context, desk, told.client_info.name if told else "an MCP client")
+
+    @property
+    def is_inline(self) -> bool:
+        return bool(self.context.session.can_send_request)
+
+    async def ask(self, asked: Question) -> None:
+        session, number = self.context.session, self.context.request_id
+        said = await session.elicit_form(asked.message, asked.schema, related_request_id=number)
+        handle = TaskHandle(self.desk.client.temporal, asked.task_id)
+        await attending.answer(handle, asked.request, asked.call, said.model_dump(), self.client)
 
 
 def _feature(method: str) -> str:

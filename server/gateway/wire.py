@@ -32,6 +32,8 @@ class Hello(BaseModel):
     doubt: Doubt = Doubt.ASK
     patience: float = Field(default=PATIENCE, ge=0)
     durable_reads: bool = False
+    attended: bool = False
+    """Whether the client may ask its person what the gateway would ask on the page."""
     tools: tuple[str, ...] = ()
     """Tools files and Python files with tools, as absolute paths, or modules."""
     command: tuple[str, ...] = ()

@@ -24,13 +24,21 @@ class Gateway:
 
     def __init__(self, place: Place, *words: str, is_gated: bool = False, **variables: str) -> None:
         gate = [str(place.gate)] if is_gated else []
-        shop = ["--", sys.executable, str(SHOP), str(place.book), *gate]
+        shop = [] if {"--queue", "--tools"} & {*words} else ["--", sys.executable, str(SHOP), str(place.book), *gate]
         where = ["--http", "127.0.0.1:0", "--state", str(place.state)]
         self.place = place
         log = place.state.parent / "gateway.err"
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "replan", "mcp", *where, *words, *([] if "--queue" in words else shop)],
+                [
+                    sys.executable,
+                    "-m",
+                    "replan",
+                    "mcp",
+                    *where,
+                    *words,
+                    *([] if {"--queue", "--tools"} & {*words} else shop),
+                ],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**place.environment, **variables},

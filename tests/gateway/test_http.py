@@ -1,15 +1,18 @@
 """`replan mcp --http`: agents over HTTP, of both protocols, whose connections break."""
 
+import json
 import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import httpx2
 import pytest
 from mcp import Client as McpClient
+from mcp_types import ElicitRequestFormParams, ElicitResult
 
 from runtime.dev_server import DevServer
 from tests.gateway.agents import Place
@@ -35,6 +38,16 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iter
     """One behind a proxy that says who is signed in."""
     place = Place(tmp_path_factory.mktemp("guarded"), server.address)
     gateway = Gateway(place, "--identity-header", "X-User", REPLAN_TOKEN=TOKEN)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture(scope="module")
+def attended(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iterator[Gateway]:
+    """One whose payments need an approval, with persons at its clients."""
+    place = Place(tmp_path_factory.mktemp("attended"), server.address)
+    file = place.tools_file('[servers.shop.tools.pay]\neffect = "unkeyed"\napprove = "always"\n')
+    gateway = Gateway(place, "--tools", str(file), "--attended", "--patience", "2")
     yield gateway
     gateway.close()
 
@@ -275,3 +288,47 @@ def test_a_client_that_stops_in_its_request_harms_nobody(gateway: Gateway, sessi
         assert agent.call("pay", {"who": session})["content"]
     half.close()
     silent.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_person_at_an_attended_client_is_asked_there(
+    attended: Gateway, session: str, mode: Literal["auto", "legacy"]
+) -> None:
+    """Both protocols; the question shows the call, and a client without a person is not asked."""
+    shown, answers = list[str](), ["reject", "approve"]
+
+    async def answer(context: object, params: ElicitRequestFormParams) -> ElicitResult:
+        shown.append(params.message)
+        return ElicitResult(action="accept", content={"answer": answers.pop(), "words": "not now"})
+
+    async with McpClient(f"{attended.url}/{session}", mode=mode, elicitation_callback=answer) as agent:  # type: ignore[arg-type]
+        approved = await agent.call_tool("pay", {"who": session})
+        rejected = await agent.call_tool("pay", {"who": f"{session}-2"})
+    async with McpClient(f"{attended.url}/{session}-3", mode=mode) as alone:
+        waits = await alone.call_tool("pay", {"who": f"{session}-3"})
+
+    assert not approved.is_error
+    assert rejected.is_error
+    assert "not now" in rejected.content[0].text  # type: ignore[union-attr]
+    assert [session in message for message in shown] == [True, True]
+    assert ASKED in waits.content[0].text  # type: ignore[union-attr]
+    assert attended.place.paid.count(session) == 1
+    assert not {f"{session}-2", f"{session}-3"} & {*attended.place.paid}
+
+
+async def test_an_input_of_another_session_is_refused(attended: Gateway, session: str) -> None:
+    """What was shown is named by the client: it must be of its session, and the call that was shown."""
+    able: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    said = {"person": {"action": "accept", "content": {"answer": "approve"}}}
+    with Http(f"{attended.url}/{session}") as agent:
+        params = {**call("pay", {"who": session}), "_meta": able}
+        state = answer_of(agent.post("tools/call", params))["result"]["requestState"]
+        task_id, request, code = json.loads(state)
+        for bad in ("x", "[]", json.dumps([task_id, request, "other"]), json.dumps([f"x{task_id}", request, code])):
+            tried = answer_of(agent.post("tools/call", {**params, "requestState": bad, "inputResponses": said}))
+            assert "error" in tried or tried["result"].get("isError"), tried
+    with Http(f"{attended.url}/{session}-2") as other:
+        stolen = answer_of(other.post("tools/call", {**params, "requestState": state, "inputResponses": said}))
+
+    assert "error" in stolen
+    assert session not in attended.place.paid

@@ -1,0 +1,114 @@
+"""Asks the person at a client that was declared attended, through the client: elicitation, or `input_required`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from temporalio.service import RPCError
+
+from client.client import TaskHandle
+from client.problem import Problem
+from client.text import one_line, printable
+from workflows.json_values import canonical
+from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, HumanRequest
+
+INPUT = "person"
+"""The name of what is asked in an `input_required` result."""
+MAX_SHOWN = 4_000
+"""The most characters of a call's arguments in a question."""
+ANSWER, WORDS = "answer", "words"
+_State = TypeAdapter(tuple[str, str, str])
+
+log = structlog.get_logger("replan.gateway")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a client shows to its person, and to what the answer belongs."""
+
+    task_id: str
+    request: str
+    """The id of the request of the task."""
+    call: str
+    """The code of the call that is shown, which an approval repeats; empty if there is none."""
+    message: str
+    schema: dict[str, Any]
+
+    @property
+    def state(self) -> str:
+        """What the client sends back with the answer."""
+        return canonical([self.task_id, self.request, self.call])
+
+    @property
+    def as_result(self) -> dict[str, Any]:
+        """The result that asks, in the protocol of 2026-07-28."""
+        params = {"mode": "form", "message": self.message, "requestedSchema": self.schema}
+        asked = {"method": "elicitation/create", "params": params}
+        return {"resultType": "input_required", "inputRequests": {INPUT: asked}, "requestState": self.state}
+
+
+def question_of(task_id: str, request: HumanRequest, before: str = "") -> Question | None:
+    """The question that a request makes, after the sentence `before`; None if a form cannot have its answers."""
+    choices = [choice for choice in request.choices if _is_simple(choice)]
+    call = request.call
+    if not choices or (call is None and any(CHOICES[choice].needs_code for choice in choices)):
+        return None
+    lines = [*filter(None, [before]), request.reason]
+    if call is not None:
+        shown = canonical(call.args or {})
+        cut = "…" if len(shown) > MAX_SHOWN else ""
+        lines.append(f"Call: {call.kind} {shown[:MAX_SHOWN]}{cut} ({call.effect})")
+        lines.append(f"It can be undone by {call.undo}." if call.undo else "Nothing undoes it.")
+    lines += [f"{choice.value}: {CHOICES[choice].sentence}" for choice in choices]
+    words: dict[str, Any] = {"type": "string", "title": "Reason, or reply", "maxLength": MAX_WORDS}
+    if request.options:
+        words["description"] = f"For example: {', '.join(request.options)}"
+    answers = {"type": "string", "title": "Answer", "enum": [choice.value for choice in choices]}
+    properties = {ANSWER: answers, WORDS: words}
+    schema = {"type": "object", "properties": properties, "required": [ANSWER]}
+    return Question(task_id, request.id, call.code if call else "", printable("\n".join(lines)), schema)
+
+
+def _is_simple(choice: Choice) -> bool:
+    """Whether the answer is a choice, with words at the most."""
+    row = CHOICES[choice]
+    is_reply = choice is Choice.REPLY
+    return choice is not Choice.APPROVE_ALL and (is_reply or not row.needs_option)
+
+
+async def question(handle: TaskHandle, before: str = "") -> Question | None:
+    """What a task asks now; None if nothing, or if its answer needs the page."""
+    requests = await handle.requests()
+    return question_of(handle.id, requests[0], before) if requests else None
+
+
+def read_state(state: str) -> tuple[str, str, str] | None:
+    """The task, the request and the code of a call in what a client sent back; None if it is no such thing."""
+    try:
+        return _State.validate_json(state)
+    except ValidationError:
+        return None
+
+
+async def answer(handle: TaskHandle, request: str, call: str, result: Mapping[str, Any], client: str) -> str | None:
+    """Give a person's answer to a task; returns why it was not taken, and None also if the person gave none."""
+    content = result.get("content") or {}
+    chosen = content.get(ANSWER)
+    if result.get("action") != "accept" or chosen not in set(Choice) or not _is_simple(Choice(chosen)):
+        return None
+    choice, values = Choice(chosen), dict[str, JsonValue]()
+    if call and CHOICES[choice].needs_code:
+        values["call"] = call
+    words = str(content.get(WORDS) or "")[:MAX_WORDS].strip()
+    field = next((option.name for option in CHOICES[choice].options if option.type == "text"), None)
+    if field and words:
+        values[field] = words
+    by = f"the user of {one_line(client)}"[:MAX_NAME]
+    try:
+        await handle.answer(choice, request=request, by=by, **values)
+    except (Problem, RPCError) as error:  # another person was faster, or the task waits for somebody else
+        log.warning("gateway_answer_refused", task=handle.id, reason=str(error))
+        return str(error)
+    return None
