@@ -7,6 +7,8 @@ is about the whole step: from one workflow task to the next, with the call in it
 A second table has the call alone, in one process without a Temporal server: the SDK's `call_tool`, Replan's connection
 (which also checks deadlines, counts what was sent and knows when a call was certainly not made), and Replan's whole
 activity, which adds what every tool has: validation, the circuit breaker, the log line and the size of the result.
+
+A third table has calls through the gateway, each of which is a task of one step, beside such a task.
 """
 
 import json as json_module
@@ -40,12 +42,13 @@ from activities.toolbox.mcp.loading import load_servers
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
-from benchmarks import processes, report
+from benchmarks import gateway, processes, report
 from benchmarks.mcp_worker import COMMAND, HTTP, PIPES, ROOT, called, client_of
 from benchmarks.processes import Meter
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
 from benchmarks.rounds import Arm, Bare, Replan, Samples
 from benchmarks.work import TEXT, Words, Work
+from client.client import Client as ReplanClient
 from runtime.client import connect
 from runtime.dev_server import free_port
 from runtime.process import leave
@@ -75,6 +78,8 @@ class Sizes(BaseModel):
     """Sequential steps; the difference of the two is what each additional step costs."""
     calls: int = 100
     """Calls alone, in each way."""
+    tasks: int = 10
+    """Calls through the gateway, and tasks of one step."""
 
 
 def _step(transport: str) -> Callable[[Figures], float | None]:
@@ -83,6 +88,10 @@ def _step(transport: str) -> Callable[[Figures], float | None]:
 
 def _alone(transport: str) -> Callable[[Figures], float | None]:
     return lambda figures: _over(figures[CONNECTION].get(f"{transport}_ms"), figures[SDK].get(f"{transport}_ms"))
+
+
+def _gateway(way: str) -> Callable[[Figures], float | None]:
+    return lambda figures: _over(figures[way].get("call_ms"), figures[gateway.TASK].get("call_ms"))
 
 
 def _over(upper: Figure | None, lower: Figure | None) -> float | None:
@@ -94,6 +103,8 @@ GOALS = (
     Goal("a step that calls a server over HTTP, at most 1.3 times bare", 1.3, _step(HTTP)),
     Goal("the call alone over pipes, at most 1.10 times the SDK's client", 1.10, _alone(PIPES)),
     Goal("the call alone over HTTP, at most 1.10 times the SDK's client", 1.10, _alone(HTTP)),
+    Goal("a call through the gateway over pipes, at most 1.5 times a task", 1.5, _gateway(gateway.OVER_PIPES)),
+    Goal("a call through the gateway over HTTP, at most 1.5 times a task", 1.5, _gateway(gateway.OVER_HTTP)),
 )
 
 
@@ -137,6 +148,10 @@ class McpReport(Report):
             for way in (CONNECTION, ACTIVITY):
                 title = f"the call alone, {TITLES[transport]}: {WAYS[way]}, ms"
                 table.add_row(title, *_shown(alone, self.arms[way].get(f"{transport}_ms")))
+        table.add_section()
+        bare = self.arms[gateway.BARE_TASK].get("call_ms")
+        for way in (gateway.TASK, gateway.OVER_PIPES, gateway.OVER_HTTP):
+            table.add_row(f"{gateway.TITLES[way]}, ms", *_shown(bare, self.arms[way].get("call_ms")))
         return table
 
 
@@ -178,22 +193,27 @@ def _log_as_worker(lines: TextIO) -> None:
 async def run(sizes: Sizes, rounds: int, address: str | None) -> McpReport:
     """Start servers and workers, measure, end them. Raises NotConnected, ServerUnavailable, WorkerUnavailable."""
     before = report.load()
-    samples: dict[str, Samples] = {name: defaultdict(list) for name in (BARE, REPLAN, *WAYS)}
+    samples: dict[str, Samples] = {name: defaultdict(list) for name in (BARE, REPLAN, *WAYS, *gateway.TITLES)}
     with tempfile.TemporaryDirectory(prefix="replan-mcp-") as name, Progress(console=Console(stderr=True)) as bar:
         task, folder = bar.add_task("servers and workers", total=None), Path(name)
         async with _echo_server(folder) as url:
             async with _arms(folder, url, address) as arms:
-                bar.update(task, total=2 * rounds)
+                bar.update(task, total=3 * rounds)
                 for transport in TITLES:  # the first tasks of a process pay for caches and connections
                     for arm in arms:
                         await _usage(arm, transport, sizes.long)
                 for number in range(rounds):
                     bar.update(task, description=f"round {number + 1} of {rounds}: steps", advance=1)
                     await _steps(arms[:: -1 if number % 2 else 1], sizes, samples)
+                async with gateway.calls(folder, arms[0], ReplanClient(arms[1].client)) as named:
+                    ways = [Way(way, "call", call) for way, call in named.items()]
+                    for number in range(rounds + 1):
+                        bar.update(task, description=f"round {number} of {rounds}: gateway", advance=bool(number))
+                        await _calls(ways, sizes.tasks, samples if number else _nowhere(ways))
             async with _ways(folder, url) as ways:
                 for number in range(rounds + 1):
                     bar.update(task, description=f"round {number} of {rounds}: calls", advance=bool(number))
-                    await _calls(ways, sizes, samples if number else {way: defaultdict(list) for way in WAYS})
+                    await _calls(ways, sizes.calls, samples if number else _nowhere(ways))
     return McpReport.of(samples, sizes, rounds, (before, report.load()))
 
 
@@ -212,9 +232,14 @@ async def _usage(arm: Arm, transport: str, steps: int) -> tuple[float, float]:
     return run.seconds * 1000, (arm.worker.cpu - before) * 1000
 
 
-async def _calls(ways: Sequence["Way"], sizes: Sizes, samples: Mapping[str, Samples]) -> None:
+def _nowhere(ways: Sequence["Way"]) -> dict[str, Samples]:
+    """Samples that are thrown away: of the first round, which pays for caches and connections."""
+    return {way.name: defaultdict(list) for way in ways}
+
+
+async def _calls(ways: Sequence["Way"], count: int, samples: Mapping[str, Samples]) -> None:
     seconds = defaultdict[Way, list[float]](list)
-    for _ in range(sizes.calls):
+    for _ in range(count):
         for way in ways:
             began = time.perf_counter()
             await way.call()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import mcp
+from benchmarks import gateway, mcp
 from benchmarks.mcp import ACTIVITY, BARE, CONNECTION, NONE, REPLAN, SDK, McpReport, Sizes
 from benchmarks.mcp_worker import HTTP, PIPES
 from runtime.dev_server import DevServer
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.full
 @pytest.fixture(scope="module")
 async def report(server: DevServer) -> McpReport:
     """A round of almost nothing, on a server that was there already."""
-    return await mcp.run(Sizes(short=1, long=2, calls=2), rounds=1, address=server.address)
+    return await mcp.run(Sizes(short=1, long=2, calls=2, tasks=1), rounds=1, address=server.address)
 
 
 async def test_every_side_and_way_is_measured(report: McpReport) -> None:
@@ -22,7 +22,11 @@ async def test_every_side_and_way_is_measured(report: McpReport) -> None:
     calls = {f"{transport}_ms" for transport in (PIPES, HTTP)}
 
     measured = {name: {*figures} for name, figures in report.arms.items()}
-    assert measured == {**dict.fromkeys((BARE, REPLAN), steps), **dict.fromkeys((SDK, CONNECTION, ACTIVITY), calls)}
+    assert measured == {
+        **dict.fromkeys((BARE, REPLAN), steps),
+        **dict.fromkeys((SDK, CONNECTION, ACTIVITY), calls),
+        **{way: {"call_ms"} for way in gateway.TITLES},
+    }
 
 
 async def test_the_document_has_the_promised_keys(report: McpReport) -> None:
@@ -34,6 +38,6 @@ async def test_the_document_has_the_promised_keys(report: McpReport) -> None:
 
 
 async def test_the_table_has_a_line_for_each_comparison(report: McpReport) -> None:
-    """Six of steps, four of calls; and each goal has a value."""
-    assert report.table().row_count == 10
+    """Six of steps, four of calls, three of the gateway; and each goal has a value."""
+    assert report.table().row_count == 13
     assert all(goal.value is not None for goal in report.goals)
