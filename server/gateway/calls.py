@@ -114,14 +114,7 @@ class Calls:
             return guarded.answer
         found = self._place(offer, args, of_call, request)
         if found is None:
-            return results.fault(
-                Do.CHANGE,
-                code="conflict",
-                quadrant=Quadrant.PERSISTENT_SEMANTIC.value,
-                reason="The key of this call belongs to a call with other arguments",
-                more="Use a key only for repetitions of one call.",
-                is_structured=is_structured,
-            )
+            return _conflict(is_structured=is_structured)
         entry, replayed_from = found
         task_id = entry.earlier.task_id
         log.info("gateway_call", session=request.session.name, tool=offer.kind, task=task_id)
@@ -139,6 +132,21 @@ class Calls:
             return answer
         self._journal.note(task_id, Delivery.PENDING, request.id)
         return outcome
+
+    async def start_task(self, client: Client, text: str, request: Request) -> dict[str, Any]:
+        """Start a task, once, and return its id. A call that may be a repetition starts none: the task shows itself."""
+        args: dict[str, JsonValue] = {"task": text}
+        lenient = replace(request, session=replace(request.session, doubt=Doubt.REPLAY))
+        found = self._place(_TASKS, args, digest(args), lenient)
+        if found is None:
+            return _conflict(is_structured=False)
+        entry, replayed_from = found
+        task_id = entry.earlier.task_id
+        await client.start(
+            text, id=task_id, key=task_id, on_escalation="wait", effect_key=entry.effect_key if request.key else None
+        )
+        started = results.success({"id": task_id, "status": "running"}, is_structured=True)
+        return results.with_note(started, results.replayed_note(replayed_from)) if replayed_from else started
 
     def _place(
         self, offer: Offer, args: dict[str, JsonValue], of_call: str, request: Request
@@ -368,6 +376,8 @@ class _Asking:
         return None
 
 
+_TASKS = Offer("task", "replan_start_task", Effect.UNKEYED, {})
+"""What starts tasks, as the journal has it."""
 _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN)
 
 
@@ -416,6 +426,17 @@ def _doubt(entry: Entry, whom: str) -> str:
     return (
         f"This call may repeat {entry.doubts}, whose answer may not have reached {whom}, and nobody can know whether it"
         " should be done twice."
+    )
+
+
+def _conflict(*, is_structured: bool) -> dict[str, Any]:
+    return results.fault(
+        Do.CHANGE,
+        code="conflict",
+        quadrant=Quadrant.PERSISTENT_SEMANTIC.value,
+        reason="The key of this call belongs to a call with other arguments",
+        more="Use a key only for repetitions of one call.",
+        is_structured=is_structured,
     )
 
 

@@ -18,7 +18,6 @@ from server.gateway.results import Do
 from server.gateway.sessions import PREFIX
 from workflows.account.search_attributes import is_quotable
 from workflows.account.task import MAX_TEXT
-from workflows.json_values import digest
 from workflows.people.requests import Choice, RequestKind
 
 MAX_TASKS = 200
@@ -86,11 +85,7 @@ async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:
 
 
 async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:
-    request = asked.request
-    tail = digest("task", request.key)[:12] if request.key else request.id.replace("/", "-")
-    id = f"{request.session.prefix}task-{tail}"
-    handle = await asked.client.start(args.task, id=id, key=id, on_escalation="wait")
-    return results.success({"id": handle.id, "status": "running"}, is_structured=True)
+    return await asked.calls.start_task(asked.client, args.task, asked.request)
 
 
 async def _status(asked: Asked, args: OfCall) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from runtime.settings import LogStyle
 from server.access import Access
 from server.connections import most_connections
 from server.gateway import http_door
-from server.gateway.daemon import Daemon, locked
+from server.gateway.daemon import locked
+from server.gateway.hosting import Daemon
 from server.gateway.queue_desk import QueueDesk
 from server.gateway.session import Desk
 from server.gateway.sessions import Session

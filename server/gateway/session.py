@@ -244,7 +244,8 @@ class Agent:
             own = own_tools.BY_NAME.get(params.name)
             if own is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
-            self._desk.calls.went_on(request.connection)
+            if own.is_read:
+                self._desk.calls.went_on(request.connection)
             return await own(own_tools.Asked(self._desk.client, self._desk.calls, request, params.arguments or {}))
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
         if is_passed and self._desk.door:

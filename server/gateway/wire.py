@@ -16,7 +16,7 @@ MAX_LINE = 64 * 2**20
 """Bytes of a line, which holds one message of MCP."""
 MAX_SOCKET = 100
 """Bytes of a socket's path, of which systems take 104 or 108."""
-SOCKET, JOURNAL, LOG, LOCK = "gateway.sock", "gateway.db", "gateway.log", "gateway.lock"
+SOCKET, JOURNAL, LOG = "gateway.sock", "gateway.db", "gateway.log"
 
 
 class Hello(BaseModel):

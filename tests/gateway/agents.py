@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from server.gateway.wire import LOCK
+from server.gateway.daemon import LOCK
 from tests.processes import ROOT
 
 SHOP = Path(__file__).with_name("shop.py")

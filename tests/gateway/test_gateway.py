@@ -147,6 +147,19 @@ async def test_a_key_is_one_call_and_a_doubt_asks_a_person(place: Place, session
     assert place.paid == ["ann", "bob", "ann", "ann"]
 
 
+def test_a_task_is_started_once(place: Place, session: str) -> None:
+    """Also without a key, where nobody knows whether the agent has the first answer; another text is another task."""
+    agent = place.agent(session)
+    task = {"task": "Greet Ann"}
+    started, again = (agent.call("replan_start_task", task) for _ in range(2))
+    other = agent.call("replan_start_task", {"task": "Greet Bob"})
+    keyed = [agent.call("replan_start_task", task, key="1")["structuredContent"]["id"] for _ in range(2)]
+
+    assert started["structuredContent"] == again["structuredContent"]
+    assert "Not done again" in said(again)
+    assert len({started["structuredContent"]["id"], other["structuredContent"]["id"], *keyed}) == 3
+
+
 def test_equal_calls_on_a_live_stream_are_two_and_other_calls_prove_what_came(place: Place, session: str) -> None:
     agent = place.agent(session)
     numbers = [agent.begin("pay", PAY) for _ in range(2)]
@@ -225,7 +238,7 @@ def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, 
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ((), "write `-- COMMAND` of a server, or --tools FILE"),
+        ((), "write `-- COMMAND` of a server, --tools FILE, or --http"),
         (("--session", "a b", "--", "true"), "session: "),
         (("--doubt", "guess", "--", "true"), "'ask', 'repeat' or 'replay'"),
         (("--address", "localhost:1", "--", "true"), "set TEMPORAL_ADDRESS"),
