@@ -35,6 +35,8 @@ from server.gateway.wire import JOURNAL, MAX_LINE, FromAgent, Hello, ToAgent, li
 from workflows.account.search_attributes import TYPES
 
 LOOK_SECONDS = 1.0
+OF_SERVER = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE")
+"""Variables that say which server the daemon uses: one for all agents of its folder."""
 MAX_OPEN = 2_000
 """The most requests of one agent that are under way."""
 
@@ -189,8 +191,20 @@ class Daemon:
             if len(self._agents) == 1 and not self.calls.running:
                 self.stop.set()
             return
+        if other := self._other_server(hello):
+            writer.write(line_of(ToAgent(refused=other)))
+            return
         tools = self.tool_set(hello)
         await _Connection(self.calls, tools, hello, reader, writer).serve()
+
+    def _other_server(self, hello: Hello) -> str:
+        """Why an agent that names another Temporal server cannot be served; empty if it names none, or ours."""
+        for name in OF_SERVER:
+            named, ours = hello.environment.get(name), os.environ.get(name)
+            if named and named != ours and self._given is None:
+                used = f"{name}={ours}" if ours else f"a server of its own, without {name}"
+                return f"the daemon of {self._state} uses {used}: end its other agents, or choose another --state"
+        return ""
 
     def tool_set(self, hello: Hello) -> ToolSet:
         """The tools that an agent names, with a worker of their own, which several agents share."""

@@ -223,6 +223,16 @@ def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(plac
     assert not Path(f"/proc/{daemon}").exists()
 
 
+def test_an_agent_with_another_server_than_the_daemon_is_told_so(place: Place, session: str) -> None:
+    """Its calls would go to a server that it did not name."""
+    place.agent(session)
+    ours = place.environment["TEMPORAL_ADDRESS"]
+    place.environment["TEMPORAL_ADDRESS"] = "temporal.example:7233"
+    other = Agent(place, "--", "true")
+
+    assert f"uses TEMPORAL_ADDRESS={ours}" in other.errors()
+
+
 def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text("[servers.shop]\n")
