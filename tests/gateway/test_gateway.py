@@ -98,6 +98,35 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_sessio
     assert place.paid == ["ann", "ann"]
 
 
+def test_a_cancelled_call_goes_on_and_the_next_equal_one_gets_its_answer(place: Place, session: str) -> None:
+    """Cancelled at once, while it is made, and after its answer, when a cancel says nothing any more."""
+    agent = place.agent(session, is_gated=True)
+    agent.tools()
+
+    def cancel(number: int) -> None:
+        agent.send("notifications/cancelled", {"requestId": number}, is_request=False)
+
+    cancel(agent.begin("pay", {"who": "at-once"}))
+    at_once = agent.begin("pay", {"who": "at-once"})
+    place.until_paid(1)
+    place.open_gate()
+    assert "at-once" in said(agent.answer(at_once)["result"])
+    place.gate.unlink()
+    made = agent.begin("pay", {"who": "made"})
+    place.until_paid(2)
+    cancel(made)
+    again = agent.begin("pay", {"who": "made"})
+    place.open_gate()
+    assert "Not done again" in said(agent.answer(again)["result"])
+    late = agent.begin("pay", {"who": "late"})
+    agent.answer(late)
+    cancel(late)
+    agent.call("book")
+    agent.call("pay", {"who": "late"})
+
+    assert place.paid == ["at-once", "made", "late", "late"]
+
+
 def test_what_can_be_found_out_is_answered_although_everything_was_killed(place: Place, session: str) -> None:
     """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
     file = place.tools_file(
