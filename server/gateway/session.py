@@ -134,6 +134,8 @@ class Agent:
         self._defaults = defaults
         self._origin = origin
         self._durable_reads = durable_reads
+        self._listed: Mapping[str, Offer] | None = None
+        """The tools that were listed last; None before the first list."""
         self._of_uri = dict[str, str]()
         self._of_prompt = dict[str, str]()
         self._peers = dict[str, Any]()
@@ -185,7 +187,11 @@ class Agent:
         await asyncio.gather(*told, return_exceptions=True)  # some of them may have left
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
-        """Begin to pass a notification on; nobody waits for it."""
+        """Begin to pass a notification on, if it is news to somebody; nobody waits for it."""
+        # Clients of the SDK before version 2 fail on a message that comes while they end their session, and some end it
+        # with each answer: so an agent that waits for its first list is not told that there is another.
+        if method == "notifications/tools/list_changed" and self._listed in (None, self._desk.offers):
+            return
         told = asyncio.ensure_future(self.notify(method, params))
         self._told.add(told)
         told.add_done_callback(self._told.discard)
@@ -211,7 +217,8 @@ class Agent:
     async def _list_tools(self, context: Any, params: Any) -> Any:
         self._note_peer(context)
         is_ready = await self._desk.ready(LIST_SECONDS)
-        offers = [dict(offer.tool) for offer in self._desk.offers.values()] if is_ready else []
+        self._listed = self._desk.offers if is_ready else {}
+        offers = [dict(offer.tool) for offer in self._listed.values()]
         listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers))]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 

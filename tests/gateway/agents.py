@@ -151,6 +151,10 @@ class Place:
         """An agent that has shaken hands, with the tools of a file."""
         return self._greeted("--tools", str(file), *options)
 
+    def of_command(self, *command: str, session: str) -> Agent:
+        """An agent that has shaken hands, with the server of a command."""
+        return self._greeted("--session", session, "--", *command)
+
     def _greeted(self, *words: str) -> Agent:
         agent = Agent(self, *words)
         self._agents.append(agent)

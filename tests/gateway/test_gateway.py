@@ -1,6 +1,7 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
 import re
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from client.client import Client
 from runtime.dev_server import DevServer
-from tests.gateway.agents import Agent, Place
+from tests.gateway.agents import SHOP, Agent, Place
 from workflows.people.requests import RequestKind
 
 PAY = {"who": "ann"}
@@ -61,8 +62,24 @@ def test_an_agent_sees_the_server_as_it_is(place: Place, session: str) -> None:
     assert agent.answer(agent.send("resources/read", {"uri": "shop://rules"}))["result"]["contents"][0]["text"]
     assert len(agent.call("replan_effects")["structuredContent"]["effects"]) == 1
     cold.call("book")
-    assert "notifications/tools/list_changed" in [one["method"] for one in cold.notifications]
+    assert cold.notifications == [], "its list was complete, and it may be about to leave"
     assert agent.leave() == 0
+
+
+@pytest.mark.full
+def test_an_agent_whose_list_was_too_early_is_told_of_the_tools(place: Place, session: str) -> None:
+    """A server that takes longer to start than a list waits (25 s), and no longer than a worker waits for it (30 s)."""
+    words = f"sleep 26; exec {sys.executable} {SHOP} {place.book}"
+    agent = place.of_command("sh", "-c", words, session=session)
+    assert "pay" not in agent.tools()
+    until = time.monotonic() + 60
+    while not agent.notifications:
+        assert time.monotonic() < until
+        agent.answer(agent.send("ping"))
+        time.sleep(0.5)
+
+    assert [one["method"] for one in agent.notifications] == ["notifications/tools/list_changed"]
+    assert "pay" in agent.tools()
 
 
 def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_session(place: Place, session: str) -> None:
