@@ -1,0 +1,90 @@
+"""`python -m evals.frameworks`: agents of other frameworks, killed after an effect and resumed by their own means."""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.report import Machine
+from evals.frameworks.environments import NoEnvironment, python_of
+from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
+from replan.testing.model_api import running
+from runtime.process import leave
+
+NAMES = ("pydantic_ai", "openai_agents", "langgraph")
+CHANNELS = {"langgraph": Way.HTTP}
+"""How a framework can send a key, if not over stdio."""
+
+
+def trials_of(name: str) -> list[Trial]:
+    """The runs of a framework."""
+    keyed = CHANNELS.get(name, Way.STDIO)
+    ways = dict.fromkeys((Way.STDIO, keyed))
+    rows = [(Way.DIRECT, Moment.CALLING, False)]
+    rows += [(way, moment, False) for way in ways for moment in Moment]
+    rows += [(keyed, moment, True) for moment in Moment]
+    return [Trial(framework=name, way=way, moment=moment, has_keys=keys) for way, moment, keys in rows]
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=f"Of {', '.join(NAMES)}; all.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
+) -> None:
+    """Kill agents after an effect, and count it; exit code 1 if the gateway repeats or loses an effect or an answer."""
+    for name in names or ():
+        if name not in NAMES:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}.", param_hint="NAME")
+    if keep is not None:
+        keep.mkdir(parents=True)
+    planned = [trial for name in names or NAMES for trial in trials_of(name)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="replan-frameworks-") as folder:
+            asyncio.run(run(planned, (keep or Path(folder)).absolute()))
+    except (NoEnvironment, TrialFailed) as problem:
+        typer.echo(str(problem), err=True)
+        leave(6)
+    except KeyboardInterrupt:
+        leave(130)
+    typer.echo(table(planned))
+    typer.echo(f"\nOn {Machine.this()}")
+    leave(1 if any(trial.is_broken for trial in planned) else 0)
+
+
+async def run(planned: Sequence[Trial], folder: Path) -> None:
+    """Fill in the trials. Raises NoEnvironment, TrialFailed."""
+    pythons = {name: await python_of(name, say) for name in dict.fromkeys(trial.framework for trial in planned)}
+    async with AsyncExitStack() as stack:
+        model = ShopModel([])
+        await stack.enter_async_context(running(model))
+        stage = Stage(folder, model)
+        await stack.enter_async_context(stage.serving(is_http=any(trial.way is Way.HTTP for trial in planned)))
+        for number, trial in enumerate(planned, 1):
+            keys = ", keys" if trial.has_keys else ""
+            say(f"{number} of {len(planned)}: {trial.framework}, {trial.way}{keys}, {trial.moment}")
+            await stage.play(trial, pythons[trial.framework])
+
+
+def say(line: str) -> None:
+    """Show progress."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def table(played: Sequence[Trial]) -> str:
+    """What the trials came to, in Markdown."""
+    columns = ("framework", "its tools come from", "keys", *Moment)
+    rows = dict[tuple[str, Way, bool], dict[Moment, Trial]]()
+    for trial in played:
+        rows.setdefault((trial.framework, trial.way, trial.has_keys), {})[trial.moment] = trial
+    lines = [columns, ["---"] * len(columns)]
+    for (name, way, has_keys), trials in rows.items():
+        lines.append([name, way, "yes" if has_keys else "no", *(str(trials.get(moment, "-")) for moment in Moment)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    typer.run(main)

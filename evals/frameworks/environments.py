@@ -1,0 +1,49 @@
+"""The environment of each framework: made once, with the versions that its requirements pin."""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+HERE = Path(__file__).parent
+Say = Callable[[str], None]
+
+
+class NoEnvironment(RuntimeError):
+    """An environment could not be made; the message says why."""
+
+
+def requirements(name: str) -> Path:
+    """The file with what a framework's agent needs."""
+    return HERE / f"{name.replace('_', '-')}-requirements.txt"
+
+
+async def python_of(name: str, say: Say) -> Path:
+    """The Python of a framework's environment, which is made if there is none for these requirements.
+
+    Raises:
+        NoEnvironment: it could not be made.
+    """
+    wanted = requirements(name)
+    digest = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    folder = user_cache_path("replan") / "frameworks" / f"{name}-{digest}"
+    python, made = folder / "bin" / "python", folder / "complete"
+    if not made.exists():
+        say(f"{name}: making its environment, once")
+        await _run(sys.executable, "-m", "venv", "--clear", str(folder))
+        await _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(wanted))
+        made.touch()
+    return python
+
+
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    if process.returncode:
+        last = [line for line in said.decode(errors="replace").splitlines() if line.strip()][-1:]
+        raise NoEnvironment(f"{' '.join(command[1:4])} failed: {' '.join(last) or process.returncode}")
