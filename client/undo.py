@@ -157,9 +157,13 @@ class Rollback(NamedTuple):
     @property
     def held_fields(self) -> dict[str, Any]:
         """The calls that a person has to confirm, and the code that confirms them, as JSON outputs have them."""
-        planned = self.planned
-        held = [call.model_dump(mode="json") for call in planned.calls] if planned else []
-        return {"held": held, "confirm": planned.code if planned else None}
+        return held_fields(self.planned)
+
+
+def held_fields(planned: PlannedUndo | None) -> dict[str, Any]:
+    """Calls that a person has to confirm, if there are any, and the code that confirms them, for JSON outputs."""
+    held = [call.model_dump(mode="json") for call in planned.calls] if planned else []
+    return {"held": held, "confirm": planned.code if planned else None}
 
 
 async def undo(
@@ -191,11 +195,28 @@ async def undo(
     return Rollback(running, outcome, planned=left if left.held else None)
 
 
+async def plan(client: Client, handle: Handle) -> PlannedUndo:
+    """The calls with which `undo` would undo a closed task now.
+
+    Raises:
+        Problem: the task runs, or no worker answers for it or can replay it.
+    """
+    description = await handle.describe()
+    require_closed(description, undo=True)
+    if await _complete_rollback(client, handle, description):
+        return PlannedUndo()
+    story = await fetch_story(client, handle)
+    account = await _account(client, handle, story, description.task_queue)
+    return await _without_undone(client, story, planned_undo(account, story.history.specs))
+
+
 async def _planned(client: Client, story: Story, account: Progress) -> PlannedUndo:
     """The calls of a rollback of `account`; if a person has to confirm, without those that were made before."""
     planned = planned_undo(account, story.history.specs)
-    if not planned.held:
-        return planned
+    return await _without_undone(client, story, planned) if planned.held else planned
+
+
+async def _without_undone(client: Client, story: Story, planned: PlannedUndo) -> PlannedUndo:
     known = await fetch_effects(client, story, ())
     return planned.without({effect.step for effect in known if effect.state is EffectState.UNDONE})
 

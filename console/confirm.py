@@ -12,6 +12,7 @@ from temporalio.client import Client
 from client import tasks
 from client.explain.words import moment
 from client.problem import Problem, ProblemKind
+from client.sessions import SessionPlan
 from client.tasks import Handle
 from client.text import cut, one_line
 from client.undo import Confirm, PlannedUndo, with_code
@@ -57,6 +58,31 @@ async def find_task(
     print_lines([f"The newest task is {one_line(handle.id)}, started {moment(description.start_time)}: {text}"])
     await _require_yes(f"{command.capitalize()} it?", named)
     return handle
+
+
+async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
+    """Show what would be undone over all tasks of a session, which a person at a terminal has to confirm.
+
+    Raises:
+        Problem: nobody can confirm it, or the answer is not `yes`.
+    """
+    named = f"session {one_line(name)!r}"
+    if not common.is_interactive:
+        reason = f"{count(len(plan.tasks), 'task')} of {named} would be undone, and nobody can be asked"
+        shown = starter("effects", "--session", name)
+        raise Problem("not_confirmed", reason, f"`{shown}` lists what they changed, and --yes undoes it")
+    lines = [f"To undo {named}, {count(len(plan.whole.calls), 'call')} would be made:", *undo_lines(plan.whole)]
+    stays = [
+        f"    no call undoes what {one_line(task.id)} changed" for task, planned in plan.tasks if not planned.calls
+    ]
+    over = [f"    {one_line(id)} runs, and is passed over" for id in plan.running]
+    print_lines([*lines, *stays, *over])
+    await _require_yes("Undo all of it?", "run the command again to see it")
+
+
+async def answered_yes(planned: PlannedUndo) -> bool:
+    """Confirms calls that were shown already, and to which a person said yes."""
+    return True
 
 
 def undo_confirmed(common: Common, code: str | None = None) -> Confirm | None:

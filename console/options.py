@@ -20,6 +20,10 @@ TaskId = Annotated[
     str | None,
     typer.Argument(metavar="ID", help="The id of a task, or its beginning; else the newest task, no `call`."),
 ]
+Session = Annotated[
+    str | None,
+    typer.Option("--session", metavar="NAME", help="Without an ID: all calls of this session of `mcp` together."),
+]
 Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event per line.")]
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("pygal", "jinja2"),
@@ -36,6 +40,12 @@ def require_extra(what: str, extra: str) -> None:
         reason = f"{what} needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
         remedy = f"run `pip install 'replan[{extra}]'`, in a checkout `pip install --editable '.[{extra}]'`"
         raise Problem("not_installed", reason, remedy)
+
+
+def require_alone(option: str, others: Mapping[str, object]) -> None:
+    """Raise Problem if `option` was given together with one of `others`, by their names, that is not None."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise Problem("usage", f"{option} goes without {given[0]}", "write one of them")
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,9 @@ SHOWN = {
     "start --dry-run": "start --dry-run --task 'calculate 1 + 1'",
     "explain": "explain book-a-slot",
     "effects": "effects book-a-slot",
+    "effects --session NAME": "effects --session shop",
+    "explain --session NAME": "explain --session shop",
+    "undo --session NAME": "undo --session shop --yes",
     "transcript": "transcript book-a-slot",
     "undo": "undo book-a-slot",
     "tools": "tools calculate",
@@ -121,6 +124,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
         (file := folder / "barred.json").write_text(json.dumps({"steps": [BARRED]}))
         barred = ("--id", "barred", "--task", "ask", "--plan", str(file), "--on-escalation", "wait")
         assert processes.starter("start", *barred).returncode == 3
+        assert processes.starter("--id", "mcp:shop:1", "--task", "calculate 1 + 1").returncode == 0
         for id in ("going-on", "stuck", "unwanted"):
             processes.starter("--id", id, "--task", "calculate 1 + 1", "--queue", "nobody", "--detach")
         yield processes

@@ -51,6 +51,26 @@ def page_lines(explained: Explanation, width: int | None, door: Door = as_comman
     return list(lay_out_rows(page_rows(explained), explained.story, width, door))
 
 
+def brief_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
+    """A line with the time, the id, the tools and the status of a task, and below it why it ended as it did."""
+    return list(lay_out_rows(_brief_rows(explained), explained.story, width, door))
+
+
+def _brief_rows(explained: Explanation) -> Iterator[Row]:
+    story = explained.story
+    history, kinds = story.history, dict.fromkeys(step.kind for step in story.steps.values())
+    began = words.moment(history.started_at) if history.started_at else "?"
+    how = explained.status.replace("_", " ")
+    yield "", Sentence(text=f"{began} {history.task_id}{f' ({words.listed(kinds)})' if kinds else ''}: {how}")
+    for item in explained.items:
+        yield from ((INDENT, sentence) for sentence in item.sentences)
+    yield from ((INDENT, sentence) for sentence in explained.now)
+    if history.end is not None and history.end.status != "completed":
+        yield from ((INDENT, sentence) for _, sentence in _closing(explained))
+    yield from ((f"{INDENT}To do  ", sentence) for sentence in explained.todo)
+    yield from ((f"{INDENT}Note  ", note) for note in explained.notes)
+
+
 def page_rows(explained: Explanation) -> Iterator[Row]:
     task = explained.story.history.task
     yield "", Sentence(text=explained.summary)

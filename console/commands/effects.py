@@ -2,24 +2,31 @@
 
 from collections.abc import Sequence
 
-from client import document, tasks
+from temporalio.client import Client
+
+from client import document, sessions, tasks
 from client.effects import EffectState, TaskEffect
 from client.explain import words
 from client.text import cut, one_line, printable
-from client.workers import list_effects
+from client.wording import count
+from client.workers import EffectList, list_effects
 from console.exits import Exit
-from console.options import Common, TaskId
+from console.options import Common, Session, TaskId, require_alone
+from console.render.sessions import print_more
 from console.render.terminal import print_lines
 from workflows.json_values import canonical
 
 MAX_RESULT = 400
 
 
-async def effects_command(*, id: TaskId = None, common: Common) -> int:
-    """Print every effect of a task that was applied or may have been, the oldest first.
+async def effects_command(*, id: TaskId = None, session: Session = None, common: Common) -> int:
+    """Print every effect of a task, or of all tasks of a session, that was applied or may have been, the oldest first.
 
     A worker reads its ledgers for that; Problem if no worker answers.
     """
+    if session is not None:
+        require_alone("--session", {"ID": id})
+        return await _of_session(await common.connected(), session, common)
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)
@@ -29,13 +36,42 @@ async def effects_command(*, id: TaskId = None, common: Common) -> int:
     lines = list[str]()
     for effect in found.effects:
         lines += _lines(effect, found.effects)
-    for ledger in found.unread:
-        lines.append(f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed.")
-    for run in found.deleted_runs:
-        lines.append(f"The history of its run {run} was deleted: of that, only what a ledger has is listed.")
+    lines += _not_listed(found, "its")
     nothing = f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it."
     print_lines(map(printable, lines or [nothing]))
     return Exit.COMPLETED
+
+
+async def _of_session(client: Client, name: str, common: Common) -> int:
+    session = await sessions.tasks_of(client, name)
+    found = await sessions.effects_of_each(client, session.handles)
+    if common.json:
+        print(document.of_anything(found.document(session)))
+        return Exit.COMPLETED
+    of_task = dict(found.tasks)
+    lines = list[str]()
+    for task_id, effect in found.in_order:
+        head, *others = _lines(effect, of_task[task_id].effects)
+        lines += [head, f"    task {task_id}", *others]
+    not_listed = [line for task_id, listed in found.tasks for line in _not_listed(listed, f"{task_id}'s")]
+    lines += dict.fromkeys(not_listed)  # the tasks of a worker have the same ledgers
+    calls = count(len(session.handles), "task")
+    nothing = f"Session {name} has changed nothing: neither the histories of its {calls} nor a ledger has an effect."
+    print_lines(map(printable, lines or [nothing]))
+    print_more(session)
+    return Exit.COMPLETED
+
+
+def _not_listed(found: EffectList, whose: str) -> list[str]:
+    """A line for each place whose effects are not listed."""
+    ledgers = [
+        f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
+        for ledger in found.unread
+    ]
+    return ledgers + [
+        f"The history of {whose} run {run} was deleted: of that, only what a ledger has is listed."
+        for run in found.deleted_runs
+    ]
 
 
 def _lines(effect: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:

@@ -7,30 +7,52 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from client import document, tasks
+from client import document, sessions, tasks
 from client.explain import explanation, page
 from client.history import fetch
 from client.remedy import as_command
 from client.tasks import Handle
 from console.exits import Exit
-from console.options import Common, TaskId
+from console.options import Common, Session, TaskId, require_alone
+from console.render.sessions import print_more
 
 
 async def explain_command(
     *,
     id: TaskId = None,
     step: Annotated[str | None, typer.Option(metavar="STEP", help="Only what concerns this step.")] = None,
+    session: Session = None,
     common: Common,
 ) -> int:
+    if session is not None:
+        require_alone("--session", {"ID": id, "--step": step})
+        return await _of_session(await common.connected(), session, common)
     client = await common.connected()
     return await explain(client, await tasks.find_task(client, id), common, step)
+
+
+async def _of_session(client: Client, name: str, common: Common) -> int:
+    """Print for each task of a session, the oldest first, how it ended and why."""
+    session = await sessions.tasks_of(client, name)
+    explained = await sessions.explain_each(client, session.handles)
+    if common.json:
+        whole = [explanation.document(as_command) for explanation in explained]
+        print(document.of_anything({"session": session.name, "more": session.more, "tasks": whole}))
+        return Exit.COMPLETED
+    print("\n".join(line for one in explained for line in page.brief_lines(one, _width())))
+    print_more(session)
+    return Exit.COMPLETED
+
+
+def _width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:
     """Print why a task, or one step of it, did what it did."""
     explained = explanation.explain_task(await fetch.fetch_history(client, handle))
     chosen = explained.step(step) if step is not None else None
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = _width()
     if common.json:
         print(document.of_anything(chosen.document() if chosen else explained.document(as_command)))
     else:

@@ -10,8 +10,9 @@ import typer
 from rich.cells import cell_len, set_cell_size
 from temporalio.client import Client
 
-from client import document
+from client import document, sessions
 from client.explain.words import moment
+from client.filters import within
 from client.listing import Listed, list_tasks, status_named
 from client.text import cut, one_line
 from client.tree import age
@@ -38,11 +39,18 @@ async def list_command(
     query: Annotated[
         str | None, typer.Option(metavar="FILTER", help="Only tasks that this Temporal list filter finds.")
     ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="NAME", help="Only calls of this session of `mcp`.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     common: Common,
 ) -> int:
     task_status = status_named(status)
-    return await tasks(await common.connected(), common, status=task_status, query=query, limit=limit)
+    client = await common.connected()
+    if session is not None:
+        await sessions.tasks_of(client, session)
+        query = within(sessions.filter_of(session), query)
+    return await tasks(client, common, status=task_status, query=query, limit=limit)
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:

@@ -4,25 +4,28 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from temporalio.client import Client
 
-from client import document, undo as undoing
+from client import document, sessions, undo as undoing
 from client.connection import ui_url_of
 from client.explain.words import moment
 from client.follow import Snapshot
+from client.remedy import as_command
+from client.sessions import SessionTasks, SessionUndo
 from client.tasks import Handle
 from client.text import cut, one_line, printable
-from client.undo import Confirm, PlannedUndo, Rollback
+from client.undo import Confirm, PlannedUndo, Rollback, held_fields
 from client.wording import MAX_REASON, count
 from console.commands import show
-from console.confirm import Yes, find_task, undo_confirmed
+from console.confirm import answered_yes, confirm_session, find_task, undo_confirmed
 from console.exits import Exit
-from console.options import Common, TaskId
+from console.options import Common, Session, TaskId, require_alone
 from console.render.command import starter
 from console.render.requests import undo_lines
+from console.render.sessions import print_more
 from console.render.terminal import print_lines
 from console.render.views import StderrView
 from workflows.account.outcome import Outcome
@@ -36,9 +39,15 @@ async def undo_command(
     confirm: Annotated[
         str | None, typer.Option("--confirm", metavar="CODE", help="Make the calls that an earlier `undo` held back.")
     ] = None,
-    yes: Yes = False,
+    session: Session = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Without an ID: do it to the newest task, or the session, without a question.")
+    ] = False,
     common: Common,
 ) -> int:
+    if session is not None:
+        require_alone("--session", {"ID": id})
+        return await undo_session(await common.connected(), session, common, confirm, yes=yes)
     client = await common.connected()
     handle = await find_task(client, id, common, command="undo", yes=yes)
     return await undo(client, handle, common, undo_confirmed(common, confirm))
@@ -80,14 +89,71 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
     is_attended = show.is_attended(common)
     rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
     if common.json:
-        records, is_complete = rollback.outcome.undo, rollback.is_complete
-        fields = {"task_id": handle.id, "undo_id": rollback.handle.id, "undone": is_complete, "undo": records}
-        fields |= rollback.held_fields
-        place = ui_url_of(client, rollback.handle.id)
-        print(document.of_anything({**fields, "already": rollback.ended_before is not None, "ui_url": place}))
+        print(document.of_anything({**_fields(client, handle.id, rollback), **held_fields(rollback.planned)}))
     else:
         print_lines(_closing(handle.id, rollback))
     return Exit.COMPLETED if rollback.is_complete else Exit.NEEDS_PERSON
+
+
+def _fields(client: Client, id: str, rollback: Rollback) -> dict[str, Any]:
+    fields = {"task_id": id, "undo_id": rollback.handle.id, "undone": rollback.is_complete}
+    fields |= {"undo": rollback.outcome.undo, "already": rollback.ended_before is not None}
+    return {**fields, "ui_url": ui_url_of(client, rollback.handle.id)}
+
+
+async def undo_session(client: Client, name: str, common: Common, code: str | None, *, yes: bool) -> int:
+    """Undo the effects of all closed tasks of a session, when a person has seen them. Returns 3 if effects stay."""
+    session = await sessions.tasks_of(client, name)
+    plan = await sessions.plan_undo(client, session.handles)
+    is_asked = bool(plan.tasks) and not yes and code is None
+    if is_asked:
+        await confirm_session(name, plan, common)
+
+    def view_of(handle: Handle) -> RollbackView:
+        if not common.json:
+            show.say(printable(handle.id))
+        return RollbackView(common, handle.id)
+
+    how = answered_yes if is_asked else undo_confirmed(common, code)
+    done = await sessions.undo_each(client, plan, view_of, is_attended=show.is_attended(common), confirm=how)
+    if common.json:
+        print(document.of_anything(_session_document(client, session, done)))
+    else:
+        print_lines(_session_closing(name, done))
+        print_more(session)
+    return Exit.COMPLETED if done.is_complete else Exit.NEEDS_PERSON
+
+
+def _session_document(client: Client, session: SessionTasks, done: SessionUndo) -> dict[str, Any]:
+    tasks = [
+        {**_fields(client, task.task_id, task.rollback), "problem": None}
+        if task.rollback
+        else {"task_id": task.task_id, "undone": False, "problem": task.problem and task.problem.fields(as_command)}
+        for task in done.tasks
+    ]
+    whole = {"session": session.name, "more": session.more, "undone": done.is_complete, "tasks": tasks}
+    return {**whole, "running": done.running, **held_fields(done.planned)}
+
+
+def _session_closing(name: str, done: SessionUndo) -> list[str]:
+    lines = [printable(f"  {task.task_id}: {task.problem.sentence(as_command)}") for task in done.tasks if task.problem]
+    records = [record for task in done.tasks if task.rollback for record in task.rollback.outcome.undo]
+    if done.tasks:
+        number, effects = sum(record.done for record in records), count(len(records), "effect")
+        lines.append(printable(f"{number} of {effects} of session {name} undone."))
+    elif not done.running:
+        lines.append(printable(f"There is nothing to undo: session {name} has changed nothing that still stands."))
+    lines += [
+        printable(f"Passed over, since it runs: {id}. To stop and undo it: {starter('cancel', id, '--undo')}")
+        for id in done.running
+    ]
+    if done.is_complete:
+        return lines
+    return [
+        *lines,
+        *_held(("--session", name), done.planned),
+        f"See what is known: {starter('effects', '--session', name)}",
+    ]
 
 
 def _line(outcome: Outcome, record: UndoRecord) -> str:
@@ -108,12 +174,12 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
     line = f"{done} of {count(len(undo), 'effect')} of {name} undone."
     if rollback.is_complete:
         return [line]
-    return [line, *_held(id, rollback.planned), f"See what is known: {starter('effects', id)}"]
+    return [line, *_held((id,), rollback.planned), f"See what is known: {starter('effects', id)}"]
 
 
-def _held(id: str, planned: PlannedUndo | None) -> list[str]:
+def _held(which: Sequence[str], planned: PlannedUndo | None) -> list[str]:
     if planned is None:
         return []
-    hint = f"At a terminal `{starter('undo', id)}` asks; to make exactly these calls:"
-    confirming = starter("undo", id, "--confirm", planned.code)
+    hint = f"At a terminal `{starter('undo', *which)}` asks; to make exactly these calls:"
+    confirming = starter("undo", *which, "--confirm", planned.code)
     return ["A person has to approve these calls:", *undo_lines(planned), hint, f"    {confirming}"]

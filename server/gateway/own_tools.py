@@ -9,14 +9,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from client import sessions
 from client.client import Client, TaskHandle
-from client.effects import EffectState
+from client.follow import View
 from client.problem import Problem
+from client.sessions import TaskUndo
+from client.tasks import Handle
 from server.gateway import results
 from server.gateway.calls import Calls, Request
 from server.gateway.results import Do
-from server.gateway.sessions import PREFIX
-from workflows.account.search_attributes import is_quotable
 from workflows.account.task import MAX_TEXT
 from workflows.people.requests import Choice, RequestKind
 
@@ -106,31 +107,33 @@ async def _explain(asked: Asked, args: OfCall) -> dict[str, Any]:
 
 
 async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
-    found = list[JsonValue]()
-    for task_id in await task_ids(asked.client, asked.request.session.prefix):
-        for effect in await TaskHandle(asked.client.temporal, task_id).effects():
-            shown = effect.model_dump(mode="json", include={"kind", "state", "at", "result", "key"})
-            found.append({"id": task_id, **shown})
-    return results.success({"effects": found}, is_structured=True)
+    found = await sessions.effects_of_each(asked.client.temporal, await _tasks(asked))
+    shown = {"kind", "state", "at", "result", "key"}
+    told: list[JsonValue] = [
+        {"id": id, **effect.model_dump(mode="json", include=shown)} for id, effect in found.in_order
+    ]
+    return results.success({"effects": told}, is_structured=True)
 
 
 async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
-    session = asked.request.session
-    chosen = [_of_session(asked, args.id).id] if args.id else await task_ids(asked.client, session.prefix)
-    undone, needs_person = list[JsonValue](), False
-    for task_id in chosen:
-        handle = TaskHandle(asked.client.temporal, task_id)
-        if not any(effect.state is EffectState.APPLIED for effect in await handle.effects()):
-            continue
-        rollback = await handle.undo()
-        held = [call.kind for call in rollback.planned.calls] if rollback.planned else []
-        why = [record.reason for record in rollback.outcome.undo if not record.done]
-        undone.append(
-            {"id": task_id, "undone": rollback.is_complete and not held, "asks": list(held), "why": list(why)}
-        )
-        needs_person |= bool(held)
-    note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if needs_person else {}
-    return results.success({"undone": undone, **note}, is_structured=True)
+    client = asked.client.temporal
+    chosen = [sessions.handle_of(client, _of_session(asked, args.id).id)] if args.id else await _tasks(asked)
+    undone = await sessions.undo_each(
+        client, await sessions.plan_undo(client, chosen), lambda _: View(), is_attended=False
+    )
+    told: list[JsonValue] = [_told(task) for task in undone.tasks]
+    told += [{"id": id, "undone": False, "asks": [], "why": ["It runs."]} for id in undone.running]
+    note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if undone.planned else {}
+    return results.success({"undone": told, **note}, is_structured=True)
+
+
+def _told(task: TaskUndo) -> dict[str, JsonValue]:
+    rollback = task.rollback
+    if rollback is None:
+        return {"id": task.task_id, "undone": False, "asks": [], "why": [str(task.problem)]}
+    held = [call.kind for call in rollback.planned.calls] if rollback.planned else []
+    why = [record.reason for record in rollback.outcome.undo if not record.done]
+    return {"id": task.task_id, "undone": rollback.is_complete and not held, "asks": [*held], "why": [*why]}
 
 
 async def _answer(asked: Asked, args: Reply) -> dict[str, Any]:
@@ -150,14 +153,10 @@ def _of_session(asked: Asked, task_id: str) -> TaskHandle:
     return TaskHandle(asked.client.temporal, task_id)
 
 
-async def task_ids(client: Client, prefix: str = f"{PREFIX}:") -> list[str]:
-    """The ids of the tasks whose ids begin with `prefix`, the newest first, at most `MAX_TASKS`."""
-    if not is_quotable(prefix):
-        return []
-    query = f"WorkflowType = 'AgentWorkflow' AND WorkflowId STARTS_WITH '{prefix}'"
-    rows = [row async for row in client.temporal.list_workflows(query, limit=MAX_TASKS)]
-    newest = sorted(rows, key=lambda row: row.start_time, reverse=True)
-    return list(dict.fromkeys(row.id for row in newest))
+async def _tasks(asked: Asked) -> list[Handle]:
+    """The newest tasks of the session, the oldest of them first."""
+    ids = await sessions.newest_ids(asked.client.temporal, asked.request.session.name, MAX_TASKS)
+    return [sessions.handle_of(asked.client.temporal, id) for id in reversed(ids)]
 
 
 BY_NAME: Mapping[str, OwnTool] = {

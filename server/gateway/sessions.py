@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-PREFIX = "mcp"
-"""The ids of the tasks of a session begin with this word and the session's name."""
+from client.sessions import prefix_of
+
 MAX_SESSION = 64
 SESSION_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION - 1}}}")
 PATIENCE = 30.0
@@ -31,4 +31,4 @@ class Session:
     @property
     def prefix(self) -> str:
         """What the ids of its tasks begin with."""
-        return f"{PREFIX}:{self.name}:"
+        return prefix_of(self.name)

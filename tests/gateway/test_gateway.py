@@ -1,6 +1,7 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
 import re
+import subprocess
 import sys
 import time
 import uuid
@@ -13,6 +14,7 @@ import pytest
 from client.client import Client
 from runtime.dev_server import DevServer
 from tests.gateway.agents import SHOP, Agent, Place
+from tests.processes import ROOT
 from workflows.people.requests import RequestKind
 
 PAY = {"who": "ann"}
@@ -204,6 +206,25 @@ def test_a_task_is_started_once(place: Place, session: str) -> None:
     assert started["structuredContent"] == again["structuredContent"]
     assert "Not done again" in said(again)
     assert len({started["structuredContent"]["id"], other["structuredContent"]["id"], *keyed}) == 3
+
+
+def test_a_person_sees_all_calls_of_a_session_together(place: Place, session: str) -> None:
+    """In the console beside the gateway: what was paid, which call failed and why."""
+    agent = place.agent(session)
+    agent.call("pay", PAY)
+    agent.call("refuse")
+    agent.call("pay", {"who": "bob"})
+
+    def seen(command: str) -> str:
+        words = [sys.executable, "-m", "replan", command, "--session", session]
+        done = subprocess.run(words, env=place.environment, cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    effects, explained = seen("effects"), seen("explain")
+    assert effects.index("paid ann") < effects.index("paid bob")
+    assert effects.count(f"    task mcp:{session}:") == 3  # of the refused call nobody knows
+    assert explained.count(f" mcp:{session}:") >= 3
+    assert explained.count(": completed") == 2 and "no such order" in explained
 
 
 def test_equal_calls_on_a_live_stream_are_two_and_other_calls_prove_what_came(place: Place, session: str) -> None:
