@@ -20,8 +20,9 @@ from replan.testing.openai_api import OpenAIApi
 from replan.testing.script import ModelCall, ModelReply, Response, calls
 from runtime.child import end, last_line, spawn
 from runtime.dev_server import free_port
+from server.gateway.daemon import LOCK
 from server.gateway.matching import Delivery
-from server.gateway.wire import JOURNAL, LOCK
+from server.gateway.wire import JOURNAL
 
 HERE = Path(__file__).parent
 PATIENCE_SECONDS = 180.0

@@ -86,7 +86,7 @@ class Desk(Protocol):
         ...
 
 
-HELLO_SECONDS = 0.5
+HELLO_SECONDS = 0.2
 """How long a handshake waits for the worker, to tell what the servers behind it say of themselves."""
 LIST_SECONDS = 25.0
 """How long a list of tools waits for the worker."""
