@@ -133,20 +133,20 @@ class Stage:
                 said, _ = await process.communicate()
         except TimeoutError:
             process.kill()
-            raise TrialFailed(f"{trial.framework} did not end: look into {self.folder / session}.log") from None
+            raise TrialFailed(f"{trial.framework} did not end: {last_line(self.folder / f'{session}.log')}") from None
         if process.returncode:
             raise TrialFailed(f"{trial.framework} failed: {last_line(self.folder / f'{session}.log')}")
         trial.effects, trial.answer = self._paid, said.decode()
 
     async def _kill_first(self, trial: Trial, agent: Sequence[str], session: str) -> None:
         """Start an agent, and kill it after its payment."""
-        process = await self._start(agent, f"{session}-killed.log")
+        process = await self._start(agent, log := f"{session}-killed.log")
         try:
-            await self._until(lambda: bool(self._paid), process, "paid nothing")
+            await self._until(lambda: bool(self._paid), process, log)
             if trial.moment is Moment.UNREAD:
                 process.send_signal(signal.SIGSTOP)
                 self._gate.touch()
-                await self._until(lambda: self._is_written(trial.way, session), process, "got no answer")
+                await self._until(lambda: self._is_written(trial.way, session), process, log)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -165,15 +165,15 @@ class Stage:
                 stderr=errors,
             )
 
-    async def _until(self, holds: Callable[[], bool], agent: asyncio.subprocess.Process, else_: str) -> None:
+    async def _until(self, holds: Callable[[], bool], agent: asyncio.subprocess.Process, log: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not holds():
-                    if agent.returncode is not None:
-                        raise TrialFailed(f"The agent ended by itself: look into the newest log in {self.folder}")
+                while not holds() and agent.returncode is None:  # noqa: ASYNC110  # no event tells
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise TrialFailed(f"The agent {else_}: look into the newest log in {self.folder}") from None
+            raise TrialFailed(f"The agent did not come to where it is killed: {last_line(self.folder / log)}") from None
+        if agent.returncode is not None:
+            raise TrialFailed(f"The agent ended before it was killed: {last_line(self.folder / log)}")
 
     @property
     def _paid(self) -> int:
