@@ -274,6 +274,8 @@ class _Connection:
             told = FromAgent.model_validate(line)
             if told.failed is not None and (request := self._written.pop(told.failed, None)):
                 self._calls.handed_over(request, Delivery.BROKEN)
+            if told.is_leaving:
+                self._calls.left(self._hello.process)
             if told.message is None:
                 continue
             number = told.message.get("id")

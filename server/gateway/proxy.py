@@ -134,6 +134,8 @@ class Proxy:
                 continue
             for one in messages:
                 await self._take(one)
+        # At once, since the agent's successor may be quicker than the wait for the last answers.
+        await self._send(FromAgent(is_leaving=True))
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_ANSWERS_SECONDS):
                 while self._open:  # noqa: ASYNC110  # at most for a second
@@ -159,10 +161,13 @@ class Proxy:
             cancelled = params.get("requestId")
             if isinstance(cancelled, int | str):
                 self._open.pop(cancelled, None)
+        await self._send(FromAgent(message=message))
+
+    async def _send(self, line: FromAgent) -> None:
         writer = self._writer
         if writer is not None:
             with suppress(OSError):  # then a new connection sends it again, if it waits for an answer
-                writer.write(line_of(FromAgent(message=message)))
+                writer.write(line_of(line))
                 await writer.drain()
 
     async def _from_daemon(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

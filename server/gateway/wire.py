@@ -53,6 +53,8 @@ class FromAgent(BaseModel):
     """Whether the message is sent again, after the daemon ended without an answer to it."""
     is_replayed: bool = False
     """Whether it only brings a new daemon to where the old one was, so that its answer is for nobody."""
+    is_leaving: bool = False
+    """Whether the agent has closed its end: nobody waits for the answers that are still to come."""
     failed: int | None = None
     """The number of a message that could not be written to the agent whole."""
 

@@ -109,10 +109,14 @@ class Agent:
                 with suppress(OSError):
                     stream.close()
 
-    def leave(self) -> int:
-        """Close stdin, as agents do, and wait for the end of the process; returns its exit code."""
+    def hang_up(self) -> None:
+        """Close stdin, as agents do, and as their death does."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def leave(self) -> int:
+        """Close stdin, and wait for the end of the process; returns its exit code."""
+        self.hang_up()
         self._close()
         return self._process.returncode
 

@@ -129,6 +129,22 @@ def test_a_cancelled_call_goes_on_and_the_next_equal_one_gets_its_answer(place: 
     assert place.paid == ["at-once", "made", "late", "late"]
 
 
+def test_an_agent_that_has_closed_its_end_is_gone_before_its_process_has_ended(place: Place, session: str) -> None:
+    """Its successor, which is quicker than the process of the gateway, gets the answer, and pays nothing."""
+    first, second = place.agent(session, is_gated=True), place.agent(session, is_gated=True)
+    first.begin("pay", PAY)
+    place.until_paid(1)
+    first.hang_up()
+    time.sleep(0.2)  # shorter than the gateway's process waits for the last answers
+    again = second.begin("pay", PAY)
+    time.sleep(0.2)
+    place.open_gate()
+    result = second.answer(again)["result"]
+
+    assert "Not done again" in said(result)
+    assert place.paid == ["ann"]
+
+
 def test_what_can_be_found_out_is_answered_although_everything_was_killed(place: Place, session: str) -> None:
     """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
     file = place.tools_file(
