@@ -1,6 +1,6 @@
 """What an agent is told of a call: the tool's content as it is, or a fault with what to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -45,25 +45,14 @@ def _is_foreign(result: Mapping[str, JsonValue]) -> bool:
 
 
 def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    text, found = result["text"], result.get("parts", ())
-    parts, own = [_part(part, text) for part in found], _own_text(text, found)
-    texts = [_text(own)] if own or not parts else []
+    parts = [_part(part) for part in result.get("parts", ())]
+    texts = [_text(result["text"])] if result["text"] or not parts else []
     cut = [("left_out", "characters of text"), ("parts_left_out", "parts")]
     notes = [_text(f"({count} {what} were left out.)") for name, what in cut if (count := result.get(name))]
     return [*texts, *parts, *notes]
 
 
-def _own_text(text: str, parts: Sequence[Mapping[str, Any]]) -> str:
-    """The text without that of resources."""
-    found, at = list[str](), 0
-    for part in parts:
-        if (start := part.get("start")) is not None:
-            found.append(text[at : max(at, start - 1)])
-            at = start + part["length"] + 1
-    return "\n".join(filter(None, [*found, text[at:]]))
-
-
-def _part(part: Mapping[str, Any], text: str) -> dict[str, Any]:
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("left_out"):
         return _text(f"({part['type']} of {part['left_out']} characters, too large to be kept.)")
     kind, mime = part["type"], {"mimeType": part["mime_type"]} if part.get("mime_type") else {}
@@ -71,9 +60,8 @@ def _part(part: Mapping[str, Any], text: str) -> dict[str, Any]:
         return {"type": kind, "data": part.get("data") or "", **mime}
     if kind == "resource_link":
         return {"type": kind, "uri": part.get("uri"), "name": part.get("name") or "", **mime}
-    start = part.get("start")
-    own = {"blob": part.get("data") or ""} if start is None else {"text": text[start : start + part["length"]]}
-    return {"type": "resource", "resource": {"uri": part.get("uri"), **mime, **own}}
+    resource = {"uri": part.get("uri"), **mime, **({"blob": part["data"]} if part.get("data") else {"text": ""})}
+    return {"type": "resource", "resource": resource}
 
 
 def _text(text: str) -> dict[str, Any]:

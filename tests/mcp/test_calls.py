@@ -408,10 +408,7 @@ CONTENTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     ),
     "a resource with a text": (
         [{"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "hello"}}],
-        {
-            "text": "hello",
-            "parts": [{"type": "resource", "mime_type": "text/plain", "uri": "file:///a", "start": 0, "length": 5}],
-        },
+        {"text": "hello", "parts": [{"type": "resource", "mime_type": "text/plain", "uri": "file:///a"}]},
     ),
     "a resource with data": (
         [{"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}],

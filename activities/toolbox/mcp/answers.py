@@ -3,7 +3,7 @@
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import not_
 from pathlib import Path
@@ -37,10 +37,6 @@ class Part(BaseModel):
     """Base64."""
     left_out: int = Field(default=0, exclude_if=not_)
     """The characters of data that are left out, since they are too many."""
-    start: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Where the text of a resource begins in the text of the answer."""
-    length: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """How many characters of the answer's text are the resource's own."""
 
 
 class ToolAnswer(BaseModel):
@@ -61,7 +57,7 @@ def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
     whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
     text = _beginning(whole, room)
     room -= len(to_json(text))
-    parts, found = list[Part](), [*_parts(result)]
+    parts, found = list[Part](), [part for content in result.content if (part := _part(content))]
     for part in found:
         data = part.data or ""
         if len(data) > min(MAX_DATA, room):
@@ -84,24 +80,13 @@ def _beginning(text: str, most: int) -> str:
 
 def text_of(result: CallToolResult) -> str:
     """All texts of a result, also those of the text resources in it."""
-    found = [text for content in result.content if (text := _text(content)) is not None]
-    return "\n".join(found).encode(errors="replace").decode()
-
-
-def _text(content: Any) -> str | None:
-    if isinstance(content, TextContent):
-        return content.text
-    text = getattr(content.resource, "text", None) if isinstance(content, EmbeddedResource) else None
-    return None if text is None else str(text)
-
-
-def _parts(result: CallToolResult) -> Iterator[Part]:
-    at = 0
+    found = list[str]()
     for content in result.content:
-        part, text = _part(content), _text(content)
-        if part is not None:
-            yield part if text is None else part.model_copy(update={"start": at, "length": len(text)})
-        at += 0 if text is None else len(text) + 1  # and the line break of `text_of`
+        if isinstance(content, TextContent):
+            found.append(content.text)
+        elif isinstance(content, EmbeddedResource) and (text := getattr(content.resource, "text", None)) is not None:
+            found.append(str(text))
+    return "\n".join(found).encode(errors="replace").decode()
 
 
 def _part(content: Any) -> Part | None:
