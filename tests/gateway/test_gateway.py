@@ -1,5 +1,6 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from client.client import Client
 from runtime.dev_server import DevServer
-from tests.gateway.agents import Agent, Place
+from tests.gateway.agents import SHOP, Agent, Place
 from tests.processes import ROOT
 from workflows.people.requests import RequestKind
 
@@ -148,6 +149,17 @@ async def test_a_key_is_one_call_and_a_doubt_asks_a_person(place: Place, session
     await task.answer("approve", request=request)
     assert said(agent.call("replan_outcome", {"id": id})).startswith("paid ann")
     assert place.paid == ["ann", "bob", "ann", "ann"]
+
+
+def test_the_content_of_an_effect_is_handed_on_as_the_server_sent_it(place: Place, session: str) -> None:
+    """Blocks of all sorts in their order, texts apart, with annotations: as a client without the gateway gets them."""
+    command = [sys.executable, str(SHOP), str(place.book)]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "draw"}}
+    done = subprocess.run(command, input=f"{json.dumps(call)}\n", capture_output=True, text=True, check=True)
+    direct = json.loads(done.stdout)["result"]["content"]
+
+    assert place.agent(session).call("draw", key="k")["content"] == direct
+    assert place.agent(session).call("draw", key="k")["content"] == direct
 
 
 def test_a_person_sees_all_calls_of_a_session_together(place: Place, session: str) -> None:
