@@ -41,15 +41,36 @@ def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
 
 
 def _is_foreign(result: Mapping[str, JsonValue]) -> bool:
-    return isinstance(result.get("text"), str) and result.keys() <= {"text", "parts", "left_out", "parts_left_out"}
+    return isinstance(result.get("text"), str) and result.keys() <= _FIELDS
+
+
+_FIELDS = {"text", "parts", "left_out", "parts_left_out", "layout"}
 
 
 def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     parts = [_part(part) for part in result.get("parts", ())]
+    if result.get("layout") is not None:
+        return _as_sent(result)
     texts = [_text(result["text"])] if result["text"] or not parts else []
     cut = [("left_out", "characters of text"), ("parts_left_out", "parts")]
     notes = [_text(f"({count} {what} were left out.)") for name, what in cut if (count := result.get(name))]
     return [*texts, *parts, *notes]
+
+
+def _as_sent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The blocks in the order in which the server sent them."""
+    blocks, text = list[dict[str, Any]](), result["text"]
+    for place in result["layout"]:
+        own = None
+        if (length := place.get("text")) is not None:
+            own, text = text[:length], text[length + 1 :]
+        block = _part(result["parts"][place["part"]]) if "part" in place else _text(own or "")
+        more = dict(place.get("more", {}))
+        of_resource = {**more.pop("resource", {}), **({"text": own} if own is not None else {})}
+        if "resource" in block:
+            block["resource"] |= of_resource
+        blocks.append({**block, **more})
+    return blocks
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:

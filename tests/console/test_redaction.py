@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.api.common.v1 import Header, Memo
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
 from client.explain import explanation, page
@@ -22,6 +24,7 @@ from tests.harness import DONE, outcome, plan, staged, step
 from workflows.account.progress import Progress
 from workflows.account.records import Observation, StepRecord
 from workflows.account.task import Task
+from workflows.faults.fault import Working
 from workflows.json_values import canonical, digest
 from workflows.plans.catalogue import Effect
 
@@ -201,3 +204,20 @@ def test_what_a_codec_wrote_is_left_and_counted(tmp_path: Path) -> None:
     after = redaction.events(saved.events)[0].workflow_execution_started_event_attributes.input.payloads[0]
 
     assert (after, redaction.opaque) == (payload, 1)
+
+
+def test_what_a_server_said_of_its_progress_is_hidden() -> None:
+    """The words of the last heartbeat of an attempt that timed out; how far it was stays, as all numbers of ours do."""
+    saved, said = WorkflowHistory.from_json("x", HISTORIES[0].read_text()), "reading /home/ann/secret.txt"
+    event = HistoryEvent(event_id=len(saved.events) + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT)
+    failure = event.activity_task_timed_out_event_attributes.failure
+    heartbeats = failure.cause.timeout_failure_info.last_heartbeat_details
+    for told in (Working(done=2, total=3, words=said), Working(done=3, words=said)):
+        heartbeats.payloads.add(metadata={"encoding": b"json/plain"}, data=told.model_dump_json().encode())
+    hidden = Redaction().events([*saved.events, event])[-1]
+    details = hidden.activity_task_timed_out_event_attributes.failure.cause.timeout_failure_info.last_heartbeat_details
+    first, second = (Working.model_validate_json(payload.data) for payload in details.payloads)
+
+    assert said not in str(hidden) and "ann" not in str(hidden)
+    assert (first.done, first.total, second.done) == (2, 3, 3)
+    assert first.words == second.words != said

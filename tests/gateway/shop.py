@@ -19,8 +19,22 @@ TOOLS = [
         "inputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
     },
+    {"name": "draw", "description": "Draw what was paid.", "inputSchema": {"type": "object"}},
     {"name": "refuse", "description": "Know no order.", "inputSchema": {"type": "object"}},
 ]
+
+
+DRAWN: list[dict[str, Any]] = [
+    {"type": "text", "text": "Look:\n"},
+    {"type": "image", "data": "AAAA", "mimeType": "image/png", "annotations": {"audience": ["user"], "priority": 0.5}},
+    {"type": "text", "text": ""},
+    {"type": "resource", "resource": {"uri": "shop://bill", "mimeType": "text/plain", "text": "1\n2"}},
+    {"type": "resource_link", "uri": "shop://rules", "name": "rules", "title": "The rules", "size": 8},
+    {"type": "resource", "resource": {"uri": "shop://scan", "blob": "AAAA"}},
+    {"type": "text", "text": "naïve 🙂", "annotations": {"audience": ["assistant"]}},
+    {"type": "text", "text": "end"},
+]
+"""Contents of all sorts, in an order of their own."""
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
@@ -30,6 +44,8 @@ def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
 def _called(name: str, args: dict[str, Any]) -> dict[str, Any]:
     if name == "book":
         return _text(BOOK.read_text() if BOOK.exists() else "")
+    if name == "draw":
+        return {"content": DRAWN}
     if name == "refuse":
         with BOOK.open("a") as book:
             book.write("refused\n")

@@ -1,5 +1,6 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
+import json
 import re
 import subprocess
 import sys
@@ -222,6 +223,17 @@ def test_a_task_is_started_once(place: Place, session: str) -> None:
     assert started["structuredContent"] == again["structuredContent"]
     assert "Not done again" in said(again)
     assert len({started["structuredContent"]["id"], other["structuredContent"]["id"], *keyed}) == 3
+
+
+def test_the_content_of_an_effect_is_handed_on_as_the_server_sent_it(place: Place, session: str) -> None:
+    """Blocks of all sorts in their order, texts apart, with annotations: as a client without the gateway gets them."""
+    command = [sys.executable, str(SHOP), str(place.book)]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "draw"}}
+    done = subprocess.run(command, input=f"{json.dumps(call)}\n", capture_output=True, text=True, check=True)
+    direct = json.loads(done.stdout)["result"]["content"]
+
+    assert place.agent(session).call("draw", key="k")["content"] == direct
+    assert place.agent(session).call("draw", key="k")["content"] == direct
 
 
 def test_a_person_sees_all_calls_of_a_session_together(place: Place, session: str) -> None:

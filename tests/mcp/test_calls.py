@@ -396,7 +396,24 @@ CONTENTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         [{"type": "audio", "mimeType": "audio/wav", "data": "A" * 300_000}],
         {"parts": [{"type": "audio", "mime_type": "audio/wav", "left_out": 300_000}]},
     ),
-    "texts": ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], {"text": "a\nb"}),
+    "nothing": ([], {"layout": []}),
+    "one text": ([{"type": "text", "text": "a"}], {"text": "a"}),
+    "texts": (
+        [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+        {"text": "a\nb", "layout": [{"text": 1}, {"text": 1}]},
+    ),
+    "a text after an image": (
+        [IMAGE, {"type": "text", "text": "a", "annotations": {"priority": 1.0}}],
+        {
+            "text": "a",
+            "parts": [{"type": "image", "mime_type": "image/png", "data": "A" * 1000}],
+            "layout": [{"part": 0}, {"text": 1, "more": {"annotations": {"priority": 1.0}}}],
+        },
+    ),
+    "more texts than their layout has room for": (
+        [{"type": "text", "text": "a"}] * 100_000,
+        {"text": "\n".join("a" * 100_000)},
+    ),
     "a long text": ([{"type": "text", "text": "x" * 800_000}], {"text": "x" * 699_998, "left_out": 100_002}),
     "a long text of long characters": (
         [{"type": "text", "text": "\u20ac" * 300_000}],
@@ -408,7 +425,11 @@ CONTENTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     ),
     "a resource with a text": (
         [{"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "hello"}}],
-        {"text": "hello", "parts": [{"type": "resource", "mime_type": "text/plain", "uri": "file:///a"}]},
+        {
+            "text": "hello",
+            "parts": [{"type": "resource", "mime_type": "text/plain", "uri": "file:///a"}],
+            "layout": [{"text": 5, "part": 0}],
+        },
     ),
     "a resource with data": (
         [{"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}],
@@ -419,7 +440,7 @@ CONTENTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", CONTENTS)
 async def test_what_is_no_text_keeps_its_form_within_limits(tmp_path: Path, patient: ForeignTools, name: str) -> None:
-    """What is left out is counted."""
+    """What is left out is counted; `layout` is there only if the blocks are not one text before all parts."""
     contents, expected = CONTENTS[name]
     (file := tmp_path / "contents").write_text(json.dumps(contents))
     async with bench(tmp_path, servers=serving(patient, "contents", "--contents", file)) as calls:

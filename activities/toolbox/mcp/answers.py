@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import to_json
 
 from activities.errors import ToolError, unproven
@@ -39,6 +40,17 @@ class Part(BaseModel):
     """The characters of data that are left out, since they are too many."""
 
 
+class Block(BaseModel):
+    """Where a block of a result's content is in a ToolAnswer."""
+
+    text: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The number of characters of `text` that are its own; the next block's begin after a line break."""
+    part: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Its place in `parts`."""
+    more: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """Fields of the protocol that a part or a text here does not have, such as annotations."""
+
+
 class ToolAnswer(BaseModel):
     """The result of a foreign tool that declares no form of its results."""
 
@@ -50,6 +62,9 @@ class ToolAnswer(BaseModel):
     """The characters of text that are left out at the end, since they are too many."""
     parts_left_out: int = Field(default=0, exclude_if=not_)
     """The number of parts that are left out at the end, since they are too many."""
+    layout: SkipJsonSchema[list[Block] | None] = Field(default=None, exclude_if=lambda value: value is None)
+    """The blocks in the order in which the server sent them; None if they are `text`, then `parts`, or if something is
+    left out. It is no part of the declared form: a gateway reads it, which hands the content on as it was."""
 
 
 def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
@@ -67,7 +82,41 @@ def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
             break
         parts.append(part)
     left_out = {"left_out": len(whole) - len(text), "parts_left_out": len(found) - len(parts)}
-    return ToolAnswer(text=text, parts=parts, **left_out)
+    layout = None if any(left_out.values()) else _layout(result)
+    if layout is not None and len(to_json(layout)) > room:
+        layout = None
+    return ToolAnswer(text=text, parts=parts, layout=layout, **left_out)
+
+
+def _layout(result: CallToolResult) -> list[Block] | None:
+    blocks, parts = list[Block](), 0
+    for content in result.content:
+        part = parts if _part(content) else None
+        parts += part is not None
+        text = _text_in(content)
+        blocks.append(Block(text=None if text is None else len(text), part=part, more=_more(content)))
+    whole = len(text_of(result))
+    plain = [Block(text=whole)] if whole or not parts else []
+    return None if blocks == [*plain, *(Block(part=place) for place in range(parts))] else blocks
+
+
+def _more(content: BaseModel) -> dict[str, JsonValue]:
+    sent = content.model_dump(mode="json", by_alias=True, exclude_none=True)
+    more = {name: value for name, value in sent.items() if name not in _KNOWN and name != "resource"}
+    resource = {name: value for name, value in (sent.get("resource") or {}).items() if name not in _KNOWN}
+    return {**more, **({"resource": resource} if resource else {})}
+
+
+_KNOWN = frozenset({"type", "text", "data", "blob", "mimeType", "uri", "name"})
+"""The fields of a block that `text` and `parts` have."""
+
+
+def _text_in(content: Any) -> str | None:
+    """The text of a block; None if it has none."""
+    if isinstance(content, TextContent):
+        return content.text
+    text = getattr(content.resource, "text", None) if isinstance(content, EmbeddedResource) else None
+    return None if text is None else str(text)
 
 
 def _beginning(text: str, most: int) -> str:
@@ -80,12 +129,7 @@ def _beginning(text: str, most: int) -> str:
 
 def text_of(result: CallToolResult) -> str:
     """All texts of a result, also those of the text resources in it."""
-    found = list[str]()
-    for content in result.content:
-        if isinstance(content, TextContent):
-            found.append(content.text)
-        elif isinstance(content, EmbeddedResource) and (text := getattr(content.resource, "text", None)) is not None:
-            found.append(str(text))
+    found = [text for content in result.content if (text := _text_in(content)) is not None]
     return "\n".join(found).encode(errors="replace").decode()
 
 
