@@ -294,7 +294,8 @@ async def open_parts(
         of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry)))
         databases = await stack.enter_async_context(of_tools.twins())
         web = Web(Reach.of(options.allow_hosts))
-        servers = Servers(abilities.foreign.configs, of_tools.store, web)
+        has_gateway = options.mcp_socket is not None
+        servers = Servers(abilities.foreign.configs, of_tools.store, web, has_layout=has_gateway)
         servers.expect(abilities.foreign.listings)
         resources = Resources(
             of_tools.store,

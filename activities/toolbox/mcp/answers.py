@@ -63,12 +63,12 @@ class ToolAnswer(BaseModel):
     parts_left_out: int = Field(default=0, exclude_if=not_)
     """The number of parts that are left out at the end, since they are too many."""
     layout: SkipJsonSchema[list[Block] | None] = Field(default=None, exclude_if=lambda value: value is None)
-    """The blocks in the order in which the server sent them; None if they are `text`, then `parts`, or if something is
-    left out. It is no part of the declared form: a gateway reads it, which hands the content on as it was."""
+    """The blocks in the order in which the server sent them; None if they are `text`, then `parts`, if something is left
+    out, or if the worker has no gateway, which hands the content on as it was. It is no part of the declared form."""
 
 
-def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
-    """A result as text and parts, cut to what a result may have."""
+def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False) -> ToolAnswer:
+    """A result as text and parts, cut to what a result may have; with `has_layout`, also how they were laid out."""
     whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
     text = _beginning(whole, room)
     room -= len(to_json(text))
@@ -82,7 +82,7 @@ def answer_of(result: CallToolResult, *, is_read: bool) -> ToolAnswer:
             break
         parts.append(part)
     left_out = {"left_out": len(whole) - len(text), "parts_left_out": len(found) - len(parts)}
-    layout = None if any(left_out.values()) else _layout(result)
+    layout = _layout(result) if has_layout and not any(left_out.values()) else None
     if layout is not None and len(to_json(layout)) > room:
         layout = None
     return ToolAnswer(text=text, parts=parts, layout=layout, **left_out)

@@ -130,8 +130,10 @@ class _Connection:
 class Kept:
     """The connection to one server."""
 
-    def __init__(self, config: Config, web: Web, *, logs: bool = True) -> None:
-        """With `logs`, the log has what the server writes to stderr, and why it ended."""
+    def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
+        """With `logs`, the log has what the server writes to stderr, and why it ended. With `has_layout`, an answer says
+        how its content was laid out."""
+        self._has_layout = has_layout
         self._config = config
         self._logs = logs
         self._web = web
@@ -632,7 +634,7 @@ class Kept:
         if fault is not None:
             raise fault
         if result is None or not issubclass(result, ForeignResult):
-            value: JsonValue = answer_of(found, is_read=is_read).model_dump(mode="json")
+            value: JsonValue = answer_of(found, is_read=is_read, has_layout=self._has_layout).model_dump(mode="json")
             return value
         # JSON has no NaN and no infinity, which Python's parsers take all the same.
         whole = to_json(found.structured_content, inf_nan_mode="null")

@@ -24,13 +24,18 @@ if TYPE_CHECKING:  # at run time only where a server is named: it imports the SD
 class Servers:
     """The MCP servers of a worker's tools files. A Python tool can take it, too, and call a server's tools with it."""
 
-    def __init__(self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web) -> None:
+    def __init__(
+        self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web, *, has_layout: bool = False
+    ) -> None:
+        """With `has_layout`, answers say how their content was laid out, which only a gateway wants to know."""
         self._kept: dict[str, Kept] = {}
         self._engine = engine
         if configs:
             from activities.toolbox.mcp import connections
 
-            self._kept = {name: connections.Kept(config, web) for name, config in configs.items()}
+            self._kept = {
+                name: connections.Kept(config, web, has_layout=has_layout) for name, config in configs.items()
+            }
 
     def expect(self, listings: Mapping[str, Listing]) -> None:
         """Refuse calls of tools that are not as in `listings`, since the worker's kinds are made of these."""
