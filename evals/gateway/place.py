@@ -19,7 +19,7 @@ from evals.gateway.moments import Blow
 from evals.gateway.shim import TOKEN
 from evals.gateway.world import World
 from runtime import state_folder
-from server.gateway.wire import LOCK
+from server.gateway.daemon import LOCK
 from workflows.people.requests import Choice, HumanRequest, RequestKind
 
 ROOT = Path(__file__).parents[2]

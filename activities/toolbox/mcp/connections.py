@@ -131,8 +131,8 @@ class Kept:
     """The connection to one server."""
 
     def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
-        """With `logs`, the log has what the server writes to stderr, and why it ended. With `has_layout`, an answer says
-        how its content was laid out."""
+        """With `logs`, the log has what the server writes to stderr, and why it ended. With `has_layout`, an answer
+        says how its content was laid out."""
         self._has_layout = has_layout
         self._config = config
         self._logs = logs
