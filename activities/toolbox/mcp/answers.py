@@ -64,7 +64,7 @@ class ToolAnswer(BaseModel):
     """The number of parts that are left out at the end, since they are too many."""
     layout: SkipJsonSchema[list[Block] | None] = Field(default=None, exclude_if=lambda value: value is None)
     """The blocks in the order in which the server sent them; None if they are `text`, then `parts`, if something is
-    left out, or if the worker has no gateway, which hands the content on as it was. It is no part of the declared form."""
+    left out, or if the worker has no gateway, which hands the content on as it was. Not in the declared form."""
 
 
 def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False) -> ToolAnswer:
