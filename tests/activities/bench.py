@@ -136,6 +136,7 @@ async def bench(
     store: str | None = None,
     services: Services | None = None,
     servers: ForeignTools | None = None,
+    has_gateway: bool = False,
     model: LanguageModel | None = None,
     price: Price | None = None,
     loop: ToolLoop | None = None,
@@ -154,7 +155,7 @@ async def bench(
         if model is not None and not isinstance(model, FallbackModel):
             model = MeteredModel(model, price)
         foreign = servers or ForeignTools()
-        reached = Servers(foreign.configs, engine, Web(Reach.of(allow_hosts)))
+        reached = Servers(foreign.configs, engine, Web(Reach.of(allow_hosts)), has_layout=has_gateway)
         reached.expect(foreign.listings)
         asked: dict[str, Any] = {"services": services, "servers": reached, "model": model}
         resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)

@@ -438,12 +438,18 @@ CONTENTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("has_gateway", [False, True])
 @pytest.mark.parametrize("name", CONTENTS)
-async def test_what_is_no_text_keeps_its_form_within_limits(tmp_path: Path, patient: ForeignTools, name: str) -> None:
-    """What is left out is counted; `layout` is there only if the blocks are not one text before all parts."""
+async def test_what_is_no_text_keeps_its_form_within_limits(
+    tmp_path: Path, patient: ForeignTools, name: str, has_gateway: bool
+) -> None:
+    """What is left out is counted; for a gateway, `layout` has blocks that are not one text before all parts."""
     contents, expected = CONTENTS[name]
+    if not has_gateway:
+        expected = {field: value for field, value in expected.items() if field != "layout"}
     (file := tmp_path / "contents").write_text(json.dumps(contents))
-    async with bench(tmp_path, servers=serving(patient, "contents", "--contents", file)) as calls:
+    served = serving(patient, "contents", "--contents", file)
+    async with bench(tmp_path, servers=served, has_gateway=has_gateway) as calls:
         done = await calls.call(tool_of(patient, "shop.look"))
 
     assert done.result == {"text": "", **expected}
