@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from client.problem import Problem
 from server.gateway import attending, results
 from server.gateway.attending import Question
 from server.gateway.journal import Entry, Journal
-from server.gateway.matching import Caller, Delivery, Earlier, Verdict, match
+from server.gateway.matching import Caller, Delivery, Earlier, Verdict, is_live_twin, match
 from server.gateway.offers import Offer
 from server.gateway.results import Do
 from server.gateway.sessions import Doubt, Session
@@ -42,6 +42,8 @@ TICK = 5.0
 """Seconds between two words to the agent that its call is still under way."""
 POLL = 1.0
 """Seconds between two looks at which tasks wait for a person."""
+GRACE = 0.25
+"""Seconds for which a call waits whose equal is under way: longer than a connection that breaks needs to be noticed."""
 GUARD = 30.0
 """Seconds for which a call that failed persistently is answered without being made again."""
 LATER_PATIENCE = 2.0
@@ -83,6 +85,12 @@ class Request:
     report: Report | None = None
     attended: Attended | None = None
     """Asks the person at the client, if that is attended."""
+    is_gone: Callable[[], bool] = lambda: False
+    """Whether the agent can certainly not be reached any more."""
+
+
+class AgentGone(Exception):
+    """The agent left before its call was begun: it is not made, since a repetition may have overtaken it."""
 
 
 @dataclass
@@ -112,7 +120,7 @@ class Calls:
         guarded = self._guarded.get((request.session.name, offer.kind, of_call))
         if guarded is not None and guarded.until > time.monotonic() and not request.key:
             return guarded.answer
-        found = self._place(offer, args, of_call, request)
+        found = await self._place(offer, args, of_call, request)
         if found is None:
             return _conflict(is_structured=is_structured)
         entry, replayed_from = found
@@ -137,7 +145,7 @@ class Calls:
         """Start a task, once, and return its id. A call that may be a repetition starts none: the task shows itself."""
         args: dict[str, JsonValue] = {"task": text}
         lenient = replace(request, session=replace(request.session, doubt=Doubt.REPLAY))
-        found = self._place(_TASKS, args, digest(args), lenient)
+        found = await self._place(_TASKS, args, digest(args), lenient)
         if found is None:
             return _conflict(is_structured=False)
         entry, replayed_from = found
@@ -148,7 +156,7 @@ class Calls:
         started = results.success({"id": task_id, "status": "running"}, is_structured=True)
         return results.with_note(started, results.replayed_note(replayed_from)) if replayed_from else started
 
-    def _place(
+    async def _place(
         self, offer: Offer, args: dict[str, JsonValue], of_call: str, request: Request
     ) -> tuple[Entry, datetime | None] | None:
         """The call's place in the journal, new or earlier; and of a call without a key that gets the answer of an
@@ -159,7 +167,9 @@ class Calls:
             self.went_on(request.connection)
             made = Earlier(self._new_id(request, offer), caller, Delivery.OPEN, time.time(), request.id)
             return Entry(session.name, made, "", ""), None
-        known = self._journal.earlier(session.name, caller)
+        known = await self._known(session, caller)  # after it nothing waits, so that no other call comes between
+        if request.is_gone():
+            raise AgentGone
         verdict, earlier = match(caller, known, time.time())
         if verdict is Verdict.CONFLICT:
             return None
@@ -184,6 +194,14 @@ class Calls:
         self._journal.add(session.name, task_id, caller, effect_key=effect_key, **place)
         made = Earlier(task_id, caller, Delivery.OPEN, time.time(), request.id)
         return Entry(session.name, made, effect_key, doubts), None
+
+    async def _known(self, session: Session, caller: Caller) -> Sequence[Earlier]:
+        """The earlier calls of the session that may be this one."""
+        known = self._journal.earlier(session.name, caller)
+        if any(is_live_twin(caller, one) for one in known):
+            await asyncio.sleep(GRACE)  # its agent may have left, and the news of that be on its way
+            known = self._journal.earlier(session.name, caller)
+        return known
 
     def _new_id(self, request: Request, offer: Offer) -> str:
         return f"{request.session.prefix}{offer.name}-{secrets.token_hex(5)}"

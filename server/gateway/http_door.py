@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -64,13 +65,14 @@ class _Exchange:
     """One request over HTTP, and the way of its answer."""
 
     def __init__(self, origin: Origin, connection: Connection, calls: Calls) -> None:
-        self.origin = origin
+        self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
         self.is_call = False
         """Whether it asks for a tool, so that the journal may know it."""
         self._connection = connection
         self._calls = calls
         self._is_stream = False
         self._is_written = False
+        self._is_over = False
 
     async def send(self, message: Message, send: Send) -> None:
         """Pass a message of ASGI on, and note when it has the answer."""
@@ -102,6 +104,7 @@ class _Exchange:
 
     def end(self) -> None:
         """The request is over, or its client is gone."""
+        self._is_over = True
         if self.is_call and not self._is_written:
             self._calls.handed_over(self.origin.request, Delivery.BROKEN)
 

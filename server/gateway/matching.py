@@ -158,6 +158,11 @@ RULES: Sequence[Rule] = (
 """The rules, in order. Without a rule that holds, a call is new; so are two equal calls whose agent can be reached."""
 
 
+def is_live_twin(call: Caller, earlier: Earlier) -> bool:
+    """Whether both are equal, and the agent of the earlier one seems to wait for its answer still."""
+    return _is_equal(call, earlier) and earlier.delivery is Delivery.OPEN
+
+
 def match(call: Caller, earlier: Iterable[Earlier], now: float) -> Match:
     """What a call is, beside the earlier calls of its session; of several that fit, it belongs to the oldest."""
     oldest_first = sorted(earlier, key=lambda one: one.since)

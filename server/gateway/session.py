@@ -22,7 +22,7 @@ from pydantic import ConfigDict
 from client.client import Client, TaskHandle
 from server.gateway import attending, own_tools, results
 from server.gateway.attending import Question
-from server.gateway.calls import MAX_KEY, Calls, Request
+from server.gateway.calls import MAX_KEY, AgentGone, Calls, Request
 from server.gateway.matching import Delivery
 from server.gateway.offers import Offer
 from server.gateway.results import Do
@@ -111,6 +111,8 @@ class Origin:
     """The key, if the request has none in its `_meta`."""
     is_resent: bool = False
     """Whether the agent's own process sends the request again, after the gateway was restarted."""
+    is_gone: Callable[[], bool] = lambda: False
+    """Whether the agent can certainly not be reached any more."""
     owner: str = ""
     """What sets the sessions of one principal apart from equally named ones of others."""
 
@@ -234,6 +236,8 @@ class Agent:
         request = self._request(context, dict(context.meta or {}))
         try:
             return await self._answer(params, request)
+        except AgentGone:
+            raise MCPError(types.CONNECTION_CLOSED, "The connection ended before the call was begun") from None
         except asyncio.CancelledError:
             # The agent does not wait for the answer any more; the call goes on.
             self._desk.calls.handed_over(request.id, Delivery.BROKEN)
@@ -298,7 +302,7 @@ class Agent:
         full_key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
         attended = _Person.at(context, self._desk) if self._attended else None
-        return Request(session, origin.request, origin.connection, full_key, resent, report, attended)
+        return Request(session, origin.request, origin.connection, full_key, resent, report, attended, origin.is_gone)
 
     def _reporter(self, context: Any) -> Report:
         highest = 0.0

@@ -130,10 +130,13 @@ def answer_of(response: httpx2.Response) -> dict[str, Any]:
 class Broken:
     """A request on a connection of its own that is cut before its answer comes, or whose answer nobody reads."""
 
-    def __init__(self, gateway: Gateway, params: Mapping[str, Any], path: str = "", **headers: str) -> None:
-        body = message("tools/call", params)
+    def __init__(
+        self, gateway: Gateway, params: Mapping[str, Any], path: str = "", *, version: str = NEW, **headers: str
+    ) -> None:
+        body = message("tools/call", params, version=version, number=99)
         sent = json.dumps(body).encode()
-        fields = headers_of(body, {name.replace("_", "-"): value for name, value in headers.items()})
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        fields = headers_of(body, more, version)
         fields |= {"host": f"127.0.0.1:{gateway.port}", "content-length": str(len(sent))}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self._socket = socket.create_connection(("127.0.0.1", gateway.port))

@@ -97,6 +97,21 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call(gateway: Gate
     assert paid(gateway, session) == 2
 
 
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_a_client_that_leaves_at_once_has_left_a_call_that_is_made_once(
+    gateway: Gateway, session: str, version: str
+) -> None:
+    """Perhaps before the gateway has begun with it: the next equal call is that one."""
+    with Http(f"{gateway.url}/{session}", version) as agent:
+        more = {"mcp_session_id": agent.headers["mcp-session-id"]} if version == OLD else {}
+        for number in range(10):
+            who = {"who": f"{session}-{number}"}
+            Broken(gateway, call("pay", who), f"/{session}", version=version, **more).cut()
+            assert not agent.call("pay", who).get("isError")
+
+    assert [paid(gateway, f"{session}-{number}") for number in range(10)] == [1] * 10
+
+
 def test_an_answer_that_nobody_may_have_read_asks_a_person(gateway: Gateway, session: str) -> None:
     """It was written to a connection that then was closed: nobody knows, unless a later call proves it."""
     lost = Broken(gateway, call("pay", {"who": session}), f"/{session}")
