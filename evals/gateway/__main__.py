@@ -127,7 +127,7 @@ def show(report: Report) -> None:
     for one in report.clicks:
         typer.echo(f"{one.calls} equal calls that are all meant, {one.how}: {one.asked} questions, {one.made} made.")
     for run in report.runs:
-        if run.has_gateway:
+        if run.is_broken:
             for finding in run.findings:
                 line = f"{finding.token} ({finding.server}, {finding.blow}, {finding.moment}): {finding.times} times"
                 typer.echo(f"{run.row}: {line}, {finding.ending} {finding.words}")

@@ -77,7 +77,7 @@ ROWS: Sequence[Row] = (
 
 CUT_SHARE = 0.4
 """The share of the calls whose connection is cut."""
-ONE_IN: Mapping[Blow, int] = {Blow.DAEMON: 125, Blow.TEMPORAL: 125, Blow.WORKER: 80, Blow.SERVER: 16}
+ONE_IN: Mapping[Blow, int] = {Blow.DAEMON: 40, Blow.TEMPORAL: 40, Blow.WORKER: 30, Blow.SERVER: 12}
 """Of how many calls one is struck so."""
 
 
