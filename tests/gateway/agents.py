@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,41 @@ class Place:
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "ANTHROPIC_"))}
         self.environment = {**ours, "TEMPORAL_ADDRESS": address}
         self._agents = list[Agent]()
+        self._silent = list[subprocess.Popen[bytes]]()
 
     def agent(self, session: str | None = None, *options: str, is_gated: bool = False) -> Agent:
         """An agent that has shaken hands."""
         named = ["--session", session] if session else []
         gate = [str(self.gate)] if is_gated else []
         return self._greeted(*named, *options, "--", sys.executable, str(SHOP), str(self.book), *gate)
+
+    def silent(self, session: str, calls: Sequence[tuple[str, dict[str, Any]]]) -> subprocess.Popen[bytes]:
+        """A process of the gateway for an agent that makes calls and reads nothing."""
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        messages: list[dict[str, Any]] = [{"id": 0, "method": "initialize", "params": about}]
+        messages.append({"method": "notifications/initialized"})
+        for number, (tool, args) in enumerate(calls, 1):
+            messages.append({"id": number, "method": "tools/call", "params": {"name": tool, "arguments": args}})
+        words = ["--state", str(self.state), "--session", session, "--", sys.executable, str(SHOP), str(self.book)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "replan", "mcp", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self.environment,
+            cwd=ROOT,
+        )
+        assert process.stdin is not None
+        process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **one}).encode() + b"\n" for one in messages))
+        process.stdin.flush()
+        self._silent.append(process)
+        return process
+
+    def kill_tools(self) -> None:
+        """Kill the servers of tools."""
+        for process in psutil.Process(self.daemon).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if any("shop.py" in word for word in process.cmdline()):
+                    process.kill()
 
     def tools_file(self, rows: str, *, is_gated: bool = False) -> Path:
         """A tools file with the shop and these rows."""
@@ -155,9 +185,9 @@ class Place:
         """An agent that has shaken hands, with the tools of a file."""
         return self._greeted("--tools", str(file), *options)
 
-    def of_command(self, *command: str, session: str) -> Agent:
+    def of_command(self, *command: str, session: str, patience: float = 30) -> Agent:
         """An agent that has shaken hands, with the server of a command."""
-        return self._greeted("--session", session, "--", *command)
+        return self._greeted("--session", session, "--patience", f"{patience:g}", "--", *command)
 
     def _greeted(self, *words: str) -> Agent:
         agent = Agent(self, *words)
@@ -198,6 +228,9 @@ class Place:
         """End the agents and the daemon, and all that it started."""
         for agent in self._agents:
             agent.kill()
+        for process in self._silent:
+            process.kill()
+            process.communicate()
         try:
             daemon = self.daemon
             os.kill(daemon, signal.SIGTERM)

@@ -303,6 +303,35 @@ def test_a_refusal_says_what_to_do_and_is_not_made_again_until_something_changed
     assert place.paid == ["refused", "ann", "refused"]
 
 
+def test_an_agent_that_never_reads_harms_nobody(place: Place, session: str) -> None:
+    """Its answers wait for it; those of others do not."""
+    other = place.agent(session)
+    place.book.write_text("x" * 100_000)
+    silent = place.silent(f"{session}-2", [("book", {})] * 40)
+    until = time.monotonic() + 20
+    while time.monotonic() < until and silent.poll() is None:
+        began = time.monotonic()
+        assert "xxx" in said(other.call("book"))
+        assert time.monotonic() - began < 10
+        time.sleep(1)
+    assert not other.call("pay", PAY).get("isError")
+    assert silent.poll() is None
+
+
+def test_a_tool_that_changed_is_not_called(place: Place, session: str, tmp_path: Path) -> None:
+    """What the agent knows of it is no longer so: it is told, and nothing is done, until the gateway starts anew."""
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP.read_text())
+    agent = place.of_command(sys.executable, str(shop), str(place.book), session=session, patience=1)
+    agent.call("pay", PAY)
+    shop.write_text(SHOP.read_text().replace('"required": ["who"]', '"required": ["who", "amount"]'))
+    place.kill_tools()
+    result = agent.call("pay", {"who": "bob"})
+
+    assert "The tool shop.pay of the server has changed" in said(result)
+    assert place.paid == ["ann"]
+
+
 def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(place: Place, session: str) -> None:
     agent = place.agent(session)
     agent.tools()

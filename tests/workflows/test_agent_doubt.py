@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from replan import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.history import Handle, backoff
+from tests.workflows.history import Handle, backoff, until
 from tests.workflows.test_agent_reset import again
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
@@ -109,6 +109,28 @@ async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, t
         ended = await stage.run()
 
     assert (ended.status, paid, ended.faults[-1].applied) == (TaskStatus.ESCALATED, ["pay"], Applied.UNKNOWN)
+
+
+async def test_a_person_who_looked_lets_a_call_be_made_again(client: Client, tmp_path: Path) -> None:
+    """Nobody knows what the first attempt did, so it is not repeated; but a person who has looked may say `retry`."""
+    world = list[str]()
+
+    @tool.unkeyed
+    async def pay(args: Pay) -> Done:
+        """Pay, and lose the first answer."""
+        world.append("paid" if world else "lost on the way")
+        if len(world) == 1:
+            raise ConnectionResetError("lost")
+        return Done()
+
+    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+        handle = await stage.start(Task(text="a task", on_escalation="wait"))
+        await until(handle, lambda progress: bool(progress.open_requests))
+        await handle.execute_update("retry", {"by": "ann"})
+        ended = await outcome(handle)
+
+    assert (ended.status, world) == (TaskStatus.COMPLETED, ["lost on the way", "paid"])
+    assert len(ended.requests) == 1
 
 
 @pytest.mark.parametrize("kind", ["pay", pytest.param("pay_again", marks=pytest.mark.full)])
