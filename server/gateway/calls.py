@@ -198,10 +198,13 @@ class Calls:
     async def _known(self, session: Session, caller: Caller) -> Sequence[Earlier]:
         """The earlier calls of the session that may be this one."""
         known = self._journal.earlier(session.name, caller)
-        if any(is_live_twin(caller, one) for one in known):
-            await asyncio.sleep(GRACE)  # its agent may have left, and the news of that be on its way
-            known = self._journal.earlier(session.name, caller)
-        return known
+        twins = {one.task_id for one in known if is_live_twin(caller, one)}
+        if not twins:
+            return known
+        await asyncio.sleep(GRACE)  # the agent of a twin may have left, and the news of that be on its way
+        # Any other news of a twin came too late to matter: both calls were under way at the same time, so they are two.
+        again = self._journal.earlier(session.name, caller)
+        return [one for one in again if one.task_id not in twins or one.delivery is Delivery.BROKEN]
 
     def _new_id(self, request: Request, offer: Offer) -> str:
         return f"{request.session.prefix}{offer.name}-{secrets.token_hex(5)}"
