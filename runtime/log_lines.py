@@ -344,6 +344,12 @@ EVENTS: Mapping[str, Event] = {
     "gateway_call": Event(
         "replan.gateway", "info", "A call of an agent is made a task, or joins one.", "session tool task"
     ),
+    "gateway_answer_refused": Event(
+        "replan.gateway",
+        "warning",
+        "A task did not take the answer of the person at an attended client.",
+        "task reason",
+    ),
     "gateway_cannot_start": Event(
         "replan.gateway", "warning", "The task of an agent's call cannot be started.", "task reason"
     ),
