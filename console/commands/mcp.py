@@ -69,7 +69,11 @@ async def mcp_command(
         ),
     ] = None,
     page: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where people answer; else a page on this machine.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where people answer; else a page on this machine, or with --queue `replan answer`.",
+        ),
     ] = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Fetch and start everything, list the tools, and end.")

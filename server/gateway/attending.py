@@ -96,9 +96,11 @@ async def answer(handle: TaskHandle, request: str, call: str, result: Mapping[st
     """Give a person's answer to a task; returns why it was not taken, and None also if the person gave none."""
     content = result.get("content") or {}
     chosen = content.get(ANSWER)
-    if result.get("action") != "accept" or chosen not in set(Choice) or not _is_simple(Choice(chosen)):
+    if result.get("action") != "accept" or not isinstance(chosen, str) or chosen not in [*Choice]:
         return None
     choice, values = Choice(chosen), dict[str, JsonValue]()
+    if not _is_simple(choice):
+        return None
     if call and CHOICES[choice].needs_code:
         values["call"] = call
     words = str(content.get(WORDS) or "")[:MAX_WORDS].strip()

@@ -33,13 +33,9 @@ OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
 """Headers that a proxy adds."""
 
 
-def agent_of(desk: Desk, defaults: Session, *, durable_reads: bool, attended: bool) -> Agent:
-    """What serves all agents that come over HTTP."""
-    return Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
-
-
-def make_app(agent: Agent, desk: Desk, access: Access) -> ASGIApp:
-    """The gateway in front of the tools of `desk`, which must be ready."""
+def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
+    """The gateway in front of the tools of `desk`, which must be ready; `defaults` are those of each session."""
+    agent = Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
 

@@ -1,7 +1,7 @@
 """The tools of workers that run elsewhere, for a gateway that starts none."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -42,7 +42,7 @@ class QueueDesk:
         return self._is_ready.is_set()
 
     @asynccontextmanager
-    async def looking(self) -> Any:
+    async def looking(self) -> AsyncIterator[None]:
         """Ask the workers for their tools at once, and again and again until the block ends.
 
         Raises:
@@ -95,6 +95,10 @@ def listed(card: ToolCard) -> dict[str, Any]:
             "description": card.description,
             "inputSchema": {"type": "object", **card.args_schema},
             **result,
-            "annotations": {"readOnlyHint": is_read, "idempotentHint": is_read or spec.effect is Effect.IDEMPOTENT},
+            "annotations": {
+                "readOnlyHint": is_read,
+                "idempotentHint": is_read or spec.effect is Effect.IDEMPOTENT,
+                "destructiveHint": not is_read,
+            },
         },
     }

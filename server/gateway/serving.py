@@ -56,8 +56,9 @@ async def serve_http(
                     if not await tools.ready(float("inf")):
                         raise Problem("usage", f"The gateway has no tools: {tools.problem}", f"see {tools.log}")
                 defaults = Session(hello.session, hello.doubt, hello.patience)
-                agent = http_door.agent_of(desk, defaults, durable_reads=hello.durable_reads, attended=hello.attended)
-                app = http_door.make_app(agent, desk, place.access)
+                app = http_door.make_app(
+                    desk, place.access, defaults, durable_reads=hello.durable_reads, attended=hello.attended
+                )
                 how = "with a token" if place.access.token else "for this machine only"
 
                 def ready(address: str) -> None:

@@ -133,6 +133,28 @@ async def test_a_person_who_looked_lets_a_call_be_made_again(client: Client, tmp
     assert len(ended.requests) == 1
 
 
+async def test_what_was_surely_applied_is_not_made_again_by_a_retry(client: Client, tmp_path: Path) -> None:
+    """Its result breaks the tool's promise, so that nothing is recorded; the person's `retry` meets the claim."""
+    world = list[str]()
+
+    @tool.unkeyed(ensure="result.ok")
+    async def pay(args: Pay) -> Done:
+        """Pay, and say that it was not done."""
+        world.append("paid")
+        return Done(ok=False)
+
+    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+        handle = await stage.start(Task(text="a task", on_escalation="wait"))
+        await until(handle, lambda progress: bool(progress.open_requests))
+        await handle.execute_update("retry", {"by": "ann"})
+        await until(handle, lambda progress: len(progress.requests) == 2)
+        await handle.execute_update("abort", {"by": "ann"})
+        ended = await outcome(handle)
+
+    assert (ended.status, world) == (TaskStatus.FAILED, ["paid"])
+    assert [fault.applied for fault in ended.faults] == [Applied.APPLIED, Applied.APPLIED]
+
+
 @pytest.mark.parametrize("kind", ["pay", pytest.param("pay_again", marks=pytest.mark.full)])
 async def test_what_was_undone_is_not_reported_after_a_reset(client: Client, tmp_path: Path, kind: str) -> None:
     """The step of the new run is a conflict: neither its old result, nor an effect that nobody would undo."""

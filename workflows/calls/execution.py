@@ -218,8 +218,8 @@ class Execution:
         match answer.choice if answer else None:
             case Choice.RETRY:
                 record.used, record.losses, record.failed = 0, 0, None
-                # Whoever says so of an unknown outcome has looked: the call takes over what that attempt has claimed.
-                record.fencing_token += fault.applied is not Applied.NONE
+                if fault.applied is Applied.UNKNOWN:  # a person has looked: the call takes over what was claimed
+                    record.fencing_token += 1
                 return await self._attempt(record), None
             case Choice.SKIP:
                 record.status = StepStatus.SKIPPED

@@ -267,7 +267,10 @@ def applied_by_call(
 
     `is_unreported` says that an attempt before may have ended without a fault.
     """
-    maybe = is_unreported or any(fault.applied is not Applied.NONE for fault in earlier)
+    before = {fault.applied for fault in earlier}
+    if Applied.APPLIED in before and effect is not Effect.READ:  # nothing that comes later takes it back
+        return Applied.APPLIED
+    maybe = is_unreported or Applied.UNKNOWN in before
     if last.applied is not Applied.NONE or not maybe or effect is Effect.READ:
         return last.applied
     # An answer proves nothing where it may follow from the effect of an attempt before: "already paid".
