@@ -35,6 +35,8 @@ T = TypeVar("T")
 V = TypeVar("V")
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
+BY_MEMO = "by"
+"""The key of the memo field with the name of who started a task; there is none if nobody said so."""
 TASK_MEMO = "task"
 """The key of the memo with the text of a task."""
 UNTOLD = "untold"

@@ -31,7 +31,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
-from workflows.faults.fault import Working
+from workflows.faults.fault import Code, Working
 from workflows.plans.proposal import BY_HAND
 from workflows.web_ui import SIGNS
 
@@ -292,7 +292,8 @@ def step_lines(
         lines.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
         if fault.decision != "retry":
-            lines += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
+            what = "" if fault.code is Code.NEEDS_APPROVAL else f"{fault.code}: "  # which is no fault
+            lines += [f"    {what}{cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
     pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
         tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""

@@ -44,6 +44,7 @@ from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.faults.fault import Quadrant
 from workflows.json_values import canonical, text_of
 from workflows.limits.budget import LIMITS
+from workflows.people.card import Asker, Fact, facts
 from workflows.people.incidents import Fate
 from workflows.people.requests import (
     CHOICES,
@@ -175,22 +176,22 @@ class Card(NamedTuple):
     about: str
     args: Sequence[tuple[str, str, bool, bool]]
     """By argument: its name, its value as text, whether it is a text, whether it was cut and cannot be edited."""
-    others: Sequence[tuple[ProposedCall, Sequence[tuple[str, str, bool, bool]]]]
-    """Further calls that may be approved with it, each with its arguments."""
+    facts: Sequence[Fact]
+    """What a person must know of an open request; empty for one that was closed."""
     is_seen: bool
     """Whether the call that is to be approved is known."""
     answered: str
     """Who answered what; empty while it is open."""
 
 
-def card_of(task_id: str, task: str, request: HumanRequest) -> Card:
+def card_of(task: Asker, request: HumanRequest) -> Card:
     call = request.call
-    others = [(other, _args(other)) for other in request.others]
+    known = facts(request, task) if request.is_open else []
     answered = closing_words(request) if request.closed else ""
     answered = answer_words(request.answer) if request.answer else answered
     is_seen = call is not None or request.kind is not RequestKind.APPROVAL
     args = _args(call) if call else []
-    return Card(task_id, task, request, subject_of(request), args, others, is_seen, answered)
+    return Card(task.id, task.text, request, subject_of(request), args, known, is_seen, answered)
 
 
 def _args(call: ProposedCall) -> list[tuple[str, str, bool, bool]]:
@@ -219,7 +220,7 @@ async def inbox(request: Request, page: Annotated[int, Query(ge=1)] = 1, answere
     shown = waiting[(min(page, pages) - 1) * PAGE :][:PAGE]
     requests = await asyncio.gather(*(_open_requests(client, task.task_id, task.request) for task in shown))
     cards = [
-        card_of(task.task_id, task.task, human_request)
+        card_of(Asker(task.task_id, task.task, task.by), human_request)
         for task, found in zip(shown, requests, strict=True)
         for human_request in found
         if f"{task.task_id} {human_request.id}" != answered
@@ -298,7 +299,7 @@ async def _task(request: Request, task: Handle, wrong: str = "", status: int = 2
         rows=rows_of(outcome, snapshot),
         doing=doing,
         notes=notes,
-        cards=[card_of(task.id, outcome.task, human_request) for human_request in outcome.requests],
+        cards=[card_of(Asker(task.id, outcome.task, outcome.by), human_request) for human_request in outcome.requests],
         faults=outcome.faults,
         quadrants=QUADRANTS,
         result="" if outcome.result is None else text_of(outcome.result),
@@ -471,7 +472,7 @@ async def new(request: Request) -> Response:
     try:
         if not text:
             raise Problem("usage", "There is nothing to do", f"write a text of at most {MAX_TEXT:,} characters")
-        task = Task.model_validate({"text": text, "on_escalation": "wait", "approve": approve})
+        task = Task.model_validate({"text": text, "on_escalation": "wait", "approve": approve, "by": _by(request)})
         # The key of the page: a form that is sent twice starts one task.
         started = await client_of(request).start(task, key=form.get("key") or None)
     except (Problem, ValidationError) as error:
