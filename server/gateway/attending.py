@@ -68,7 +68,7 @@ def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], befo
     answers = {"type": "string", "title": "Answer", "enum": [choice.value for choice in choices]}
     properties = {ANSWER: answers, WORDS: words}
     schema = {"type": "object", "properties": properties, "required": [ANSWER]}
-    return Question(task_id, request.id, call.code if call else "", printable("\n".join(lines)), schema)
+    return Question(task_id, request.id, call.code if call else "", "\n".join(map(printable, lines)), schema)
 
 
 def _line(fact: Fact) -> str:
