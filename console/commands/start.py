@@ -108,7 +108,7 @@ async def start_command(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show the plan and what it would change; run nothing. Its JSON works for --plan."
+            "--dry-run", help="Show the plan, what it would change and before which steps it asks; run nothing."
         ),
     ] = False,
     jsonl: Jsonl = False,

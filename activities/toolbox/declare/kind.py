@@ -102,6 +102,11 @@ class Kind:
         declared = self.spec.approve
         return declared if declared in (None, ALWAYS) else Condition.read(declared)
 
+    @property
+    def approve_words(self) -> str:
+        """The condition under which a person must approve a call, in words; empty without one."""
+        return self.approve.source if isinstance(self.approve, Condition) else ""
+
     def service_of(self, args: BaseModel) -> str:
         """The service that a call with these arguments calls, whose breaker and limit count for it.
 
