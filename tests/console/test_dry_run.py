@@ -244,3 +244,23 @@ async def test_without_a_worker_nobody_is_asked_later(client: Client, commands: 
 
     assert (code, said, errors.count("\n")) == (6, "", 1) and f"No worker answers on queue {queue}: " in errors
     assert await ended_in(client, queue) is WorkflowExecutionStatus.TERMINATED
+
+
+DETACHED = {
+    "nobody said": (("--approve", "effects"), True),
+    "all": (("--approve", "all"), True),
+    "said": (("--approve", "effects", "--on-escalation", "end"), False),
+    "waits": (("--approve", "effects", "--on-escalation", "wait"), False),
+    "declared": ((), False),
+}
+
+
+@pytest.mark.parametrize(("options", "is_warned"), sampled(DETACHED, "nobody said", "waits"))
+def test_where_nobody_is_asked_it_is_said_that_the_task_will_end(
+    desk: Processes, options: Sequence[str], is_warned: bool
+) -> None:
+    """With `--approve` a person shall be asked, so the option that lets the task wait is named."""
+    code, said, errors = starter(desk, "start", "--task", TASK, "--detach", *options)
+
+    assert (code, errors.count("\n"), "`--on-escalation wait`" in errors) == (0, is_warned, is_warned)
+    assert "started" in said
