@@ -39,13 +39,15 @@ from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
 from activities.storage.store import REPLAN_TABLES, file_of, metadata, reading, spoken, transaction
 from activities.storage.vault import EndedTasks, PayloadLost, Vault
-from activities.toolbox.declare.arguments import misfits
+from activities.toolbox.declare.arguments import approvals, misfits
 from activities.toolbox.declare.kind import Kind
 from workflows.account.task import CONTINUES_MEMO
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import (
+    ApprovalsFindings,
+    ApprovalsInquiry,
     BreakerCard,
     BreakersFindings,
     BreakersInquiry,
@@ -263,6 +265,8 @@ class Inspector:
                     return await self._breakers(question.reset)
                 case CallsInquiry():
                     return CallsFindings(planner=self.planner, misfits=tuple(misfits(self.kinds, question.calls)))
+                case ApprovalsInquiry():
+                    return ApprovalsFindings(planner=self.planner, approvals=approvals(self.kinds, question.calls))
                 case TranscriptInquiry():
                     return await self._turns(question.run, question.skip)
                 case unreachable:

@@ -40,6 +40,8 @@ LATELY = timedelta(seconds=70)
 """A worker that waits for work asks the server again within a minute."""
 GIVEN_EVENTS = 3
 """The number of events in a history whose first workflow task has been started, and not completed."""
+OLD_WORKER = "old_worker"
+"""The code of the Problem of `other_version`."""
 
 
 async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Callable[[], None] | None = None) -> F:
@@ -108,7 +110,7 @@ async def serving(client: Client, queue: str) -> int:
 def other_version() -> Problem:
     """The Problem for a worker that does not know what this version asks."""
     reason = f"The worker is of another version of Replan, and does not know what this one ({version()}) asks"
-    return Problem("old_worker", reason, "restart it on the version of this console", ProblemKind.FAILED)
+    return Problem(OLD_WORKER, reason, "restart it on the version of this console", ProblemKind.FAILED)
 
 
 class EffectList(NamedTuple):

@@ -24,6 +24,7 @@ from console.render.terminal import print_lines
 
 Yes = Annotated[bool, typer.Option("--yes", help="Without an ID: do it to the newest task, without a question.")]
 """The option of each command that calls `find_task`."""
+YES = ("y", "yes")
 MAX_TEXT = 200
 """The most terminal cells for the text of the task in the question; the rest is cut off."""
 
@@ -42,7 +43,7 @@ async def find_task(
     `check` is called before the question, to raise Problem for what the command would refuse whatever the answer is.
 
     Raises:
-        Problem: there is no such task, or nobody can confirm it, or the answer is not `yes`.
+        Problem: there is no such task, or nobody can confirm it, or the answer is no.
     """
     handle = await tasks.find_task(client, id)
     if id is not None or yes:
@@ -64,7 +65,7 @@ async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
     """Show what would be undone over all tasks of a session, which a person at a terminal has to confirm.
 
     Raises:
-        Problem: nobody can confirm it, or the answer is not `yes`.
+        Problem: nobody can confirm it, or the answer is no.
     """
     named = f"session {one_line(name)!r}"
     if not common.is_interactive:
@@ -102,10 +103,11 @@ async def _confirm_at_terminal(planned: PlannedUndo) -> bool:
 
 
 async def _require_yes(question: str, remedy: str) -> None:
+    """Ask a person at the terminal. Raises Problem for each answer but one of YES, also for an empty one."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
-    print(f"{question} Type yes, then Enter: ", end="", flush=True)
-    if (await _typed_line()).strip() != "yes":
-        raise Problem("not_confirmed", "Nothing was changed: the answer was not yes", remedy, ProblemKind.FAILED)
+    print(f"{question} Type y or n, then Enter: ", end="", flush=True)
+    if (await _typed_line()).strip().casefold() not in YES:
+        raise Problem("not_confirmed", "Nothing was changed, since the answer was no", remedy, ProblemKind.FAILED)
 
 
 async def _typed_line() -> str:

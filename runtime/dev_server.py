@@ -193,7 +193,7 @@ def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
         if (problem := _why_not_free(spec.ip, port)) is not None:
             raise ServerUnavailable(
                 f"Port {port} on {spec.ip} cannot be used for a Temporal server ({problem}), perhaps because another"
-                f" program listens there: choose another with TEMPORAL_ADDRESS=localhost:{free_port()}."
+                f" program listens there: choose another, for example with --port {free_port()}."
             )
     try:
         # The server inherits the lock, and holds it as long as it runs, even after this process ended.

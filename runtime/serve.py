@@ -66,8 +66,10 @@ async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> A
         ServerUnavailable, NotConnected: there is no server.
     """
     async with AsyncExitStack() as stack:
-        starting = dev_server(settings.state, say=say, fail=fail, attributes=TYPES) if settings.dev else None
-        local = await stack.enter_async_context(starting) if starting else None
+        local = None
+        if settings.dev:
+            starting = dev_server(settings.state, say=say, fail=fail, address=settings.dev_address, attributes=TYPES)
+            local = await stack.enter_async_context(starting)
         client = await connect(address=local.address if local else None, plain=local is not None, state=settings.state)
         is_searchable = await register_search_attributes(client, TYPES)
         yield Server(client, local, await namespace_id(client), is_searchable)

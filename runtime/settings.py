@@ -35,6 +35,15 @@ class Settings:
     """The options of `worker.py`, in the order of its `--help`; a new option is a new field."""
 
     dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world in the state folder.")] = False
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="With --dev: the server's port, its web UI 1000 above; else 7233, or a free one.",
+        ),
+    ] = None
     desk: Annotated[
         bool, typer.Option("--desk", help="Serve the tools of the demo desk, with its data in the store; --dev does.")
     ] = False
@@ -162,6 +171,11 @@ class Settings:
         return self.desk or (self.dev and self.store is None)
 
     @property
+    def dev_address(self) -> str | None:
+        """Where the server of `--dev` shall listen; None if that was left open."""
+        return f"localhost:{self.port}" if self.port else None
+
+    @property
     def documents_root(self) -> Path | None:
         """The root of the folders that tasks may search; by default the examples' folder with `--dev`, else None."""
         return self.documents or (EXAMPLES if self.dev else None)
@@ -198,6 +212,8 @@ class Settings:
             raise BadSetting("--write-tools writes what --check finds: give both.")
         if (self.fresh or self.breaks) and not self.dev:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
+        if self.port and not self.dev:
+            raise BadSetting("--port is for the server of --dev: name another server with TEMPORAL_ADDRESS.")
         if self.documents_root is not None and not self.documents_root.is_dir():
             raise BadSetting(f"There is no folder {str(self.documents_root)!r}: give --documents one that exists.")
         try:

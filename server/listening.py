@@ -1,7 +1,9 @@
 """Serves an application on a port, until a signal ends it."""
 
 import asyncio
+import errno
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -42,16 +44,33 @@ async def serve(
         server_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-    try:
-        listening = config.bind_socket()
-        listening.listen(BACKLOG)  # or who connects at the word `ready` is refused for a moment
-    except SystemExit as error:  # uvicorn's way to say it
-        raise Problem("usage", f"--port {port} of {host} cannot be used", "choose another --port") from error
+    listening = _listen(host, port)
     for name in ("asyncio", "uvicorn.error"):
         logging.getLogger(name).addFilter(OncePer())
-    shown = f"[{host}]" if ":" in host else host
-    on_ready(f"http://{shown}:{listening.getsockname()[1]}")
+    on_ready(f"http://{_address(host, listening.getsockname()[1])}")
     await _Server(config, on_stop).serve(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket on which clients can connect from now on. Raises Problem if there is none."""
+    # Not by uvicorn, which logs an error of its own and raises SystemExit.
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
+        )
+    except OSError as error:
+        place = _address(host, port)
+        if error.errno == errno.EADDRINUSE:
+            reason, remedy = f"Another program listens at {place} already", "stop it, or choose another port"
+        else:
+            code = error.errno or 0
+            why = os.strerror(code) if code > 0 else "no such host"  # below are the codes of getaddrinfo
+            reason, remedy = f"Nothing can listen at {place} ({why})", "choose another address or port"
+        raise Problem("usage", reason, remedy) from error
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _Server(uvicorn.Server):

@@ -205,6 +205,24 @@ class Misfit(BaseModel, frozen=True):
     """How the tool differs from the one that the call was planned for."""
 
 
+class PlannedCall(BaseModel, frozen=True):
+    """A step of a plan that has not started."""
+
+    step: str
+    kind: str
+    args: dict[str, JsonValue]
+    """The arguments, which may contain references."""
+
+
+class ApprovalNeed(BaseModel, frozen=True):
+    """Whether a person is asked before a call."""
+
+    asks: Literal["yes", "no", "may"]
+    """`may`: it depends on the result of another step."""
+    why: str = ""
+    """In words, why a person is asked, or on what it depends; empty for `no`."""
+
+
 class Draft(BaseModel, frozen=True):
     """The first proposal of a task, or why there is none."""
 
@@ -213,6 +231,8 @@ class Draft(BaseModel, frozen=True):
     """The planner's first proposal; None if no proposal can be run, and then `ending` says why."""
     ending: Ending | None = None
     specs: dict[str, ToolSpec] = {}
+    approvals: dict[str, ApprovalNeed] = {}
+    """By the id of a step, what ApprovalsInquiry found out; the answer of PlanInquiry has none."""
 
 
 class Findings(BaseModel, frozen=True):
@@ -280,6 +300,11 @@ class BreakersFindings(Findings):
 class CallsFindings(Findings):
     misfits: tuple[Misfit, ...]
     """The calls that the worker's tools do not take."""
+
+
+class ApprovalsFindings(Findings):
+    approvals: dict[str, ApprovalNeed]
+    """By the id of a step, what the tool's `approve=` says of its call."""
 
 
 UNKNOWN_INQUIRY = "unknown_inquiry"
@@ -384,6 +409,14 @@ class CallsInquiry(Inquiry[CallsFindings]):
     calls: tuple[NextCall, ...] = ()
 
 
+class ApprovalsInquiry(Inquiry[ApprovalsFindings]):
+    """Asks before which of these calls a person is asked, because the tools declare it."""
+
+    findings = ApprovalsFindings
+    about: Literal["approvals"] = "approvals"
+    calls: tuple[PlannedCall, ...] = ()
+
+
 class InquiryInput(
     RootModel[
         Annotated[
@@ -396,6 +429,7 @@ class InquiryInput(
             | EffectsInquiry
             | BreakersInquiry
             | CallsInquiry
+            | ApprovalsInquiry
             | TranscriptInquiry,
             Field(discriminator="about"),
         ]

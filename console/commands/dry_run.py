@@ -8,18 +8,19 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from client import document
+from client.problem import Problem
 from client.text import cut, one_line
 from client.wording import count
-from client.workers import ask
+from client.workers import OLD_WORKER, ask
 from console.exits import Exit
 from console.options import Common
 from console.render.terminal import print_lines
 from workflows.account.outcome import Ending, ending_of_unasked_question
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.retries import PROFILES
-from workflows.inquiries import Draft, PlanInquiry
+from workflows.inquiries import ApprovalNeed, ApprovalsInquiry, Draft, PlanInquiry, PlannedCall
 from workflows.json_values import canonical, text_of
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import ALWAYS, EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.graph import ready_steps
 from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
 from workflows.plans.references import is_reference
@@ -57,7 +58,10 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "question_options": ending.question_options,
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
         "revisions": [revision.model_dump(mode="json") for revision in task.revisions],
-        "effects": {step.id: _promise(draft.specs[step.kind]) for step in steps},
+        "effects": {
+            step.id: {**_promise(draft.specs[step.kind]), "approval": approval_of(step, draft, task).model_dump()}
+            for step in steps
+        },
     }
 
 
@@ -72,11 +76,16 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
     match draft.proposal:
         case NewSteps(steps=steps, because=because):
             widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
-            lines = [line for step in in_order(steps) for line in _step(step, draft.specs[step.kind], *widths)]
+            asked = {step.id: approval_of(step, draft, task) for step in steps}
+            lines = [
+                line
+                for step in in_order(steps)
+                for line in _step(step, draft.specs[step.kind], asked[step.id], *widths)
+            ]
             why = [f"    {one_line(because)}"] if because else []
             written = count(len(task.revisions), "revision")
             later = [f"{written} for what comes next"] if task.revisions else []
-            return [one_line(who), *why, *lines, *later, _sum(steps, draft.specs)]
+            return [one_line(who), *why, *lines, *later, _sum(steps, draft.specs, asked)]
         case Answer(result=result):
             lines = text_of(result).splitlines()
             return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, lines)]
@@ -84,6 +93,21 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
             return [one_line(f"The {draft.planner} planner gives up: {ending.reason}"), NOT_RUN.capitalize()]
         case _:
             return [one_line(ending.reason), NOT_RUN.capitalize()]
+
+
+def approval_of(step: Step, draft: Draft, task: Task) -> ApprovalNeed:
+    """Whether a person is asked before the call of this step: because its tool declares it, or the task asks for it."""
+    spec = draft.specs[step.kind]
+    declared = draft.approvals.get(step.id)
+    if spec.approve == ALWAYS:
+        return ApprovalNeed(asks="yes", why=EVERY_CALL)
+    if declared and declared.asks == "yes":
+        return declared
+    if spec.needs_approval(task.approve):
+        return ApprovalNeed(asks="yes", why=WHY_OF_TASK[task.approve])
+    if spec.approve is None:
+        return ApprovalNeed(asks="no")
+    return declared or ApprovalNeed(asks="may", why=spec.asks or spec.approve)  # an older worker does not tell
 
 
 def proposed(draft: Draft) -> tuple[Step, ...]:
@@ -123,11 +147,13 @@ def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
     }
 
 
-def _step(step: Step, spec: ToolSpec, of_ids: int, of_kinds: int) -> list[str]:
+def _step(step: Step, spec: ToolSpec, approval: ApprovalNeed, of_ids: int, of_kinds: int) -> list[str]:
     arguments = ", ".join(f"{name}={shown_value(value)}" for name, value in step.args.items())
     after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
     head = f"{step.id:<{min(of_ids, 14)}} {step.kind:<{min(of_kinds, 20)}} {one_line(step.title)}"
-    lines = [cut(one_line(arguments), MAX_ARGUMENTS), "; ".join(filter(None, [after, *_facts(spec)]))]
+    asks = {"yes": f"asks a person: {approval.why}", "may": f"may ask a person: if {approval.why}", "no": ""}
+    facts = "; ".join(filter(None, [after, *_facts(spec)]))
+    lines = [cut(one_line(arguments), MAX_ARGUMENTS), facts, asks[approval.asks]]
     return [f"  {head.rstrip()}", *(f"    {one_line(line)}" for line in lines if line)]
 
 
@@ -144,16 +170,20 @@ def _facts(spec: ToolSpec) -> list[str]:
     return [*facts, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
 
 
-def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec]) -> str:
+def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec], asked: Mapping[str, ApprovalNeed]) -> str:
     changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
     final = [step.id for step in changing if specs[step.kind].undo is None]
     counted = count(len(steps), "step")
+    sure, open = ([id for id, approval in asked.items() if approval.asks == asks] for asks in ("yes", "may"))
+    people = [f"{len(sure)} ask{'s' * (len(sure) == 1)} a person ({', '.join(sure)})"] if sure else []
+    people += [f"{len(open)} may ask a person ({', '.join(open)})"] if open else []
+    end = "; ".join([", ".join(people), NOT_RUN] if people else [NOT_RUN])
     if not changing:
-        return f"{counted}: none changes the world; {NOT_RUN}"
+        return f"{counted}: none changes the world; {end}"
     verb = "changes" if len(changing) == 1 else "change"
     changes = f"{len(changing)} {verb} the world ({', '.join(step.id for step in changing)})"
     undone = f"{len(final)} of these cannot be undone ({', '.join(final)})" if final else "each can be undone by hand"
-    return f"{counted}: {changes}, {undone}; {NOT_RUN}"
+    return f"{counted}: {changes}, {undone}; {end}"
 
 
 async def show_plan(client: Client, task: Task, common: Common) -> int:
@@ -163,7 +193,7 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
         print("still waiting for the planner; Ctrl-C stops asking", file=sys.stderr)
 
     answer = await ask(client, common.queue, PlanInquiry(task=task), on_wait=wait)
-    found, ending = answer.draft, ending_of(answer.draft)
+    found, ending = await _with_approvals(client, answer.draft, common), ending_of(answer.draft)
     if common.json:
         print(document.of_anything(draft_fields(task, found, ending)))
     else:
@@ -171,3 +201,21 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
     if ending.code in ("plan_refused", "task_refused"):
         return Exit.BAD_USAGE
     return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)
+
+
+async def _with_approvals(client: Client, draft: Draft, common: Common) -> Draft:
+    """The draft with what the conditions of `approve=` say of its calls, which only the worker can evaluate."""
+    calls = tuple(
+        PlannedCall(step=step.id, kind=step.kind, args=step.args)
+        for step in proposed(draft)
+        if draft.specs[step.kind].approve not in (None, ALWAYS)
+    )
+    if not calls:
+        return draft
+    try:
+        found = await ask(client, common.queue, ApprovalsInquiry(calls=calls))
+    except Problem as problem:
+        if problem.code != OLD_WORKER:
+            raise
+        return draft
+    return draft.model_copy(update={"approvals": found.approvals})

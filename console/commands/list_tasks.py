@@ -13,6 +13,7 @@ from temporalio.client import Client
 from client import document, sessions
 from client.explain.words import moment
 from client.filters import within
+from client.lines import wrap
 from client.listing import Listed, list_tasks, status_named
 from client.text import cut, one_line
 from client.tree import age
@@ -23,6 +24,7 @@ from console.render.command import starter
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.commands import STARTER
+from workflows.faults.fault import Code
 from workflows.web_ui import SIGNS
 
 HEADING = ("STATUS", "STARTED", "ID", "REPLANS", "LAST FAULT", "TASK")
@@ -31,6 +33,8 @@ MIN_ID = 20
 MIN_TEXT = 12
 MIN_FAULT = 10
 """MIN_ID, MIN_TEXT and MIN_FAULT are the smallest widths of the columns ID, TASK and LAST FAULT, in cells."""
+MAX_ROWS = 4
+"""The most rows of a terminal for what a task asks."""
 
 
 async def list_command(
@@ -69,14 +73,16 @@ def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[st
     for row in cells:
         padded = (set_cell_size(cut(cell, wide), wide) for cell, wide in zip(row, widths, strict=True))
         lines.append(cut(GAP.join(padded).rstrip(), width or sys.maxsize))
-    below = [_below(task, width, now) for task in listed]
-    return [lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair if line)]
+    rows = (_more(task, width, now) for task in listed)
+    return [lines[0], *(line for first, more in zip(lines[1:], rows, strict=True) for line in (first, *more))]
 
 
 def _cells(task: Listed, now: datetime | None) -> tuple[str, ...]:
     when = moment(task.started_at) if now is None else age(task.started_at, now)
     replans = "" if task.replans is None else str(task.replans)
-    return task.status, when, one_line(task.task_id), replans, one_line(task.last_fault or ""), one_line(task.task)
+    # The need of an approval is no fault of a task that waits for it: the request below the line says it.
+    fault = "" if task.request and task.last_fault == Code.NEEDS_APPROVAL else one_line(task.last_fault or "")
+    return task.status, when, one_line(task.task_id), replans, fault, one_line(task.task)
 
 
 def _fitted(widths: Sequence[int], width: int) -> list[int]:
@@ -89,24 +95,40 @@ def _fitted(widths: Sequence[int], width: int) -> list[int]:
     return [status, when, id, replans, fault, max(0, min(text, free - fault - id))]
 
 
-def _below(task: Listed, width: int | None, now: datetime) -> str:
+def _more(task: Listed, width: int | None, now: datetime) -> list[str]:
+    """What stands below the line of a task: a problem or a request, and the command that says more.
+
+    If `width` is None, it is one line; else it is wrapped between words.
+    """
     if task.failing:
-        line = f"    ! {task.failing.short}: `{starter('show', task.task_id)}`"
+        sign, about, command = "!", task.failing.short, starter("show", task.task_id)
     elif task.paused and (task.status is TaskStatus.PAUSED or not task.request):
         what = one_line(", ".join(pause.activity or "the task" for pause in task.paused))
-        line = f"    {SIGNS[StepStatus.PAUSED]} `{starter('show', task.task_id)}`: {what} {pause_words(task.paused[0])}"
+        sign, about = SIGNS[StepStatus.PAUSED], f"{what} {pause_words(task.paused[0])}"
+        command = starter("show", task.task_id)
     elif task.request:
-        # What is to be typed comes first, since a long reason is cut.
-        since = age(task.request.since, now)
+        sign = f"? since {age(task.request.since, now)},"
         question = f"{one_line(task.request.reason)}{suggested(task.request.options)}"
         incident = f" (incident {one_line(task.request.cause)})" if task.request.cause else ""
         about = f"{subject_of(task.request)}{incident}: {question}"
-        line = f"    ? since {since}, `{starter('answer', task.task_id)}`: {about}"
+        command = starter("answer", task.task_id)
     elif task.reason:
-        line = f"    ? {one_line(task.reason)}"
+        sign, about, command = "?", one_line(task.reason), ""
     else:
-        return ""
-    return line if width is None else cut(line, width)
+        return []
+    if width is None:
+        parts = [about, f"`{command}`"] if task.failing else [f"`{command}`" if command else "", about]
+        return [f"    {sign} {': '.join(filter(None, parts))}"]
+    return [*_wrapped(f"    {sign} {about}", width), *(_wrapped(f"      {command}", width) if command else ())]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """At most MAX_ROWS rows; an ellipsis stands for the words that are left out."""
+    first, *others = wrap(line, width - 4)  # with room for the indent and the ellipsis
+    rows = [first, *(f"  {row}" for row in others)]
+    if len(rows) > MAX_ROWS:
+        rows = [*rows[: MAX_ROWS - 1], f"{rows[MAX_ROWS - 1]} …"]
+    return [cut(row, width) for row in rows]
 
 
 async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:

@@ -21,6 +21,10 @@ from runtime.settings_file import BadSettings, Profile, SettingsFile
 from workflows.json_values import items
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
+NOBODY_IS_ASKED = (
+    "note: nobody is asked here, so the task ends at the first call that needs an approval; with `--on-escalation wait`"
+    " it waits for an answer"
+)
 
 
 async def start_command(
@@ -108,7 +112,7 @@ async def start_command(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show the plan and what it would change; run nothing. Its JSON works for --plan."
+            "--dry-run", help="Show the plan, what it would change and before which steps it asks; run nothing."
         ),
     ] = False,
     jsonl: Jsonl = False,
@@ -144,6 +148,8 @@ async def start_command(
         new_task = await continued(client, new_task, continues)
     if dry_run:
         return await show_plan(client, new_task, common)
+    if on_escalation is None and approve != "declared" and profile == "background":
+        print(NOBODY_IS_ASKED, file=sys.stderr)
     handle = await starting.start(client, new_task, id=id, queue=common.queue, again=again)
     if detach:
         return await show.detached(client, handle, common)

@@ -17,6 +17,7 @@ from console.render.command import starter
 from console.render.terminal import terminal_size
 from workflows.faults import retries
 from workflows.inquiries import ToolCard, ToolsInquiry
+from workflows.plans.catalogue import ALWAYS
 from workflows.text import nearest
 
 MIN_ROOM = 20
@@ -58,6 +59,10 @@ def _more(card: ToolCard) -> list[str]:
     spec, lines = card.spec, list[str]()
     related = {"observes with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
+    if spec.approve == ALWAYS:
+        lines.append("  asks a person before each call")
+    elif spec.approve:
+        lines.append(f"  asks a person before a call if {spec.asks or spec.approve}")
     lines += [f"  settles within {spec.settle:g} s"] if spec.reconcile else []
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
     lines += ["  is pure: it only computes, in the worker that has the task"] if spec.pure else []

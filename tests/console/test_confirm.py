@@ -12,6 +12,7 @@ from client.tasks import CALL_MEMO, TASK_MEMO, TASKS, Handle
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.console.terminal import Terminal, starter
+from tests.gate import sampled
 from tests.processes import ROOT, Processes
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
@@ -77,12 +78,25 @@ async def test_nobody_is_asked_about_a_step_that_is_not_there(alone: DevServer) 
             ended = await window.ended()
 
     shown = " ".join(window.shown.text)
-    assert ended == 2 and "has no step 'nope'" in shown and "Type yes" not in shown
+    assert ended == 2 and "has no step 'nope'" in shown and "Type y or n" not in shown
 
 
-@pytest.mark.parametrize(("typed", "code"), [("yes\n", 0), ("y\n", 1), ("\n", 1), ("\x04", 1), ("\x03", 130)])
+TYPED = {
+    "y": ("y\n", 0),
+    "yes": ("yes\n", 0),
+    "capitals": (" YES \n", 0),
+    "n": ("n\n", 1),
+    "no": ("No\n", 1),
+    "Enter": ("\n", 1),
+    "another word": ("yess\n", 1),
+    "Ctrl-D": ("\x04", 1),
+    "Ctrl-C": ("\x03", 130),
+}
+
+
+@pytest.mark.parametrize(("typed", "code"), sampled(TYPED, "y", "capitals", "Enter", "Ctrl-C"))
 async def test_a_person_is_asked(alone: DevServer, typed: str, code: int) -> None:
-    """Only the whole word counts; Ctrl-C and Ctrl-D change nothing."""
+    """`y` and `yes` are yes, and everything else is no: Enter alone, too, and Ctrl-C and Ctrl-D change nothing."""
     async with waiting(alone) as task:
         with Terminal(starter(ROOT, "cancel"), {"TEMPORAL_ADDRESS": alone.address}, ROOT) as window:
             await window.until("then Enter: ")

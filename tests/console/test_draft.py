@@ -12,7 +12,7 @@ from console.commands import dry_run
 from tests.harness import plan, step
 from workflows.account.outcome import Ending
 from workflows.account.task import Task, TaskStatus
-from workflows.inquiries import Draft
+from workflows.inquiries import ApprovalNeed, Draft
 from workflows.plans.catalogue import Companion, Effect, ToolSpec
 from workflows.plans.proposal import Answer, GiveUp, Question, Step
 
@@ -21,6 +21,8 @@ SPECS = {
     "look": ToolSpec(kind="look", effect=Effect.READ, retry="once"),
     "book": ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, undo=UNDO, observe=Companion(kind="look")),
     "mail": ToolSpec(kind="mail", effect=Effect.UNKEYED, fallback="letter", retry="patient"),
+    "wire": ToolSpec(kind="wire", effect=Effect.KEYED, approve="always"),
+    "pay": ToolSpec(kind="pay", effect=Effect.KEYED, approve="args.amount > 500"),
 }
 TASK = Task(text="do it", documents="papers")
 
@@ -89,6 +91,36 @@ def test_the_last_line_counts(kinds: list[str], words: str) -> None:
     assert lines(drafted(*(step(f"s{number}", kind) for number, kind in enumerate(kinds))))[-1] == words
 
 
+YES, NO = ApprovalNeed(asks="yes", why="the amount is above 500"), ApprovalNeed(asks="no")
+ASKED = [
+    ("look", None, "declared", None),
+    ("look", None, "effects", None),
+    ("look", None, "all", "asks a person: the task asks before each call"),
+    ("book", None, "effects", "asks a person: the task asks before each call that changes something"),
+    ("wire", None, "declared", "asks a person: the tool asks before each call"),
+    ("pay", YES, "declared", "asks a person: the amount is above 500"),
+    ("pay", YES, "all", "asks a person: the amount is above 500"),
+    ("pay", NO, "declared", None),
+    ("pay", NO, "effects", "asks a person: the task asks before each call that changes something"),
+    ("pay", None, "declared", "may ask a person: if args.amount > 500"),
+]
+
+
+@pytest.mark.parametrize(("kind", "declared", "approve", "words"), ASKED)
+def test_it_is_said_which_calls_a_person_is_asked_about(
+    kind: str, declared: ApprovalNeed | None, approve: str, words: str | None
+) -> None:
+    """With the reason, in the lines and in the document: the tool declares it, or the task asks for it."""
+    task = Task.model_validate({"text": "x", "approve": approve})
+    draft = drafted(step("a", kind)).model_copy(update={"approvals": {"a": declared} if declared else {}})
+    *told, last = lines(draft, task)
+    approval = dry_run.draft_fields(task, draft, dry_run.ending_of(draft))["effects"]["a"]["approval"]
+
+    assert [line.strip() for line in told if "a person" in line] == ([words] if words else [])
+    assert {"yes": "1 asks a person (a)", "may": "1 may ask a person (a)", "no": "; nothing"}[approval["asks"]] in last
+    assert (approval["why"] in (words or "")) and ("ask" in last) == bool(words)
+
+
 def test_whose_plan_it_is_comes_first() -> None:
     """The planner's with its reason, or the one that somebody wrote."""
     found = drafted(step("l", "look"), because="It is enough\nto look.")
@@ -150,4 +182,5 @@ def test_the_document_says_what_each_step_may_do() -> None:
         "fallback": "letter",
         "retry": "patient",
         "attempts": 8,
+        "approval": {"asks": "no", "why": ""},
     }

@@ -49,6 +49,25 @@ def starter(processes: Processes, *words: str, queue: str = QUEUE) -> tuple[int,
     return done.returncode, done.stdout, done.stderr
 
 
+def test_a_condition_is_evaluated_for_the_arguments_that_are_known(server: DevServer, tmp_path: Path) -> None:
+    """Where it needs the result of another step, a person may be asked. `tools KIND` says when a tool asks."""
+    steps = [
+        {"id": "small", "kind": "charge", "args": {"amount": 5}},
+        {"id": "large", "kind": "charge", "args": {"amount": 501}},
+        {"id": "open", "kind": "charge", "args": {"amount": {"$from": "small", "path": "id"}}},
+    ]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"steps": steps}))
+    processes, tools = Processes(server.address, tmp_path), str(ROOT / "tests" / "server" / "tools.py")
+    with processes.worker("--queue", "asks", "--tools", tools):
+        code, said, _ = starter(processes, "start", "--plan", str(file), "--dry-run", "--json", queue="asks")
+        _, tool, _ = starter(processes, "tools", "charge", queue="asks")
+
+    asks = {id: effects["approval"]["asks"] for id, effects in json.loads(said)["effects"].items()}
+    assert (code, asks) == (0, {"small": "no", "large": "yes", "open": "may"})
+    assert "  asks a person before a call if the amount is above 500\n" in tool
+
+
 def test_the_plan_is_shown_and_nothing_is_run(desk: Processes) -> None:
     """The steps, what they change, the sum; afterwards nothing is booked."""
     code, said, errors = starter(desk, "start", "--task", TASK, "--dry-run")
@@ -225,3 +244,23 @@ async def test_without_a_worker_nobody_is_asked_later(client: Client, commands: 
 
     assert (code, said, errors.count("\n")) == (6, "", 1) and f"No worker answers on queue {queue}: " in errors
     assert await ended_in(client, queue) is WorkflowExecutionStatus.TERMINATED
+
+
+DETACHED = {
+    "nobody said": (("--approve", "effects"), True),
+    "all": (("--approve", "all"), True),
+    "said": (("--approve", "effects", "--on-escalation", "end"), False),
+    "waits": (("--approve", "effects", "--on-escalation", "wait"), False),
+    "declared": ((), False),
+}
+
+
+@pytest.mark.parametrize(("options", "is_warned"), sampled(DETACHED, "nobody said", "waits"))
+def test_where_nobody_is_asked_it_is_said_that_the_task_will_end(
+    desk: Processes, options: Sequence[str], is_warned: bool
+) -> None:
+    """With `--approve` a person shall be asked, so the option that lets the task wait is named."""
+    code, said, errors = starter(desk, "start", "--task", TASK, "--detach", *options)
+
+    assert (code, errors.count("\n"), "`--on-escalation wait`" in errors) == (0, is_warned, is_warned)
+    assert "started" in said

@@ -14,15 +14,16 @@ from client.explain import explanation, page
 from client.explain.explanation import Explanation
 from client.history import fetch
 from client.tasks import Handle
-from replan import Busy, Unreachable, tool
+from replan import Busy, Refused, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain
-from tests.harness import DONE, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.record import Said, Word
 from tests.workflows.history import until
 from workflows.account.records import StepStatus
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
+from workflows.plans.proposal import GiveUp
 
 
 async def told(client: Client, handle: Handle) -> Explanation:
@@ -41,6 +42,12 @@ async def busy(args: Word) -> Said:
     raise Busy("Not now.", retry_after=3600)
 
 
+@tool.read
+async def full(args: Word) -> Said:
+    """Be full."""
+    raise Refused("There is no room.", code="conflict")
+
+
 async def test_a_running_task_says_what_it_waits_for(client: Client, tmp_path: Path) -> None:
     """A step on a timer: why, how long, and that it goes on; nothing is made up about its end."""
     async with staged(client, tmp_path, [busy], [plan(step("a", "busy"))]) as stage:
@@ -55,6 +62,29 @@ async def test_a_running_task_says_what_it_waits_for(client: Client, tmp_path: P
         "It waited 60 min on a timer (it is still waiting), then the same call is to be made again."
     )
     assert explained.now[0].text.startswith("A timer of 60 min runs: a waits: busy, then again.")
+
+
+@tool.read
+async def down(args: Word) -> Said:
+    """Be down."""
+    raise Unreachable("The line is cut.")
+
+
+@pytest.mark.parametrize(("kind", "is_later"), [("down", True), ("full", False)])
+async def test_what_may_work_later_is_to_be_tried_later(
+    client: Client, tmp_path: Path, kind: str, is_later: bool
+) -> None:
+    """The planner knows no way round a service that is down: that is no fault of the task's text."""
+    proposals: Proposals = [plan(step("a", kind)), GiveUp(reason="There is no other way.")]
+    async with staged(client, tmp_path, [down, full], proposals) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        explained = await told(client, handle)
+
+    todo = [sentence.text for sentence in explained.todo]
+    later = ["Start it again later: what failed last may work by then."] * is_later
+    assert todo == [*later, "Say it in other words, or ask for less."]
+    assert is_later == any("The retries are used up" in line for line in said(explained))
 
 
 async def test_a_step_that_is_being_retried_is_told_by_the_server(client: Client, tmp_path: Path) -> None:

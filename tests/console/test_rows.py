@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from client.listing import Listed
 from client.tree import age
 from console.commands import list_tasks
+from workflows.people.requests import HumanRequest
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -48,7 +49,9 @@ def test_a_list_fits_the_terminal(width: int) -> None:
     """Whatever ids and words are in it; wide letters count twice."""
     lines = list_tasks.table(STRANGE, width, NOW)
 
-    assert len(lines) == 1 + len(STRANGE) + 1
+    below = [line for line in lines if line.startswith("    ")]
+    assert len(lines) == 1 + len(STRANGE) + len(below) and 1 < len(below) <= list_tasks.MAX_ROWS
+    assert below[-1].endswith(" …") == (width < 200)
     assert max(map(cell_len, lines)) <= width and all(line.replace(" ", "a").isprintable() for line in lines)
 
 
@@ -58,6 +61,38 @@ def test_a_list_in_a_file_is_whole_and_aligned() -> None:
 
     assert {line.index("2026-01-02 11:5") for line in lines if "2026" in line} == {13}
     assert "y" * 5000 in lines[2] and "x" * 300 in lines[2] and not any("\t" in line or "…" in line for line in lines)
+
+
+def asked(reason: str, id: str = "pay-the-rent") -> Listed:
+    """A task that waits for the approval of a call."""
+    fields = {"id": "r1", "step": "pay", "kind": "approval", "code": "c", "choices": ["approve"]}
+    call = HumanRequest.model_validate({**fields, "reason": reason, "since": NOW, "until": NOW})
+    return one(1, status="waiting", request=call, last_fault="needs_approval", task_id=id)
+
+
+def test_what_a_task_asks_is_whole_at_80_columns() -> None:
+    """Wrapped between words, with a command that can be copied; the need of an approval is no last fault."""
+    reason = f"pay needs approval ({' and '.join(['args.amount > 500'] * 6)})."
+    heading, row, *below = list_tasks.table([asked(reason)], 80, NOW)
+
+    assert "needs" not in row and len(heading) <= 80
+    assert " ".join(" ".join(below[:-1]).split()) == f"? since 0s, pay: {reason}"
+    assert below[-1] == "      python starter.py answer pay-the-rent"
+    assert max(map(cell_len, below)) <= 80 and not any("…" in line for line in below)
+
+
+def test_what_a_task_asks_is_cut_between_words_if_it_is_very_long() -> None:
+    """A few rows each: the other tasks stay in sight."""
+    *_, last, command = list_tasks.table([asked("because of that " * 100)], 80, NOW)
+
+    assert last.endswith((" because …", " of …", " that …")) and command.startswith("      python starter.py answer")
+
+
+def test_in_a_file_a_request_is_one_line() -> None:
+    """With the command first, as it always was."""
+    *_, below = list_tasks.table([asked("pay needs approval.")], None, NOW)
+
+    assert below == "    ? since 0s, `python starter.py answer pay-the-rent`: pay: pay needs approval."
 
 
 def test_an_ordinary_list_leaves_room_for_the_task() -> None:

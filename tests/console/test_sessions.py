@@ -86,7 +86,7 @@ async def test_a_person_is_shown_all_that_would_be_undone_and_asked_once(served:
     """Also the calls that need an approval, which that answer gives."""
     for name, kind in (("a", "put"), ("b", "reserve:large"), ("c", "engrave")):
         await asyncio.to_thread(served.run_task, kind, id=f"mcp:{session}:{name}")
-    no = await seen(served, ("undo", "--session", session), "y\n")
+    no = await seen(served, ("undo", "--session", session), "\n")
     before = served.calls()
     yes = await seen(served, ("undo", "--session", session), "yes\n")
 
@@ -94,7 +94,7 @@ async def test_a_person_is_shown_all_that_would_be_undone_and_asked_once(served:
     text = " ".join(yes[1].split())
     assert f"To undo session '{session}', 2 calls would be made:" in text
     assert f"drop undoes mcp:{session}:a/put" in text and f"no call undoes what mcp:{session}:c changed" in text
-    assert yes[1].count("Type yes") == 1
+    assert yes[1].count("Type y or n") == 1
     assert (yes[0], served.calls()[len(before) :]) == (3, ["wire large", "drop put"])
 
 

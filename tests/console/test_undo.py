@@ -284,9 +284,9 @@ async def seen(desk: Rollbacks, words: Sequence[str], typed: str) -> tuple[int, 
 
 
 async def test_a_person_at_a_terminal_is_shown_what_would_be_called(served: Rollbacks) -> None:
-    """Only the whole word lets the rollback begin; no call is made before."""
+    """Only a yes lets the rollback begin; no call is made before."""
     task = await asyncio.to_thread(served.run_task, "put", "reserve:large")
-    no = await seen(served, ("undo", task), "y\n")
+    no = await seen(served, ("undo", task), "n\n")
     before = served.calls()
     yes = await seen(served, ("undo", task), "yes\n")
 

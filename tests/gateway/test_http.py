@@ -291,7 +291,7 @@ def test_a_folder_has_one_gateway_and_a_port_one_server(gateway: Gateway, tmp_pa
         )
         assert ended.returncode == 2
         assert "Traceback" not in ended.stderr
-        assert ("runs in" if port == 0 else "cannot be used") in ended.stderr
+        assert ("runs in" if port == 0 else "listens at 127.0.0.1") in ended.stderr
 
 
 def test_a_client_that_stops_in_its_request_harms_nobody(gateway: Gateway, session: str) -> None:

@@ -166,7 +166,7 @@ async def test_a_taken_port_is_named_with_the_remedy(which: str, tmp_path: Path)
         taken = other.getsockname()[1]
         spec = ServerSpec(tmp_path, **{"port": free_port(), "ui_port": free_port(), which: taken})
 
-        with pytest.raises(ServerUnavailable, match=rf"Port {taken} .* TEMPORAL_ADDRESS=localhost:\d+"):
+        with pytest.raises(ServerUnavailable, match=rf"Port {taken} .* --port \d+"):
             await DevServer(spec, await binary()).start()
 
 

@@ -4,14 +4,16 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.processes import Processes
+from tests.processes import ROOT, Processes
 
 
 def checkout(folder: Path, address: str = "", **environment: str) -> Processes:
@@ -37,6 +39,25 @@ def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
         elsewhere = other.starter("show", "mine")
 
     assert (ended.returncode, shown.returncode, elsewhere.returncode) == (0, 0, 2), elsewhere.stdout
+
+
+def test_the_port_of_the_server_is_chosen_on_the_command_line(tmp_path: Path) -> None:
+    """The server listens there, its web UI 1000 above, and commands find it as any other."""
+    here, port = checkout(tmp_path), free_port()
+    with here.worker("--dev", "--port", str(port)):
+        found = json.loads((here.folder / "state" / "server.json").read_text())
+
+    assert (found["address"], found["ui_url"]) == (f"localhost:{port}", f"http://localhost:{port + 1000}")
+
+
+def test_a_used_port_of_the_server_is_one_sentence(tmp_path: Path) -> None:
+    """No other port is taken in its place: that would not be what was asked for."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = checkout(tmp_path).run([sys.executable, str(ROOT / "worker.py"), "--dev", "--port", port])
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (6, "", 1)
+    assert f"Port {port} on 127.0.0.1 cannot be used" in done.stderr and "choose another, for example" in done.stderr
 
 
 @pytest.mark.full

@@ -78,6 +78,7 @@ def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, sour
 
 BAD_OPTIONS = {
     "fresh alone": (["--fresh"], 2, "need --dev"),
+    "port alone": (["--port", "7300"], 2, "--port is for the server of --dev: name another server with TEMPORAL_ADDR"),
     "no tools file": (["--tools", "nowhere.py"], 2, "There is no tools file nowhere.py: check --tools."),
     "planner": (["--planner", "oracle"], 2, "There is no planner 'oracle': use offline, anthropic:MODEL,"),
     "no script": (["--planner", "scripted:"], 2, "There is no planner 'scripted:'"),
@@ -140,10 +141,10 @@ def test_an_unknown_option_is_said(nobody: Processes) -> None:
 def test_help_names_every_option(nobody: Processes) -> None:
     """What the README and the design promise is there."""
     code, said, _ = worker(nobody, "--help")
-    promised = ("--dev", "--fresh", "--tools", "--check", "--documents", "--state", "--store", "--queue", "--planner")
+    promised = "--dev --port --fresh --tools --check --documents --state --store --queue --planner"
 
     assert code == 0
-    assert all(option in said for option in promised)
+    assert all(option in said for option in promised.split())
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])

@@ -1,5 +1,6 @@
 """Who may ask, and who that is: tokens, sessions, other websites, proxies, and what is too large."""
 
+import socket
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -79,6 +80,24 @@ def test_a_server_that_anybody_could_use_does_not_start(
 
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
+
+
+def test_a_port_that_is_used_is_one_sentence_with_a_remedy(server: DevServer, tmp_path: Path) -> None:
+    """Nothing of what the library below logs, and no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = Processes(server.address, tmp_path).starter("serve", "--port", str(port))
+
+    said = f"Another program listens at 127.0.0.1:{port} already: stop it, or choose another port.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
+def test_an_address_of_another_machine_is_named(server: DevServer, tmp_path: Path) -> None:
+    """The system's reason is in the sentence."""
+    done = Processes(server.address, tmp_path, {"REPLAN_TOKEN": TOKEN}).starter("serve", "--host", "192.0.2.1")
+
+    reason = "Nothing can listen at 192.0.2.1:8300 (Cannot assign requested address)"
+    assert (done.returncode, done.stderr) == (2, f"{reason}: choose another address or port.\n")
 
 
 @pytest.mark.full

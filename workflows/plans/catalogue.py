@@ -62,7 +62,7 @@ FORM = 1
 """The form of what a task keeps in its history. A release that cannot read an earlier form raises it, and says so."""
 ALWAYS = "always"
 """The value of `approve` that is no condition."""
-EVERY_CALL = "every call of it does"
+EVERY_CALL = "the tool asks before each call"
 """Why a call of a tool with ALWAYS needs an approval."""
 WHY_OF_TASK: Mapping[str, str] = {
     "effects": "the task asks before each call that changes something",

@@ -1,13 +1,16 @@
 """Whether the arguments of a step fit its tool, and how the tool differs from the one that the step was planned for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError, create_model
 
 from activities.borders import validation
+from activities.toolbox.declare.condition_words import words_of
+from activities.toolbox.declare.conditions import Condition, Undecided, condition_value
 from activities.toolbox.declare.kind import Kind
-from workflows.inquiries import Misfit, NextCall
+from workflows.inquiries import ApprovalNeed, Misfit, NextCall, PlannedCall
+from workflows.json_values import canonical
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import references
 
@@ -46,6 +49,36 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
     found = list(dict.fromkeys(found))
     more = f" and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else ""
     return "; ".join(found[:MAX_CHANGES]) + more
+
+
+def approvals(kinds: Mapping[str, Kind], calls: Iterable[PlannedCall]) -> dict[str, ApprovalNeed]:
+    """By the id of a step, whether its tool declares that a person must approve the call."""
+    return {call.step: _approval(kinds[call.kind], call.args) for call in calls if call.kind in kinds}
+
+
+def _approval(kind: Kind, args: Mapping[str, JsonValue]) -> ApprovalNeed:
+    if not isinstance(kind.approve, Condition):
+        return ApprovalNeed(asks="yes" if kind.approve else "no", why=kind.spec.asks)
+    known = {name: value for name, value in args.items() if not any(references(value))}
+    try:
+        model = _without(kind.args, args.keys() - known).model_validate_json(canonical(known))
+        values = {"args": condition_value(model.model_dump)}
+        is_asked = kind.approve.holds(values)
+    except (ValidationError, Undecided):
+        return ApprovalNeed(asks="may", why=kind.spec.asks)
+    return ApprovalNeed(asks="yes", why=words_of(kind.approve, values)) if is_asked else ApprovalNeed(asks="no")
+
+
+def _without(model: type[BaseModel], names: Collection[str]) -> type[BaseModel]:
+    """The model without the fields of these names, and then without the validators of the whole, which may use them."""
+    if not names:
+        return model
+    fields: dict[str, Any] = {
+        name: (field.annotation, field)
+        for name, field in model.model_fields.items()
+        if name not in names and field.alias not in names
+    }
+    return create_model(model.__name__, __config__=model.model_config, **fields)
 
 
 def misfits(kinds: Mapping[str, Kind], calls: Iterable[NextCall]) -> list[Misfit]:
