@@ -58,6 +58,7 @@ ENTRIES = {
     "runtime.dev_server",
     "maintenance.pictures",
     "maintenance.audit",
+    "maintenance.packages",
     "maintenance.dist",
     "maintenance.build_hook",
     "maintenance.dashboards",
