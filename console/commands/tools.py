@@ -11,6 +11,7 @@ from client.problem import Problem
 from client.text import printable
 from client.workers import ask
 from console.commands import show
+from console.completion import kinds
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
@@ -26,7 +27,10 @@ MIN_ROOM = 20
 
 async def tools_command(
     *,
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="Only this tool, with its arguments.", autocompletion=kinds),
+    ] = None,
     common: Common,
 ) -> int:
     """Print the tools of a worker that answers, or one tool with its arguments and its result."""

@@ -36,6 +36,7 @@ ORDER: Mapping[str, Sequence[str]] = {
     "client": ("text", "remedy", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
         "exits",
+        "completion",
         "options",
         "arguments",
         "render",
