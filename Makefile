@@ -91,5 +91,5 @@ $(PACKAGES): pyproject.toml
 		fi; \
 		$$python -m venv --clear .venv; \
 	}
-	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[dev]"
+	@$(PY) -m maintenance.packages
 	@touch $@

@@ -46,6 +46,9 @@ def main(app: typer.Typer, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return Exit.DETACHED
     except SystemExit as left:
+        if COMPLETION_VARIABLE in os.environ:
+            sys.stdout.flush()
+            return int(left.code or 0)  # for `process.leave`: Python's own exit would wait for a server that is silent
         if left.code != 1:
             raise  # Typer and rich raise 1 for a closed pipe; our exit codes are returned
     except OSError as error:

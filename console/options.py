@@ -10,6 +10,7 @@ import typer
 
 from client.problem import Problem
 from client.text import QUEUE
+from console.completion import task_ids
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
@@ -18,7 +19,11 @@ if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
 
 TaskId = Annotated[
     str | None,
-    typer.Argument(metavar="ID", help="The id of a task, or its beginning; else the newest task, no `call`."),
+    typer.Argument(
+        metavar="ID",
+        help="The id of a task, or its beginning; else the newest task, no `call`.",
+        autocompletion=task_ids,
+    ),
 ]
 Session = Annotated[
     str | None,

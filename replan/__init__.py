@@ -14,6 +14,7 @@ libraries; `raises={ShopError: "conflict"}` and `fault(...)` say what others are
 """
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +105,16 @@ if not TYPE_CHECKING:  # a type checker would take every name for one that is he
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        _name_publicly()
         return value
+
+    def _name_publicly() -> None:
+        """Let tracebacks, `help` and pickles name `replan.Client`, and not the module where the class is defined."""
+        # Also of classes that nobody imported by name: Client may raise Problem.
+        for public, module in _MODULES.items():
+            defined = getattr(sys.modules.get(module), public, None)
+            if isinstance(defined, type) and defined.__module__.partition(".")[0] == module.partition(".")[0]:
+                defined.__module__ = __name__
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

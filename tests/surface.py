@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, TypeAdapter
 from typer.main import get_command
 
+import replan
 import worker
 from activities.borders import declared
 from activities.toolbox import registry
@@ -349,7 +350,12 @@ def _kinds_of(members: Members) -> Iterator[str]:
 def _label(cls: type) -> str:
     """The name of a class of ours; with that of its module where another class of data has the same name."""
     same = [one for one in _classes() if one.__name__ == cls.__name__]
-    return cls.__name__ if len({*same, cls}) == 1 else f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+    return cls.__name__ if len({*same, cls}) == 1 else f"{_defined_in(cls).rpartition('.')[2]}.{cls.__name__}"
+
+
+def _defined_in(cls: type) -> str:
+    """The module of a class; `replan` takes the place of that name in each class that it exports."""
+    return replan._MODULES[cls.__name__] if cls.__module__ == "replan" else cls.__module__
 
 
 @cache
@@ -360,7 +366,7 @@ def _classes() -> Sequence[type]:
         module = importlib.import_module(
             ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         )
-        found += [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
+        found += [cls for cls in vars(module).values() if isinstance(cls, type) and _defined_in(cls) == module.__name__]
     return [cls for cls in found if not cls.__name__.startswith("_") and _is_data(cls)]
 
 

@@ -231,6 +231,8 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     else:
         how = status(history).replace("_", " ")
         took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
+        if history.resets:  # days may lie between: people reset what ended long ago
+            took += f", {words.seconds((end.at - history.resets[-1].at).total_seconds())} after it was reset"
     done = len({call.step for call in story.done})
     plans = count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
     steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""

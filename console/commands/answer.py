@@ -12,6 +12,7 @@ from client.tasks import Handle
 from client.text import printable
 from console.answers import either, given_of, options_of
 from console.commands import show
+from console.completion import choices
 from console.confirm import Yes, find_task
 from console.exits import Exit
 from console.options import Common, TaskId
@@ -36,7 +37,7 @@ async def answer_command(
     id: TaskId = None,
     choice: Annotated[
         str | None,
-        typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}."),
+        typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}.", autocompletion=choices),
     ] = None,
     request: Request = None,
     by: By = None,

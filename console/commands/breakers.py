@@ -7,6 +7,7 @@ import typer
 from client import document, workers
 from client.text import printable
 from client.wording import breaker_state
+from console.completion import kinds
 from console.exits import Exit
 from console.options import Common
 
@@ -17,6 +18,7 @@ async def breakers_command(
         str | None,
         typer.Option(
             metavar="KIND",
+            autocompletion=kinds,
             help="Close the breaker of this tool first: its service is back. If calls wait, the next is made at once.",
         ),
     ] = None,

@@ -12,6 +12,7 @@ from client.tasks import CALL_MEMO
 from client.text import one_line
 from console.arguments import read_arguments
 from console.commands import show
+from console.completion import kinds
 from console.exits import exit_code
 from console.options import Common
 from console.render.live import CallView
@@ -23,7 +24,7 @@ from workflows.web_ui import summary
 
 async def call_command(
     *,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="The tool.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The tool.", autocompletion=kinds)],
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:

@@ -18,6 +18,7 @@ from client.listing import Listed, list_tasks, status_named
 from client.text import cut, one_line
 from client.tree import age
 from client.wording import pause_words, subject_of, suggested
+from console.completion import states
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
@@ -39,7 +40,9 @@ MAX_ROWS = 4
 
 async def list_command(
     *,
-    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only tasks with this status.")] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Only tasks with this status.", autocompletion=states)
+    ] = None,
     query: Annotated[
         str | None, typer.Option(metavar="FILTER", help="Only tasks that this Temporal list filter finds.")
     ] = None,

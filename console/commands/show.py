@@ -186,8 +186,11 @@ async def _effects(
         return []
     story = await fetch.fetch_story(client, handle)
     sentences = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
+    resets = [words.moment(reset.at) for reset in story.history.resets]
+    timed = [f"It was reset at {at}; its time counts from the start." for at in resets[-1:]]
     lines = [printable(render(sentence.text, as_command)) for sentence in sentences]
-    return [*lines, f"See what stands: {starter('effects', handle.id)}"] if lines else []
+    lines += [f"See what stands: {starter('effects', handle.id)}"] if lines else []
+    return [*timed, *lines]
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:

@@ -16,6 +16,7 @@ from client.text import cut, one_line
 from console.arguments import read_duration, read_effect, read_input
 from console.commands import show
 from console.commands.dry_run import show_plan
+from console.completion import task_ids
 from console.options import Common, Jsonl
 from runtime.settings_file import BadSettings, Profile, SettingsFile
 from workflows.json_values import items
@@ -53,7 +54,12 @@ async def start_command(
     ] = None,
     continues: Annotated[
         str | None,
-        typer.Option("--continue", metavar="ID", help="Continue the conversation of an ended task; or of `newest`."),
+        typer.Option(
+            "--continue",
+            metavar="ID",
+            help="Continue the conversation of an ended task; or of `newest`.",
+            autocompletion=task_ids,
+        ),
     ] = None,
     tool_calls: Annotated[
         int | None,

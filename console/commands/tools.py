@@ -11,6 +11,7 @@ from client.problem import Problem
 from client.text import printable
 from client.workers import ask
 from console.commands import show
+from console.completion import kinds
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
@@ -20,13 +21,17 @@ from workflows.inquiries import ToolCard, ToolsInquiry
 from workflows.plans.catalogue import ALWAYS
 from workflows.text import nearest
 
+DEFINITIONS = "#/$defs/"
 MIN_ROOM = 20
 """Cells: if the second column of the list is narrower, its text is not wrapped."""
 
 
 async def tools_command(
     *,
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="Only this tool, with its arguments.", autocompletion=kinds),
+    ] = None,
     common: Common,
 ) -> int:
     """Print the tools of a worker that answers, or one tool with its arguments and its result."""
@@ -78,10 +83,31 @@ def _more(card: ToolCard) -> list[str]:
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""
         needed += " (authority)" if name in authority else ""
-        lines.append(f"{_field(name, part)}{needed}  {part.get('description', '')}")
+        lines.append(f"{_field(name, part, card.args_schema)}{needed}  {part.get('description', '')}")
     returned = card.result_schema.get("properties", {})
-    return [*lines, "  returns", *(_field(name, part) for name, part in returned.items())]
+    return [*lines, "  returns", *(_field(name, part, card.result_schema) for name, part in returned.items())]
 
 
-def _field(name: str, schema: dict[str, Any]) -> str:
-    return f"    {name}: {schema.get('format') or schema.get('type', 'any')}"
+def _field(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
+    return f"    {name}: {type_words(schema, whole)}"
+
+
+def type_words(schema: dict[str, Any], whole: dict[str, Any]) -> str:
+    """What a JSON schema takes, in a few words; `whole` has the definitions that it refers to.
+
+    A Decimal is a number that may be written as a text, too, so that none of its digits is lost.
+    """
+    reference = str(schema.get("$ref", ""))
+    if reference.startswith(DEFINITIONS):
+        return type_words(whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), {})
+    if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return " | ".join(map(str, values))
+    parts = schema.get("anyOf") or schema.get("oneOf") or ()
+    types = {part.get("type") for part in parts}
+    if {"number", "string"} <= types <= {"number", "string", "null"} and len(parts) == len(types):
+        return "decimal" + " | null" * ("null" in types)
+    if parts:
+        return " | ".join(dict.fromkeys(type_words(part, whole) for part in parts))
+    if schema.get("type") == "array" and schema.get("items"):
+        return f"list of {type_words(schema['items'], whole)}"
+    return str(schema.get("format") or schema.get("type", "any"))

@@ -1,15 +1,19 @@
 """Tab completion in a real bash."""
 
+import asyncio
 import os
-import shutil
+import socket
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 
 import pytest
 
+from runtime.dev_server import DevServer
 from tests.gate import sampled
-from tests.processes import ROOT
+from tests.processes import ROOT, Processes
 
 ASK = """
 source console/completion.bash
@@ -21,37 +25,90 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """What bash does when somebody presses Tab after these words."""
 
 
-def completed(*words: str) -> list[str]:
-    """What bash offers for the last word."""
-    bash = shutil.which("bash")
-    assert bash is not None
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = [bash, "--norc", "-c", ASK, "bash", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stderr == ""
-    return done.stdout.split()
+class Tab:
+    """Presses Tab in a shell whose PATH has the command `replan`."""
+
+    def __init__(self, folder: Path) -> None:
+        """With a script in this folder, as the one that an installation makes."""
+        self.folder = folder
+        (folder / "replan").write_text(f'#!/bin/sh\nexec {sys.executable} -m replan "$@"\n')
+        (folder / "replan").chmod(0o755)
+
+    def __call__(self, *words: str, address: str = "localhost:1") -> list[str]:
+        """What bash offers for the last word."""
+        path = f"{self.folder}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "TEMPORAL_ADDRESS": address}
+        command = ["bash", "--norc", "-c", ASK, "bash", *words]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stderr == ""
+        return done.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Tab:
+    """A shell with completion."""
+    return Tab(tmp_path_factory.mktemp("bin"))
 
 
 TABS = [
-    (("python", "starter.py", "sh"), ["show"]),
-    ((sys.executable, str(ROOT / "starter.py"), "sh"), ["show"]),
-    (("python3", "starter.py", "list", "--stat"), ["--status"]),
-    (("python", "starter.py", "start", "--task", '"a b; $(c)"', "--too"), ["--tool-calls"]),
-    (("python", "starter.py", "nothing-begins-so"), []),
-    (("python", "other.py", "sh"), []),
-    (("python", ""), []),
+    (("replan", "sh"), ["show"]),
+    (("replan", "list", "--stat"), ["--status"]),
+    (("replan", "list", "--status", "wa"), ["waiting"]),
+    (("replan", "answer", "t", "re"), ["reject", "retry", "replan", "reply"]),
+    (("replan", "start", "--task", '"a b; $(c)"', "--too"), ["--tool-calls"]),
+    (("replan", "nothing-begins-so"), []),
 ]
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    sampled({" ".join(tab[0]): tab for tab in TABS}, "python3 starter.py list --stat", "python other.py sh", "python "),
+    sampled({" ".join(tab[0]): tab for tab in TABS}, "replan sh", "replan list --status wa", "replan answer t re"),
 )
-def test_tab_offers_commands_and_options(words: tuple[str, ...], offered: list[str]) -> None:
-    """For `python starter.py`, wherever the two lie; nothing of ours for another script."""
-    assert completed(*words) == offered
+def test_tab_offers_what_may_stand_there(tab: Tab, words: tuple[str, ...], offered: list[str]) -> None:
+    """Commands, options, states and answers, without a server."""
+    assert tab(*words) == offered
 
 
-def test_tab_offers_every_command() -> None:
-    """After the script's name alone."""
-    assert {"start", "list", "show", "cancel", "reset", "export"} <= set(completed("python", "starter.py", ""))
+def test_tab_offers_every_command(tab: Tab) -> None:
+    """After the program's name alone."""
+    assert {"start", "list", "show", "cancel", "reset", "export"} <= set(tab("replan", ""))
+
+
+def test_the_completion_of_other_programs_is_left_alone() -> None:
+    """`python` may have a completion already, and runs everything else, too."""
+    shown = subprocess.run(
+        ["bash", "--norc", "-c", "source console/completion.bash; complete -p"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert {line.split()[-1] for line in shown.stdout.splitlines()} == {"replan", "starter.py"}
+
+
+async def test_tab_offers_ids_and_kinds_of_a_server(tab: Tab, server: DevServer, tmp_path: Path) -> None:
+    """Of tasks that begin so, and of the tools of a worker."""
+    processes = Processes(server.address, tmp_path)
+    queue = f"tab-{uuid.uuid4().hex[:8]}"
+    with processes.worker("--queue", queue, "--planner", "offline"):
+        for number in (1, 2):
+            processes.starter("--task", "calculate 1 + 1", "--id", f"{queue}-{number}", "--queue", queue)
+        offered = await asyncio.to_thread(tab, "replan", "show", f"{queue}-", address=server.address)
+        calls = ("replan", "call", "--queue", queue, "calc")
+        kinds = await asyncio.to_thread(tab, *calls, address=server.address)
+
+    assert sorted(offered) == [f"{queue}-1", f"{queue}-2"]
+    assert kinds == ["calculate"]
+
+
+@pytest.mark.parametrize("words", [("replan", "show", ""), ("replan", "tools", "")], ids=" ".join)
+def test_without_a_server_tab_offers_nothing_and_is_silent(tab: Tab, words: tuple[str, ...]) -> None:
+    """Also a server that takes the connection and says nothing holds nobody up."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        offered = tab(*words, address=f"127.0.0.1:{silent.getsockname()[1]}")
+
+    assert offered == [] and time.monotonic() - began < 10

@@ -1,5 +1,6 @@
 """`reset`: a task goes on from before a step; nothing that is done is done again, nothing in the world twice."""
 
+import asyncio
 import gc
 import json
 import re
@@ -12,10 +13,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from client.effects import repeated_by_reset
+from client.explain.explanation import explain_task
+from client.history.fetch import fetch_history
 from client.history.local import local_activity
 from client.history.story import Story
 from client.problem import Problem
 from console.commands.reset import reset
+from console.commands.show import show
 from console.options import Common
 from tests.console.desk import QUIET, desk
 from tests.console.histories import history
@@ -62,6 +66,22 @@ async def headers(client: Client, id: str) -> dict[str, str]:
 async def events(client: Client, id: str) -> Sequence[HistoryEvent]:
     """The history of the newest run."""
     return (await client.get_workflow_handle(id).fetch_history()).events
+
+
+async def test_the_time_of_a_reset_task_is_explained(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The start stays that of the first run, so the time since the reset stands beside it."""
+    async with desk(client, tmp_path, SIGNED) as here:
+        task = await here.run()
+        await asyncio.sleep(1.1)
+        await here.reset(task, "b")
+        summary = explain_task(await fetch_history(client, task)).summary
+        await show(client, task, Common())
+
+    took = re.search(r" completed after (\d+\.\d\d) s, (0\.\d\d) s after it was reset: ", summary)
+    assert took is not None and float(took[1]) > 1.1 > float(took[2]), summary
+    assert re.search(r"^It was reset at .*Z; its time counts from the start\.$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.full

@@ -36,6 +36,7 @@ ORDER: Mapping[str, Sequence[str]] = {
     "client": ("text", "remedy", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
         "exits",
+        "completion",
         "options",
         "arguments",
         "render",
@@ -58,6 +59,7 @@ ENTRIES = {
     "runtime.dev_server",
     "maintenance.pictures",
     "maintenance.audit",
+    "maintenance.packages",
     "maintenance.dist",
     "maintenance.build_hook",
     "maintenance.dashboards",

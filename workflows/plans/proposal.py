@@ -3,7 +3,8 @@
 A step starts when every step is completed that it names in `needs` or refers to in its arguments.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -48,6 +49,19 @@ class Step(_Frozen):
     """A few words for people; if empty, the arguments are shown instead."""
     provider_call: str = ""
     """The id that the model's provider gave the tool call; empty if the step comes from a plan."""
+
+    if TYPE_CHECKING:  # pydantic makes it; a type checker would take the fields for the only types that are accepted
+
+        def __init__(
+            self,
+            *,
+            id: str,
+            kind: str,
+            args: Mapping[str, JsonValue] = ...,
+            needs: list[str] | tuple[str, ...] = ...,
+            title: str = ...,
+            provider_call: str = ...,
+        ) -> None: ...
 
     @property
     def dependencies(self) -> frozenset[str]:
