@@ -61,6 +61,8 @@ class Waiting(BaseModel, frozen=True):
     queue: str
     request: HumanRequest
     """The request that has been open longest, without the call that is to be approved."""
+    by: str = ""
+    """Who started the task; empty if it is not known."""
 
 
 STATUS = search_attributes.STATUS.name
@@ -179,7 +181,9 @@ async def list_waiting(client: Client) -> list[Waiting]:
     for row in rows:
         if request := await people.oldest_request(row):
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or ""
-            found.append(Waiting(task_id=row.id, task=text, queue=row.raw_info.task_queue, request=request))
+            by = await finding.memo_field(row, finding.BY_MEMO, str) or ""
+            queue = row.raw_info.task_queue
+            found.append(Waiting(task_id=row.id, task=text, queue=queue, request=request, by=by))
     return sorted(found, key=lambda task: task.request.since)
 
 

@@ -292,7 +292,7 @@ def step_lines(
         lines.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
         if fault.decision != "retry":
-            lines += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {_follows(outcome, fault)}"]
+            lines += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {follows(outcome, fault)}"]
     pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
         tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
@@ -304,7 +304,8 @@ def step_lines(
     return lines
 
 
-def _follows(outcome: Outcome, fault: FaultRecord) -> str:
+def follows(outcome: Outcome, fault: FaultRecord) -> str:
+    """Why a decision was made after a fault, and what followed: `the same call would fail again -> a new plan`."""
     is_over = bool(outcome.ended_at) and all(revision.number <= fault.revision for revision in outcome.revisions)
     answered = _answered(outcome, fault)
     because, then = what_follows(

@@ -27,6 +27,7 @@ from server import api
 from server.access import Access, Denied
 from server.page import site
 from server.page.rendering import problem_page
+from server.page.schemas import Schemas
 from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
 from server.remedies import as_request, on_page
 from server.streams import Streams
@@ -65,6 +66,7 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
         lifespan=living,
     )
     app.state.client, app.state.access, app.state.streams = client, access, streams
+    app.state.schemas = Schemas(client.temporal)
     app.include_router(api.router)
     app.include_router(site.router)
     app.add_api_route("/static/{name}", _static, include_in_schema=False)

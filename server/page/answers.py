@@ -1,33 +1,47 @@
 """What people do to a task: answer what it asks, stop it, give it more, undo it."""
 
-import json
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from client import people
 from client.client import TaskHandle
-from client.follow import View
+from client.follow import View, fetch_standing
+from client.history import fetch
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from client.undo import undo, with_code
+from client.undo import PlannedUndo, plan as plan_undo, undo, with_code
 from runtime.validation import expected
 from server.api import client_of, rollback_fields, task_of, within
-from server.page.cards import is_text, value_text
+from server.page.effects import effect_rows
+from server.page.inputs import arguments, is_text, json_value, value_text
+from server.page.reaching import PageRoute
 from server.page.rendering import name_of_visitor, read_form, render
 from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
+from workflows.account.records import StepStatus
 from workflows.people.requests import (
     CHOICES,
     Choice,
 )
 
-router = APIRouter(include_in_schema=False)
+PLAN_SECONDS = 8.0
+"""How long the page before an undo waits for a worker to tell the calls."""
+STOPS: Mapping[StepStatus, str] = {
+    StepStatus.RUNNING: "runs: its call is cancelled, or ends first",
+    StepStatus.WAITING: "waits: it is given up",
+    StepStatus.PAUSED: "is paused: it is given up",
+    StepStatus.PENDING: "is not begun",
+}
+"""By the status of a step, what becomes of it when its task is stopped."""
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.post("/ui/tasks/{id}/requests/{number}/{choice}")
@@ -37,6 +51,10 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
         values = _form_values(choice, form)
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
             return await _confirm(request, task, number, values, form.get("call", ""))
+        if CHOICES[choice].ends_task and form.get("confirmed") != "yes":
+            return await _ask_to_stop(
+                request, task, f"requests/{quote(number, safe='')}/{choice}", CHOICES[choice].button, form
+            )
         values |= {"request": number, "by": name_of_visitor(request)}
         if CHOICES[choice].needs_code:
             values["call"] = form.get("call", "")
@@ -53,36 +71,26 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
     return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}#{quote(number)}", 303)
 
 
+@router.get("/ui/tasks/{id}/requests/{number}/{choice}")
+async def answer_again(id: str, number: str, choice: str) -> Response:
+    """The address of an answer that was sent, opened again: the task shows what became of it."""
+    return RedirectResponse(f"/ui/tasks/{id}#{number}", 303)
+
+
 def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
     """What a form gives with an answer."""
     values = dict[str, Any]()
     for option in CHOICES[choice].options:
         text = form.get(option.name, "")
         if option.type == "object":
-            values[option.name] = _arguments(form)
+            values[option.name] = arguments(form)
         elif option.type == "value":
-            values[option.name] = _json(FIELDS[option.name], text)
+            values[option.name] = json_value(FIELDS[option.name], text)
         elif option.type == "switch":
             values |= {option.name: True} if text else {}
         elif form.get("option") or text.strip():
             values[option.name] = form.get("option") or text
     return values
-
-
-def _arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
-    typed = {name.removeprefix("arg."): value for name, value in form.items() if name.startswith("arg.")}
-    texts = {name.removeprefix("text."): value for name, value in form.items() if name.startswith("text.")}
-    return {**texts, **{name: _json(name, value) for name, value in typed.items()}}
-
-
-def _json(name: str, text: str) -> JsonValue:
-    try:
-        value: JsonValue = json.loads(text)
-    except ValueError as error:
-        raise Problem(
-            "usage", f"{name} is not JSON", 'write texts in quotes, as in {"id": 7, "name": "ann"}'
-        ) from error
-    return value
 
 
 async def _confirm(request: Request, task: Handle, number: str, values: Mapping[str, Any], call: str) -> Response:
@@ -104,6 +112,71 @@ async def _confirm(request: Request, task: Handle, number: str, values: Mapping[
 
 async def _refused(request: Request, task: Handle, problem: Problem) -> Response:
     return await task_response(request, task, problem.sentence(on_page), status_of(problem))
+
+
+@router.get("/ui/tasks/{id}/{what}")
+async def before_act(request: Request, id: str, what: str) -> Response:
+    """What an act will do, by name, before it is done."""
+    task = await task_of(request, id)
+    match what:
+        case "cancel":
+            return await _ask_to_stop(request, task, "cancel", "Cancel the task", {})
+        case "undo":
+            return await _ask_to_undo(request, task)
+        case "extend":
+            return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)
+        case _:
+            raise Problem("unknown_id", "There is no such page", "go back to the task")
+
+
+async def _ask_to_stop(request: Request, task: Handle, action: str, button: str, form: Mapping[str, str]) -> Response:
+    """The page that says what stops, and what the task has changed, before it is stopped."""
+    client = client_of(request).temporal
+    outcome, _ = await fetch_standing(client, task)
+    if outcome.ended_at:
+        return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)
+    stops = [(step, STOPS[step.status]) for step in outcome.steps if step.status in STOPS]
+    effects = await effect_rows(client, await fetch.fetch_story(client, task))
+    hidden = {name: text for name, text in form.items() if name not in ("undo", "confirmed")} | {"confirmed": "yes"}
+    return render(
+        request,
+        "stop.html",
+        id=task.id,
+        tab="",
+        text=outcome.task,
+        action=f"/ui/tasks/{quote(task.id, safe='')}/{action}",
+        button=button,
+        stops=stops,
+        effects=[row for row in effects if not row.is_undone],
+        hidden=hidden,
+        undo=bool(form.get("undo")),
+    )
+
+
+async def _ask_to_undo(request: Request, task: Handle) -> Response:
+    """The page that shows the calls of a rollback before they are made."""
+    client, wrong, planned = client_of(request).temporal, "", PlannedUndo()
+    try:
+        async with asyncio.timeout(PLAN_SECONDS):
+            planned = await plan_undo(client, task)
+    except Problem as problem:
+        if problem.code == "still_running":
+            raise
+        wrong = problem.sentence(on_page)
+    except TimeoutError:
+        wrong = "No worker has told which calls that makes."
+    undoes = {call.step for call in planned.calls}
+    effects = await effect_rows(client, await fetch.fetch_story(client, task))
+    return render(
+        request,
+        "undo.html",
+        id=task.id,
+        tab="",
+        wrong=wrong,
+        calls=[(call, [(name, value_text(value)) for name, value in call.args.items()]) for call in planned.calls],
+        stays=[row for row in effects if not row.is_undone and row.step not in undoes],
+        confirm=planned.code if planned.held else "",
+    )
 
 
 @router.post("/ui/tasks/{id}/{what}")

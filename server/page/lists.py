@@ -15,12 +15,13 @@ from client.wording import breaker_state
 from client.workers import list_breakers
 from runtime.validation import expected
 from server.api import client_of, resolve_incident
+from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
 from server.remedies import on_page
 from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.people.incidents import Fate
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 LISTED = 50
 
 
@@ -66,7 +67,15 @@ async def incidents_page(request: Request) -> Response:
 
 async def _incidents(request: Request, message: str = "", status: int = 200) -> Response:
     incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
-    return render(request, "incidents.html", status, incidents=incidents, services=services, message=message)
+    return render(
+        request,
+        "incidents.html",
+        status,
+        incidents=incidents,
+        services=services,
+        message=message,
+        is_wrong=status != 200,
+    )
 
 
 async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
@@ -97,3 +106,9 @@ async def resolve(request: Request, cause: str) -> Response:
         return await _incidents(request, f"No task was told. {done.reason}", 409)
     went_on = f"{done.went_on} {'task' if done.went_on == 1 else 'tasks'} went on"
     return await _incidents(request, f"{named}: {went_on}.")
+
+
+@router.get("/ui/incidents/{cause:path}/resolve")
+async def resolved_before(cause: str) -> Response:
+    """The address of a repair that was sent, opened again."""
+    return RedirectResponse("/ui/incidents", 303)

@@ -6,9 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from server.access import COOKIE, SESSION_SECONDS, name_of
+from server.page.reaching import PageRoute
 from server.page.rendering import local_path, read_form, render
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/login")
@@ -44,3 +45,8 @@ async def logout(request: Request) -> Response:
 @router.get("/")
 async def home() -> Response:
     return RedirectResponse("/ui/inbox", 303)
+
+
+@router.get("/logout")
+async def logged_out() -> Response:
+    return RedirectResponse("/login", 303)
