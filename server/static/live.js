@@ -6,6 +6,7 @@ const live = document.getElementById("live"), acts = document.getElementById("ac
 const link = document.getElementById("link"), notify = document.getElementById("notify");
 // After an answer that was refused, the address is that of the form.
 const place = live?.dataset.page ?? location.pathname + location.search;
+const FOUND_MS = 8000;
 let timer = 0, isRunning = false, isWanted = false, isSending = false, isLost = false;
 
 // Times: as the reader's clock shows them, with the exact one of the server in the title.
@@ -64,10 +65,15 @@ function lost() {
 
 function found() {
   if (isLost) {
-    say("The server answers again, and this page is up to date.", true);
-    setTimeout(() => { if (!isLost) say("", true); }, 8000);
+    sessionStorage.setItem("found", String(Date.now())); // the page may be loaded anew at once
+    sayFound();
   }
   isLost = false;
+}
+
+function sayFound() {
+  say("The server answers again, and this page is up to date.", true);
+  setTimeout(() => { if (!isLost) say("", true); }, FOUND_MS);
 }
 
 async function refresh() {
@@ -153,5 +159,6 @@ if (live?.dataset.poll) {
   // While the server is away, the page looks more often.
   setInterval(() => { if (isLost) refresh(); }, 2000);
 }
+if (Date.now() - Number(sessionStorage.getItem("found")) < FOUND_MS) sayFound();
 showTimes();
 setInterval(showTimes, 15000);

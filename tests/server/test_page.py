@@ -398,7 +398,7 @@ async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd:
 
 
 async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
-    """The server is asked once for the tasks, and once for workers, by requests of the SDK that its own metrics count."""
+    """The server is asked once for the tasks, and once for workers, by requests that the metrics of the SDK count."""
     buffer = MetricBuffer(10_000)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
     asking = await Client.connect(crowd.address, data_converter=DATA_CONVERTER, runtime=runtime)

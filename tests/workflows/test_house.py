@@ -57,6 +57,8 @@ ENTRIES = {
     "console.demo",
     "runtime.dev_server",
     "maintenance.pictures",
+    "maintenance.page_pictures",
+    "maintenance.office",
     "maintenance.audit",
     "maintenance.dist",
     "maintenance.build_hook",
