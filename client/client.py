@@ -31,6 +31,7 @@ from workflows.account.records import FaultRecord
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Limits
+from workflows.people.card import Fact, facts
 from workflows.people.incidents import Resolved
 from workflows.people.requests import Choice, HumanRequest
 from workflows.plans.proposal import Step
@@ -131,6 +132,13 @@ class TaskHandle:
         If no worker answers in time, only the oldest is known, and without the `call` that an approval is about.
         """
         return await people.open_requests(self._handle)
+
+    async def facts(self, request: HumanRequest) -> Sequence[Fact]:
+        """What a person must know in order to answer a request of the task, in the order in which every screen has it.
+
+        The texts come from the task, its planner and its tools, so whoever shows them makes them harmless.
+        """
+        return facts(request, await people.asker(self._handle))
 
     async def answer(
         self,

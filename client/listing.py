@@ -35,6 +35,8 @@ class Listed(BaseModel, frozen=True):
     task_id: str
     run_id: str
     task: str
+    by: str = ""
+    """Who started it, as that person or program claims; empty if nobody said so."""
     status: TaskStatus
     reason: str | None
     """Of an escalated task, the planner's question or why it ended; of a waiting one, what it asks; else None."""
@@ -58,11 +60,10 @@ class Waiting(BaseModel, frozen=True):
 
     task_id: str
     task: str
+    by: str
     queue: str
     request: HumanRequest
     """The request that has been open longest, without the call that is to be approved."""
-    by: str = ""
-    """Who started the task; empty if it is not known."""
 
 
 STATUS = search_attributes.STATUS.name
@@ -182,8 +183,7 @@ async def list_waiting(client: Client) -> list[Waiting]:
         if request := await people.oldest_request(row):
             text = await finding.memo_field(row, finding.TASK_MEMO, str) or ""
             by = await finding.memo_field(row, finding.BY_MEMO, str) or ""
-            queue = row.raw_info.task_queue
-            found.append(Waiting(task_id=row.id, task=text, queue=queue, request=request, by=by))
+            found.append(Waiting(task_id=row.id, task=text, by=by, queue=row.raw_info.task_queue, request=request))
     return sorted(found, key=lambda task: task.request.since)
 
 
@@ -226,6 +226,7 @@ async def _listed(
         task_id=row.id,
         run_id=row.run_id,
         task=text,
+        by=await finding.memo_field(row, finding.BY_MEMO, str) or "",
         status=status,
         reason=why.reason if why else request.reason if request else None,
         started_at=row.start_time,

@@ -24,10 +24,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from client.pauses import require_resumed
 from client.problem import Problem, ProblemKind, wrong_value
 from client.remedy import Argument, Remedy, Text, start_worker
-from client.tasks import Handle, memo_field, query_progress
+from client.tasks import BY_MEMO, TASK_MEMO, Handle, memo_field, query_progress
 from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.json_values import digest
+from workflows.people.card import Asker
 from workflows.people.requests import (
     CHOICES,
     MAX_NAME,
@@ -94,6 +95,13 @@ async def open_requests(handle: Handle) -> list[HumanRequest]:
         return progress.open_requests
     oldest = await oldest_request(description)
     return [oldest] if oldest else []
+
+
+async def asker(handle: Handle) -> Asker:
+    """The task as the card of a request shows it, from its memo."""
+    description = await handle.describe()
+    text, by = await memo_field(description, TASK_MEMO, str), await memo_field(description, BY_MEMO, str)
+    return Asker(handle.id, text or "", by or "")
 
 
 async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequest:

@@ -25,7 +25,7 @@ from client.history.local import LOCAL_ACTIVITY, RESULT, local_activity
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
 from client.history.records import CONVERSING, RESULTS
 from client.start import DIGEST_MEMO
-from client.tasks import TASK_MEMO
+from client.tasks import BY_MEMO, TASK_MEMO
 from runtime.payloads import INLINE
 from workflows.account import search_attributes
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
@@ -45,7 +45,7 @@ from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
 from workflows.calls.header import HEADER, CallHeader, Undoes
 from workflows.calls.turns import TURN, Turn
-from workflows.faults.fault import Fault, Held, Quadrant, Thinking, Working
+from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
 from workflows.json_values import digest
 from workflows.people.requests import (
     CHOICES,
@@ -350,7 +350,7 @@ SIGNALS: Mapping[str, Shape] = {
     RESOLVE: (Resolution,),
     TURN: (Turn,),
 }
-OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, DIGEST_MEMO, CONTINUES_MEMO, *SIGNALS})
+OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, BY_MEMO, DIGEST_MEMO, CONTINUES_MEMO, *SIGNALS})
 """The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""
 DETAILED = ApplicationFailureInfo, TimeoutFailureInfo
 OUR_METADATA = frozenset({"encoding", "messageType", INLINE})
@@ -456,7 +456,7 @@ class Redaction:
                 setattr(message, field.name, self.text(value))
 
     def _details(self, info: ApplicationFailureInfo) -> None:
-        shape: Shape = (Fault,) if info.type in set(Quadrant) else (Outcome,) if info.type in set(TaskStatus) else ()
+        shape: Shape = (Fault,) if info.type in FAILURE_TYPES else (Outcome,) if info.type in set(TaskStatus) else ()
         for payload in info.details.payloads:
             self._message(payload, shape)
 

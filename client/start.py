@@ -14,7 +14,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from client.problem import Problem, wrong_value
 from client.remedy import Argument, Text
-from client.tasks import MAX_ID, TASK_MEMO, Handle, memo_field
+from client.tasks import BY_MEMO, MAX_ID, TASK_MEMO, Handle, memo_field
 from runtime import tracing
 from runtime.validation import expected
 from workflows.account.task import CONTINUES_MEMO, Task
@@ -184,9 +184,10 @@ async def start(
         )
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
-    mark = digest(task.model_dump(mode="json"))
+    mark = digest(task.model_dump(mode="json", exclude={"by"}))
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     carried |= {KEY_MEMO: digest(key)} if key else {}
+    carried |= {BY_MEMO: task.by} if task.by else {}
     # No codec hides an id: it has words of the task only if all that the task says is in clear, too.
     words = "task" if client.data_converter.payload_codec else task.text
     chosen = id or (id_of_key(key) if key else new_id(words))

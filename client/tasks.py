@@ -35,9 +35,9 @@ T = TypeVar("T")
 V = TypeVar("V")
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
-TASK_MEMO = "task"
 BY_MEMO = "by"
-"""The key of a workflow memo with the name of the person who started the task."""
+"""The key of the memo field with the name of who started a task; there is none if nobody said so."""
+TASK_MEMO = "task"
 """The key of the memo with the text of a task."""
 UNTOLD = "untold"
 """The outcome code of an unfinished task whose steps and use are not known, since it answers no query."""

@@ -31,7 +31,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
-from workflows.faults.fault import Working
+from workflows.faults.fault import Code, Working
 from workflows.plans.proposal import BY_HAND
 from workflows.web_ui import SIGNS
 
@@ -291,8 +291,11 @@ def step_lines(
     if step.silent:
         lines.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
-        if fault.decision != "retry":
-            lines += [f"    {fault.code}: {cut(one_line(fault.reason), MAX_REASON)}", f"    {follows(outcome, fault)}"]
+        if fault.code is Code.NEEDS_APPROVAL:  # which is no fault
+            lines += _approval(outcome, fault)
+        elif fault.decision != "retry":
+            reason = cut(one_line(fault.reason), MAX_REASON)
+            lines += [f"    {fault.code}: {reason}", f"    {follows(outcome, fault)}"]
     pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
         tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
@@ -302,6 +305,14 @@ def step_lines(
         lines += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
         lines += [f"    {working_words(live.working[step.id])}"] if step.id in live.working else []
     return lines
+
+
+def _approval(outcome: Outcome, fault: FaultRecord) -> list[str]:
+    """The line about a call that needed an approval; none while the request for it is open, which says it all."""
+    if any(request.is_open for request in requests_about(outcome, fault)):
+        return []
+    followed = _answered(outcome, fault) or "nobody has approved it"
+    return [f"    {cut(one_line(fault.reason), MAX_REASON)}", f"    -> {followed}"]
 
 
 def follows(outcome: Outcome, fault: FaultRecord) -> str:

@@ -38,7 +38,7 @@ from workflows.faults.fault import Applied
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.rollback import (
     UNFINISHED,
@@ -62,7 +62,7 @@ class PlannedCall(UndoCall):
     """A call of a rollback, before the rollback is started."""
 
     approve: str = ""
-    """Which such calls a person must approve, as the tool or the task says it; empty for none."""
+    """Why a person must approve the call, in words; empty if nobody must."""
     is_certain: bool = True
     """Whether the effect is known to be applied; else the rollback first finds it out."""
 
@@ -238,7 +238,8 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
 
 
 def _asks(spec: ToolSpec, task: Task) -> str:
-    return spec.approve or (f"the task asks for {task.approve}" if spec.needs_approval(task.approve) else "")
+    of_tool = spec.asks or spec.approve or ""
+    return of_tool or (WHY_OF_TASK[task.approve] if spec.needs_approval(task.approve) else "")
 
 
 async def _with_confirmed(account: Progress, planned: PlannedUndo, confirm: Confirm | None) -> Progress:

@@ -3,17 +3,15 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from pydantic import JsonValue
-
 from client.text import cut, one_line
 from workflows.account.outcome import Outcome
 from workflows.account.records import Pause, WithheldCall
 from workflows.account.task import TaskStatus
 from workflows.inquiries import BreakerCard
-from workflows.json_values import canonical, text_of
+from workflows.json_values import canonical
 from workflows.limits.budget import Spent
+from workflows.people.card import value_words
 from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
-from workflows.text import visible
 
 MAX_REASON = 400
 """The most terminal cells of a reason; `explain` and `--json` have the rest."""
@@ -97,7 +95,7 @@ def answer_words(answer: HumanAnswer) -> str:
 
 def change_words(edited: Mapping[str, Change]) -> str:
     """The arguments that a person changed: `amount 900 -> 400`."""
-    changes = (f"{name} {whole_value(change.was)} -> {whole_value(change.now)}" for name, change in edited.items())
+    changes = (f"{name} {value_words(change.was)} -> {value_words(change.now)}" for name, change in edited.items())
     return cut(one_line(", ".join(changes)), MAX_REASON)
 
 
@@ -110,11 +108,6 @@ def closing_words(request: HumanRequest) -> str:
 def amounts(extended: Mapping[str, int | float]) -> str:
     """Additions to limits: `+10 tool calls, +1.5 usd`."""
     return ", ".join(f"+{amount} {name.replace('_', ' ')}" for name, amount in extended.items())
-
-
-def whole_value(value: JsonValue) -> str:
-    """A value that a person approves: on one line, and whole, so that no two values look alike."""
-    return " ".join(visible(text_of(value), kept="\n\t").split())
 
 
 def breaker_state(card: BreakerCard) -> str:

@@ -23,6 +23,7 @@ from console.render import requests
 from console.render.command import starter
 from console.render.live import LiveView
 from workflows.account.outcome import Outcome
+from workflows.people.card import Asker
 from workflows.people.requests import CHOICES, Choice, HumanRequest
 from workflows.text import nearest
 
@@ -177,7 +178,7 @@ class PromptView(LiveView):
         if self._shown is None:
             return [*self._reply_lines, *([VOID] if self._is_void else [])]
         lines: list[str] = [requests.asked_line(self._shown, with_numbers=answers.are_numbered(self._shown))]
-        lines += self._call_rows(self._shown, width, height - ROOM_BESIDE_CALL)
+        lines += self._call_rows(self._shown, requests.asker(outcome), width, height - ROOM_BESIDE_CALL)
         lines += [f"    {count(self._waiting, 'more request')} after it."] if self._waiting else []
         lines += self._reply_lines
         if self._sending or self._is_void:
@@ -186,8 +187,8 @@ class PromptView(LiveView):
         lines += [f"{hint} {STAYS}"] if cell_len(f"{hint} {STAYS}") <= width else [hint, f"    {STAYS}"]
         return [*lines, SIGN + _end_of(self._keyboard.text, width - len(SIGN))] if self._takes_keys else lines
 
-    def _call_rows(self, request: HumanRequest, width: int, most: int) -> list[str]:
-        rows = [row for line in requests.call_lines(request) for row in wrap(line, width)]
+    def _call_rows(self, request: HumanRequest, task: Asker, width: int, most: int) -> list[str]:
+        rows = [row for line in requests.call_lines(request, task) for row in wrap(line, width)]
         self._is_cut = len(rows) > max(most, 1)
         return [*rows[: max(most - 2, 0)], TOO_LONG.format(starter("answer", self._id))] if self._is_cut else rows
 

@@ -140,7 +140,7 @@ async def _is_played(client: Client, tasks: Mapping[str, TaskHandle]) -> bool:
 
 
 async def _start(client: Client, id: str, fields: Mapping[str, Any]) -> TaskHandle:
-    task = Task.model_validate({"on_escalation": "wait", **fields})
+    task = Task.model_validate({"on_escalation": "wait", "by": "ann", **fields})
     try:
         return await client.start(task, id=id)
     except Problem as problem:

@@ -35,10 +35,10 @@ class Fields(TypedDict, total=False):
         JsonValue, Field(description="The shape of the arguments: names, types and sizes, such as `str[5]`.")
     ]
     outcome: Annotated[
-        Literal["ok", "retried", "replayed", "transient_fail", "persistent_fail", "cancelled"],
+        Literal["ok", "retried", "replayed", "transient_fail", "persistent_fail", "needs_approval", "cancelled"],
         Field(
             description="`ok`, `retried` (ok after the first attempt), `replayed` (the recorded result was returned),"
-            " `transient_fail`, `persistent_fail` or `cancelled`."
+            " `transient_fail`, `persistent_fail`, `needs_approval` (a person is asked first) or `cancelled`."
         ),
     ]
     ms: Annotated[float, Field(description="Milliseconds that the attempt took.")]

@@ -92,6 +92,8 @@ class NewTask(BaseModel):
     """Whether the id may be that of a task that has ended."""
     continues: str | None = None
     """The id of an ended task whose conversation this one continues."""
+    by: str = Field(default="", max_length=MAX_NAME)
+    """Who starts it; of somebody who has signed in, that name counts."""
     plan: tuple[Step, ...] | None = None
     revisions: tuple[Proposal, ...] = ()
     plan_only: bool = False
@@ -194,6 +196,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
     if not new.text.strip():
         raise Problem("no_task", "There is nothing to do", "write it into `text`")
     fields = new.model_dump(exclude_unset=True, exclude={"id", "again", "continues"})
+    fields["by"] = visitor_of(request).answers_as(new.by)
     try:
         # An option that is null is left out; a limit that is null is taken away.
         task = Task.model_validate({name: value for name, value in fields.items() if value is not None})

@@ -41,6 +41,11 @@ def few(names: Sequence[str], most: int, between: str = ", ") -> str:
     return between.join(names[:most]) + (f"{before}and {len(names) - most} more" if len(names) > most else "")
 
 
+def shorten(text: str, width: int) -> str:
+    """The text, cut to `width` characters with an ellipsis at its end."""
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
 def visible(text: str, kept: str = "") -> str:
     """The text with an escape as in JSON for each invisible character that is not among those `kept`.
 

@@ -19,9 +19,10 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.commands import command
 from workflows.faults.decision import what_follows
 from workflows.json_values import canonical, text_of
-from workflows.people.requests import ProposedCall, answer_command
+from workflows.people.card import Asker, Fact, facts, value_words
+from workflows.people.requests import answer_command
 from workflows.plans.contract import contract_words
-from workflows.text import legible, visible
+from workflows.text import legible, shorten
 
 MAX_DETAILS = 2400
 """The most bytes of the current details."""
@@ -62,10 +63,6 @@ def _code(text: str) -> str:
     plain = legible(text)
     marks = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
     return f"{marks} {plain} {marks}" if "`" in plain else f"`{plain}`"
-
-
-def shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 def summary(text: str) -> str:
@@ -116,23 +113,19 @@ def _requests(progress: Progress) -> list[str]:
     opened = progress.open_requests
     if not opened or progress.ending is not None:
         return []
-    first = opened[0]
+    first, task = opened[0], Asker(progress.task_id, progress.task.text, progress.task.by)
     more = f" {len(opened) - 1} more requests are open." if len(opened) > 1 else ""
     where = f"{escape(first.step)}: " if first.step else ""
     options = f" Options: {escape(', '.join(first.options), 400)}." if first.options else ""
-    lines = [f"**Request {first.id}:** {where}{escape(first.reason, 600)}{options}", ""]
+    asked = "may this call be made?" if first.call else escape(first.reason, 600)
+    lines = [f"**Request {first.id}:** {where}{asked}{options}", ""]
     if (call := first.call) is not None:
-        lines += [
-            f"**Call:** {_call_words(call)}",
-            "",
-            f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.',
-            "",
-        ]
+        lines += [*map(_fact, facts(first, task)), ""]
+        lines += [f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.', ""]
     if call is not None and first.others:
         codes = json.dumps([other.code for other in first.others])
-        lines += [f"- **Also:** {_call_words(other)}" for other in first.others]
         all_of_them = f'`approve_all` with `{{"call": "{call.code}", "others": {codes}}}`'
-        lines += ["", f"To approve all of them, send the Update {all_of_them}.", ""]
+        lines += [f"To approve all of them, send the Update {all_of_them}.", ""]
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
     answer = answer_command(progress.task_id, first.choices[0], first.code)
     resolve = command("resolve", first.cause)
@@ -146,12 +139,10 @@ def _requests(progress: Progress) -> list[str]:
     ]
 
 
-def _call_words(call: ProposedCall) -> str:
-    undo = f", undone by {call.undo}" if call.undo else ""
-    where = f"{escape(call.step)}: " if call.step else ""
-    why = f" {escape(call.reason, 400)}." if call.reason else ""
-    args = escape(visible(canonical(call.args)), 700)
-    return f"{where}{escape(call.kind)} {args}. Effect: {call.effect}{escape(undo)}.{why}"
+def _fact(fact: Fact) -> str:
+    origin = f" ({escape(fact.origin, 100)})" if fact.origin else ""
+    indent = "  " if fact.is_argument else ""
+    return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_words(fact.text), 200)}{origin}"
 
 
 def _of(spent: float, limit: float | None) -> str:

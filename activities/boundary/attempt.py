@@ -350,16 +350,18 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
             )
     if delay is not None:
         attempt.more["retry_in"] = round(delay, 2)
-    _log(attempt, "transient_fail" if fault.quadrant.is_transient else "persistent_fail", began, fault)
+    held = fault.code is Code.NEEDS_APPROVAL  # nothing went wrong: a person is asked
+    outcome = "needs_approval" if held else "transient_fail" if fault.quadrant.is_transient else "persistent_fail"
+    _log(attempt, outcome, began, fault)
     return ApplicationError(
         fault.reason,
         fault,
         attempt.earlier,
-        type=fault.quadrant.value,
+        type=fault.failure_type if attempt.call.knows_approvals else fault.quadrant.value,
         non_retryable=not may_repeat,
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
         category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out
-        if fault.quadrant.is_semantic
+        if fault.quadrant.is_semantic or held
         else ApplicationErrorCategory.UNSPECIFIED,
     )
 

@@ -35,6 +35,7 @@ from activities.log_redaction import shape
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.arguments import changes
+from activities.toolbox.declare.condition_words import applies
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
@@ -43,7 +44,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.inquiries import Capacity
 from workflows.json_values import canonical, digest
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.plans.references import PRUNED_ENCODING, pruned
 
@@ -376,18 +377,17 @@ def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Atte
     if needs is None or (call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value))):
         return
     void = " What was approved is another call, or one before a reset." if call.approval else ""
-    reason = f"{kind.spec.kind} needs approval ({needs}).{void}"
+    reason = f"{kind.spec.kind} needs approval: {needs}.{void}"
     raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason), is_certain=True)
 
 
 def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None:
-    """Why a person must approve a call, in a few words; None if it needs no approval."""
+    """Why a person must approve a call, as a clause; None if it needs no approval."""
     if isinstance(kind.approve, str):
-        return kind.approve
-    if kind.approve and (needs := conditions.applies(kind.approve, conditions.condition_value(args.model_dump))):
+        return EVERY_CALL
+    if kind.approve and (needs := applies(kind.approve, conditions.condition_value(args.model_dump))):
         return needs
-    is_meant = call.approve == "all" or (call.approve == "effects" and kind.spec.effect is not Effect.READ)
-    return f"the task asks for {call.approve}" if is_meant else None
+    return WHY_OF_TASK[call.approve] if kind.spec.needs_approval(call.approve) else None
 
 
 def _note_return(attempt: Attempt, value: Any) -> None:

@@ -17,8 +17,7 @@ from workflows.faults.decision import Action, what_follows
 from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.json_values import canonical
-from workflows.text import capitalised
-from workflows.web_ui import shorten
+from workflows.text import capitalised, shorten
 
 
 class Sentence(BaseModel, frozen=True):
@@ -147,7 +146,7 @@ UNCALLED_ANYWAY = "Nothing was called"
 def failed_as(failing: AttemptFailure, often: str = "") -> str:
     """How an attempt failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
     if failing.code is Code.NEEDS_APPROVAL:
-        return f"was not called ({code(failing)}): {reason(failing)}"
+        return f"was not called at first: {reason(failing)}"
     verb = {
         Quadrant.PERSISTENT_SEMANTIC: "was rejected",
         Quadrant.TRANSIENT_SEMANTIC: "was told to wait",

@@ -61,7 +61,7 @@ async def answer_command(
         shown = await people.request_to_approve(handle, request)
         sent |= people.reference_to(shown, chosen)
         if not common.json:
-            print_lines(requests.call_lines(shown))
+            print_lines(requests.call_lines(shown, await people.asker(handle)))
     return await send(handle, common, chosen, **_who(request, by) | sent)
 
 
@@ -98,7 +98,8 @@ async def print_requests(client: Client, handle: Handle, common: Common) -> int:
         return Exit.COMPLETED
     if not opened:
         show.say(printable(f"{handle.id} asks nothing now: {starter('show', handle.id)}"))
+    asker = await people.asker(handle)
     for request in opened:
-        for line in requests.choices(handle.id, request, is_alone=len(opened) == 1):
+        for line in requests.choices(request, asker, is_alone=len(opened) == 1):
             print(printable(line))
     return Exit.COMPLETED

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import JsonValue
 
-from client import start as starting
+from client import people, start as starting
 from client.continuing import continued
 from client.problem import Problem
 from client.text import cut, one_line
@@ -134,6 +134,7 @@ async def start_command(
         answer_within=read_duration("--answer-within", answer_within),
         untrusted_input=read_input(untrusted_input) if untrusted_input else "",
         contract=tuple(map(read_effect, contract or ())),
+        by=people.login_name(),
         limits=limits_for(settings, profile, limits),
     )
     if task and plan and not (common.json or jsonl):

@@ -8,6 +8,7 @@ from client.wording import withheld_calls
 from console.render.command import starter
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
+from workflows.faults.fault import Code
 from workflows.json_values import text_of
 
 MAX_RESULT = 4000
@@ -27,7 +28,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
         lines += ["The answer from what was finished by then:"] if outcome.status is TaskStatus.OVER_BUDGET else []
         lines += _result(outcome)
     is_unclear = outcome.status in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) or outcome.code in (CLOSED, UNTOLD)
-    if outcome.faults or rejections(outcome) or is_unclear:
+    faults = [fault for fault in outcome.faults if fault.code is not Code.NEEDS_APPROVAL]
+    if faults or rejections(outcome) or is_unclear:
         lines.append(f"Why: {starter('explain', outcome.task_id)}")
     return lines
 

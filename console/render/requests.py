@@ -6,34 +6,42 @@ from client.lines import Line, signed
 from client.text import cut, one_line, printable
 from client.tree import duration
 from client.undo import PlannedCall, PlannedUndo
-from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested, whole_value
+from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.requests import CHOICES, Choice, HumanRequest, ProposedCall, answer_command
+from workflows.people.card import Asker, Fact, facts, value_words
+from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
 SIGN = "?"
+MAY_BE_MADE = "may this call be made?"
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """Two lines for each open request: what is asked, and the command that answers; none if the task asks nothing."""
+    """For each open request what is asked, and the command that answers; none if the task asks nothing."""
     opened = [request for request in outcome.requests if request.is_open]
-    return [line for request in opened for line in request_lines(outcome.task_id, request, is_alone=len(opened) == 1)]
+    return [line for request in opened for line in request_lines(request, asker(outcome), is_alone=len(opened) == 1)]
 
 
-def request_lines(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
+def asker(outcome: Outcome) -> Asker:
+    return Asker(outcome.task_id, outcome.task, outcome.by)
+
+
+def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list[str]:
     others = ", ".join(choice.value for choice in request.choices[1:])
-    first = command(task_id, request, request.choices[0], is_alone=is_alone)
+    first = command(task.id, request, request.choices[0], is_alone=is_alone)
     answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
-    return [asked_line(request), *call_lines(request), answers, *incident_lines(request)]
+    return [asked_line(request), *call_lines(request, task), answers, *incident_lines(request)]
 
 
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`."""
     until = request.until.astimezone(UTC)
     options = suggested(request.options, with_numbers=with_numbers)
-    text = f"{request.id} {subject_of(request)}: {cut(one_line(request.reason), MAX_REASON)}{options}"
-    return signed(SIGN, f"{text} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
+    asked = cut(one_line(request.reason), MAX_REASON) if request.call is None else MAY_BE_MADE
+    return signed(
+        SIGN, f"{request.id} {subject_of(request)}: {asked}{options} (until {until:%Y-%m-%d %H:%MZ})", "yellow"
+    )
 
 
 def incident_lines(request: HumanRequest) -> list[str]:
@@ -41,25 +49,22 @@ def incident_lines(request: HumanRequest) -> list[str]:
     return [f"    All tasks that wait for it: {starter('resolve', request.cause)}"] if request.cause else []
 
 
-def call_lines(request: HumanRequest) -> list[str]:
-    """The calls that a request shows, an argument in each line; none for a request that is not for an approval."""
-    if request.call is None:
-        return []
-    others = [
-        line
-        for call in request.others
-        for line in (
-            f"    Also {printable(call.step)}: {printable(cut(one_line(call.reason or request.reason), MAX_REASON))}",
-            *_call_lines(call),
-        )
-    ]
-    return [*_call_lines(request.call), *others]
+def call_lines(request: HumanRequest, task: Asker) -> list[str]:
+    """The card of a request for an approval, a fact in each line; none for another request, whose line says all."""
+    return card_lines(request, task) if request.call else []
 
 
-def _call_lines(call: ProposedCall) -> list[str]:
-    undo = f", undone by {call.undo}" if call.undo else ", with no tool that undoes it" if call.effect != "read" else ""
-    args = [f"      {visible(name)}: {whole_value(value)}" for name, value in (call.args or {}).items()]
-    return [f"    Call: {printable(call.kind)} ({call.effect}{printable(undo)})", *args]
+def card_lines(request: HumanRequest, task: Asker) -> list[str]:
+    """The card of a request, a fact in each line."""
+    return [_fact_line(fact) for fact in facts(request, task)]
+
+
+def _fact_line(fact: Fact) -> str:
+    # Whole: no two values look alike, and nobody approves what is cut.
+    text = printable(value_words(fact.text))
+    if not fact.is_argument:
+        return f"    {printable(one_line(fact.about))}: {text}"
+    return f"      {visible(fact.about)}: {text}" + (f"   ({one_line(fact.origin)})" if fact.origin else "")
 
 
 def undo_lines(planned: PlannedUndo) -> list[str]:
@@ -70,7 +75,7 @@ def undo_lines(planned: PlannedUndo) -> list[str]:
 def _undo_call_lines(call: PlannedCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
-    args = [f"      {printable(name)}: {printable(whole_value(value))}" for name, value in call.args.items()]
+    args = [f"      {printable(name)}: {printable(value_words(value))}" for name, value in call.args.items()]
     return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args]
 
 
@@ -80,11 +85,11 @@ def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bo
     return printable(answer_command(task_id, choice, request.code, which, text, is_whole=is_whole))
 
 
-def choices(task_id: str, request: HumanRequest, *, is_alone: bool) -> list[str]:
+def choices(request: HumanRequest, task: Asker, *, is_alone: bool) -> list[str]:
     """A request with every command that answers it, and what follows each answer."""
-    rows: list[str] = [asked_line(request), *call_lines(request)]
+    rows: list[str] = [asked_line(request), *card_lines(request, task)]
     for choice in request.choices:
-        typed = command(task_id, request, choice, is_alone=is_alone, is_whole=True)
+        typed = command(task.id, request, choice, is_alone=is_alone, is_whole=True)
         rows += [f"    {typed}", f"        {CHOICES[choice].says}"]
     return rows + incident_lines(request)
 

@@ -95,7 +95,7 @@ class LinesView(StderrView):
         self._print_once(outcome.waiting, tree.waiting_lines(outcome))
         opened = [request for request in outcome.requests if request.is_open]
         for request in outcome.requests:
-            request_lines = requests.request_lines(outcome.task_id, request, is_alone=len(opened) <= 1)
+            request_lines = requests.request_lines(request, requests.asker(outcome), is_alone=len(opened) <= 1)
             self._print_once(
                 ("asked", request.id), request_lines if request.is_open else [requests.asked_line(request)]
             )

@@ -1,6 +1,6 @@
 """Asks the person at a client that was declared attended, through the client: elicitation, or `input_required`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,14 @@ from client.client import TaskHandle
 from client.problem import Problem
 from client.text import one_line, printable
 from workflows.json_values import canonical
+from workflows.people.card import Fact, value_words
 from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, HumanRequest
+from workflows.text import shorten
 
 INPUT = "person"
 """The name of what is asked in an `input_required` result."""
 MAX_SHOWN = 4_000
-"""The most characters of a call's arguments in a question."""
+"""The most characters of one fact in a question."""
 ANSWER, WORDS = "answer", "words"
 _State = TypeAdapter(tuple[str, str, str])
 
@@ -49,18 +51,16 @@ class Question:
         return {"resultType": "input_required", "inputRequests": {INPUT: asked}, "requestState": self.state}
 
 
-def question_of(task_id: str, request: HumanRequest, before: str = "") -> Question | None:
-    """The question that a request makes, after the sentence `before`; None if a form cannot have its answers."""
+def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], before: str = "") -> Question | None:
+    """The question that a request makes, with what is `known` of it, after the sentence `before`.
+
+    None if a form cannot have its answers.
+    """
     choices = [choice for choice in request.choices if _is_simple(choice)]
     call = request.call
     if not choices or (call is None and any(CHOICES[choice].needs_code for choice in choices)):
         return None
-    lines = [*filter(None, [before]), request.reason]
-    if call is not None:
-        shown = canonical(call.args or {})
-        cut = "…" if len(shown) > MAX_SHOWN else ""
-        lines.append(f"Call: {call.kind} {shown[:MAX_SHOWN]}{cut} ({call.effect})")
-        lines.append(f"It can be undone by {call.undo}." if call.undo else "Nothing undoes it.")
+    lines = [*filter(None, [before]), *(_line(fact) for fact in known)]
     lines += [f"{choice.value}: {CHOICES[choice].sentence}" for choice in choices]
     words: dict[str, Any] = {"type": "string", "title": "Reason, or reply", "maxLength": MAX_WORDS}
     if request.options:
@@ -68,7 +68,12 @@ def question_of(task_id: str, request: HumanRequest, before: str = "") -> Questi
     answers = {"type": "string", "title": "Answer", "enum": [choice.value for choice in choices]}
     properties = {ANSWER: answers, WORDS: words}
     schema = {"type": "object", "properties": properties, "required": [ANSWER]}
-    return Question(task_id, request.id, call.code if call else "", printable("\n".join(lines)), schema)
+    return Question(task_id, request.id, call.code if call else "", "\n".join(map(printable, lines)), schema)
+
+
+def _line(fact: Fact) -> str:
+    origin = f" ({fact.origin})" if fact.origin else ""
+    return f"{fact.about}: {shorten(value_words(fact.text), MAX_SHOWN)}{origin}"
 
 
 def _is_simple(choice: Choice) -> bool:
@@ -81,7 +86,7 @@ def _is_simple(choice: Choice) -> bool:
 async def question(handle: TaskHandle, before: str = "") -> Question | None:
     """What a task asks now; None if nothing, or if its answer needs the page."""
     requests = await handle.requests()
-    return question_of(handle.id, requests[0], before) if requests else None
+    return question_of(handle.id, requests[0], await handle.facts(requests[0]), before) if requests else None
 
 
 def read_state(state: str) -> tuple[str, str, str] | None:

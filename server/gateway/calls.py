@@ -31,6 +31,7 @@ from workflows.account.task import Task, TaskStatus
 from workflows.faults.fault import Applied, Quadrant
 from workflows.json_values import canonical, digest
 from workflows.limits.budget import Limits
+from workflows.people.requests import MAX_NAME
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import Step
 
@@ -151,7 +152,12 @@ class Calls:
         entry, replayed_from = found
         task_id = entry.earlier.task_id
         await client.start(
-            text, id=task_id, key=task_id, on_escalation="wait", effect_key=entry.effect_key if request.key else None
+            text,
+            id=task_id,
+            key=task_id,
+            on_escalation="wait",
+            effect_key=entry.effect_key if request.key else None,
+            by=_starter(request),
         )
         started = results.success({"id": task_id, "status": "running"}, is_structured=True)
         return results.with_note(started, results.replayed_note(replayed_from)) if replayed_from else started
@@ -266,6 +272,7 @@ class Calls:
             limits=Limits(replans=0),
             on_escalation="wait",
             approve="all" if entry.doubts else "declared",
+            by=_starter(request),
             effect_key=entry.effect_key or None,
         )
         deadline = time.monotonic() + START_WITHIN
@@ -448,6 +455,11 @@ def _doubt(entry: Entry, whom: str) -> str:
         f"This call may repeat {entry.doubts}, whose answer may not have reached {whom}, and nobody can know whether it"
         " should be done twice."
     )
+
+
+def _starter(request: Request) -> str:
+    """Who starts a task, for a person who is asked about it."""
+    return f"an agent, session {request.session.name}"[:MAX_NAME]
 
 
 def _conflict(*, is_structured: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from server.api import client_of
 from server.page.cards import Card, cards_of
 from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, KINDS, render
+from workflows.people.card import Asker
 from workflows.people.requests import HumanRequest, RequestKind
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -98,7 +99,7 @@ async def _cards(
 ) -> Mapping[str, list[Card]]:
     """By the id of its task, the cards of what each task asks."""
     open_ones = [
-        (task.task_id, task.task, task.queue, asked)
+        (Asker(task.task_id, task.task, task.by), task.queue, asked)
         for task, found in zip(alone, requests, strict=True)
         for asked in found
         if f"{task.task_id} {asked.id}" != answered

@@ -51,7 +51,9 @@ async def new(request: Request) -> Response:
     try:
         if not text:
             raise Problem("usage", "There is nothing to do", f"write a text of at most {MAX_TEXT:,} characters")
-        task = Task.model_validate({"text": text, "on_escalation": "wait", "approve": approve})
+        task = Task.model_validate(
+            {"text": text, "on_escalation": "wait", "approve": approve, "by": name_of_visitor(request)}
+        )
         # The key of the page: a form that is sent twice starts one task.
         started = await client_of(request).start(task, key=form.get("key") or None)
     except (Problem, ValidationError) as error:

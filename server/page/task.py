@@ -31,6 +31,7 @@ from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.faults.fault import Code
 from workflows.inquiries import TranscriptInquiry, TurnCard
 from workflows.json_values import canonical, text_of
+from workflows.people.card import Asker
 from workflows.plans.contract import contract_words
 from workflows.web_ui import SIGNS
 
@@ -112,7 +113,8 @@ async def task_response(request: Request, task: Handle, wrong: str = "", status:
     story = await fetch.fetch_story(client, task)
     effects = await effect_rows(client, story)
     queue = (await task.describe()).task_queue
-    cards = await cards_of(request, [(task.id, outcome.task, queue, asked) for asked in outcome.requests])
+    asker = Asker(task.id, outcome.task, outcome.by)
+    cards = await cards_of(request, [(asker, queue, asked) for asked in outcome.requests])
     doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
     headline = str(tree.headline(outcome))

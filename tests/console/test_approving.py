@@ -19,6 +19,7 @@ from tests.processes import Processes
 from tests.workflows.history import Handle, until
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
+from workflows.people.card import Asker
 from workflows.people.requests import Change, Choice, HumanRequest, ProposedCall, RequestKind
 
 WRITE = plan(step("first", "look", word="a"), step("noted", "write", "first", word="dunlin"))
@@ -54,8 +55,11 @@ async def test_a_call_is_shown_and_approved(writing: tuple[Desk, Handle], consol
     done = await console("answer", handle.id, "approve", "--by", "ann")
     await until(handle, lambda now: len(now.requests) == 1 and not now.open_requests)
 
-    call = "    Call: write (idempotent, with no tool that undoes it)\n      word: dunlin\n"
-    assert "? r1 noted: write needs approval (the task asks for effects)." in asked.stdout
+    why = "write needs approval: the task asks before each call that changes something."
+    call = "    Call: write dunlin\n    The tool: Change the world.\n      word: dunlin   (chosen by the planner)\n"
+    call += f"    Why: {why}\n"
+    assert "? r1 noted: may this call be made?" in asked.stdout
+    assert "    Undo: it cannot be undone\n    If nobody answers: the task ends as escalated" in asked.stdout
     assert call in asked.stdout
     assert f"    python starter.py answer {handle.id} edit --args JSON\n" in asked.stdout
     assert document["requests"][0]["call"]["args"] == {"word": "dunlin"}
@@ -82,7 +86,7 @@ async def test_what_was_edited_is_told(writing: tuple[Desk, Handle], console: Co
     assert (desk.calls["write knot"], desk.calls["write dunlin"], ended.status) == (1, 0, "completed")
     assert shown["requests"][1]["answer"]["edited"] == {"word": {"was": "dunlin", "now": "knot"}}
     assert shown["steps"][1]["args"] == {"word": "knot"}
-    assert "noted (write) was not called (needs_approval): write needs approval (the task asks for effects)." in (
+    assert "noted (write) was not called at first: write needs approval: the task asks before each call" in (
         explained.stdout
     )
     assert "and ann answered edit after" in explained.stdout
@@ -177,7 +181,7 @@ def test_no_two_calls_to_approve_look_alike() -> None:
         )
         for call in calls
     ]
-    lines = [requests.call_lines(one)[1] for one in asked]
+    lines = [requests.call_lines(one, Asker("t", "a task"))[2] for one in asked]
     edits = [change_words({"to": Change(was="bob", now=one)}) for one in LOOK_ALIKE]
 
     assert len(set(lines)) == len(set(edits)) == len(LOOK_ALIKE)

@@ -418,6 +418,7 @@ def parts() -> dict[str, dict[str, Any]]:
     also: dict[str, Any] = {
         "waiting": wait,
         "contract": (AllowedEffect(kind="pay"),),
+        "by": "dora",
         "extensions": (given,),
         "question_options": ("a",),
     }

@@ -253,7 +253,7 @@ def test_a_rollback_is_left_alone_by_ctrl_c(served: Rollbacks) -> None:
     assert served.starter("undo", task).returncode == 0
 
 
-HELD = {"step": "reserve", "kind": "wire", "args": {"word": "large"}, "approve": "args.word == 'large'"}
+HELD = {"step": "reserve", "kind": "wire", "args": {"word": "large"}, "approve": "the word is large"}
 
 
 def test_a_call_that_needs_an_approval_is_held_until_it_was_seen(served: Rollbacks) -> None:
@@ -267,7 +267,7 @@ def test_a_call_that_needs_an_approval_is_held_until_it_was_seen(served: Rollbac
 
     assert (unseen.returncode, held.returncode, made) == (3, 3, ["put put", "reserve large", "drop put"])
     assert f"python starter.py undo {task} --confirm {told['confirm']}" in unseen.stdout
-    assert "wire (args.word == 'large') undoes reserve\n      word: large" in unseen.stdout
+    assert "wire (the word is large) undoes reserve\n      word: large" in unseen.stdout
     assert told["held"] == [HELD | {"is_certain": True}]
     assert (wrong.returncode, document(wrong)["error"]["code"]) == (1, "not_confirmed")
     assert (confirmed.returncode, document(confirmed)["held"], again["already"]) == (0, [], True)
@@ -302,7 +302,7 @@ async def test_a_person_who_cancels_is_shown_what_would_be_called(served: Rollba
     code, shown = await seen(served, ("cancel", task, "--undo"), "yes\n")
     ended = await asyncio.to_thread(served.starter, "show", task, "--follow", "--json")
 
-    assert (code, "wire (args.word == 'large') undoes reserve" in shown) == (0, True), shown
+    assert (code, "wire (the word is large) undoes reserve" in shown) == (0, True), shown
     assert ([one["done"] for one in document(ended)["undo"]], served.calls()[-1]) == ([True], "wire large")
 
 
@@ -315,5 +315,5 @@ def test_nobody_sees_what_a_cancel_without_a_terminal_undoes(served: Rollbacks) 
     ended = document(served.starter("show", task, "--follow", "--json"))
     told = document(served.starter("undo", task, "--json"))
 
-    assert "Not undone: reserve (wire needs approval (args.word == 'large'))." in ended["reason"]
+    assert "Not undone: reserve (wire needs approval: the word is large)." in ended["reason"]
     assert (told["held"], served.calls()) == ([HELD | {"is_certain": True}], ["reserve large", "linger"])

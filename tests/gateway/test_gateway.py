@@ -146,6 +146,7 @@ def test_an_agent_that_has_closed_its_end_is_gone_before_its_process_has_ended(p
     assert place.paid == ["ann"]
 
 
+@pytest.mark.full
 def test_what_can_be_found_out_is_answered_although_everything_was_killed(place: Place, session: str) -> None:
     """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
     file = place.tools_file(
@@ -238,7 +239,7 @@ def test_the_content_of_an_effect_is_handed_on_as_the_server_sent_it(place: Plac
 
 def test_a_person_sees_all_calls_of_a_session_together(place: Place, session: str) -> None:
     """In the console beside the gateway: what was paid, which call failed and why."""
-    agent = place.agent(session)
+    agent = place.agent(session, "--patience", "1")
     agent.call("pay", PAY)
     agent.call("refuse")
     agent.call("pay", {"who": "bob"})

@@ -232,7 +232,7 @@ async def test_an_undo_that_needs_an_approval_is_shown_with_its_code(program: ht
 
     assert held["status"] == "incomplete" and "wire needs approval" in held["undo"][0]["reason"]
     assert [(one["kind"], one["args"], one["approve"]) for one in held["held"]] == [
-        ("wire", {"amount": 946}, "args.amount > 500")
+        ("wire", {"amount": 946}, "the amount is above 500")
     ]
     assert (wrong.status_code, wrong.json()["code"]) == (409, "not_confirmed")
     assert (done["status"], done["held"], done["confirm"]) == ("complete", [], None)

@@ -116,7 +116,7 @@ async def test_an_approved_call_is_made_once(stage: Stage) -> None:
 
     assert request.call is not None
     assert (request.kind, request.code, request.step) == ("approval", "needs_approval", "bought")
-    assert request.reason == "buy needs approval (args.amount > 500)."
+    assert request.reason == "buy needs approval: the amount is above 500."
     assert request.call.args == {"item": "desk", "amount": 900}
     assert (request.call.kind, request.call.effect, request.call.undo) == ("buy", "keyed", "give_back")
     assert (before, SHOP.sold, said) == ([], [("desk", 900)], "r1: approve")
@@ -141,8 +141,8 @@ async def test_a_call_below_the_condition_needs_none(client: Client, tmp_path: P
 
 WHO_NEEDS_ONE: dict[str, tuple[str, str, list[str]]] = {
     "declared": ("declared", "the task asks for declared", []),
-    "effects": ("effects", "buy needs approval (the task asks for effects).", ["bought"]),
-    "all": ("all", "echo needs approval (the task asks for all).", ["first", "bought", "twice"]),
+    "effects": ("effects", "buy needs approval: the task asks before each call that changes something.", ["bought"]),
+    "all": ("all", "echo needs approval: the task asks before each call.", ["first", "bought", "twice"]),
 }
 
 
@@ -184,7 +184,7 @@ async def test_a_task_that_does_not_wait_ends(stage: Stage) -> None:
     ended = await stage.run()
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "needs_approval")
-    assert (ended.reason, SHOP.keys) == ("bought: buy needs approval (args.amount > 500).", [])
+    assert (ended.reason, SHOP.keys) == ("bought: buy needs approval: the amount is above 500.", [])
 
 
 class TriesAgain(BaseModel):
@@ -384,9 +384,9 @@ async def test_an_undo_is_held_like_any_call(client: Client, tmp_path: Path) -> 
     assert SHOP.returned == ["pen 5"]
     assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [
         ("small", True, ""),
-        ("large", False, "wire needs approval (args.amount > 500)."),
+        ("large", False, "wire needs approval: the amount is above 500."),
     ]
-    assert ended.reason.endswith("Not undone: large (wire needs approval (args.amount > 500)).")
+    assert ended.reason.endswith("Not undone: large (wire needs approval: the amount is above 500).")
 
 
 async def test_the_policy_of_a_task_holds_undos_as_well(client: Client, tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ async def test_the_policy_of_a_task_holds_undos_as_well(client: Client, tmp_path
 
     assert (ended.code, SHOP.returned) == ("aborted", [])
     assert [(one.step_id, one.reason) for one in ended.undo] == [
-        ("bought", "give_back needs approval (the task asks for effects).")
+        ("bought", "give_back needs approval: the task asks before each call that changes something.")
     ]
 
 
@@ -448,7 +448,7 @@ async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client,
         [unseen] = await undo_steps(client, handle, {"large"}, View(), is_attended=False)
         [confirmed] = await undo_steps(client, handle, {"large"}, View(), is_attended=False, confirm=confirm)
 
-    assert (unseen.done, unseen.reason) == (False, "wire needs approval (args.amount > 500).")
+    assert (unseen.done, unseen.reason) == (False, "wire needs approval: the amount is above 500.")
     assert (confirmed.done, seen, SHOP.returned) == (True, [["large"]], ["house 900000"])
 
 
@@ -466,7 +466,7 @@ async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client
             )
 
     assert SHOP.returned == ["pen 5"]
-    assert "large (wire needs approval (args.amount > 500))" in str(failed.value.cause)
+    assert "large (wire needs approval: the amount is above 500)" in str(failed.value.cause)
 
 
 async def test_what_was_confirmed_before_a_cancel_is_undone(client: Client, tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ async def test_an_approval_before_the_reset_point_is_void(client: Client, stage:
 
     assert (third.kind, third.reason) == (
         "approval",
-        "buy needs approval (args.amount > 500). What was approved is another call, or one before a reset.",
+        "buy needs approval: the amount is above 500. What was approved is another call, or one before a reset.",
     )
     assert (called, before, SHOP.sold, ended.status) == (1, [], [("desk", 900)], TaskStatus.COMPLETED)
 

@@ -27,8 +27,8 @@ from workflows.limits.budget import Budget, Limits, Spent
 from workflows.people.requests import Choice, HumanRequest, ProposedCall, RequestKind
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import Step
-from workflows.text import visible
-from workflows.web_ui import SIGNS, details, escape, shorten, summary
+from workflows.text import shorten, visible
+from workflows.web_ui import SIGNS, details, escape, summary
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMIT = 2500
@@ -187,7 +187,7 @@ def test_a_call_of_invisible_characters_is_still_shown() -> None:
     """Their escapes take more room, and the call is cut, not left out."""
     lines = details(asking(to="\u200b" * 700)).splitlines()
 
-    assert [line for line in lines if line.startswith(r'**Call:** send \{"to":"\\u200b\\u200b') and "…" in line]
+    assert [line for line in lines if line.startswith(r"  - **to:** \\u200b\\u200b") and "…" in line]
     assert any("approve" in line and "3f9c" in line for line in lines)
 
 

@@ -75,6 +75,8 @@ class Outcome(BaseModel, frozen=True):
 
     task_id: str
     task: str
+    by: str = Field(default="", exclude_if=not_)
+    """Who started it, as that person or program claims; empty if nobody said so."""
     status: TaskStatus
     reason: str
     code: str | None

@@ -284,6 +284,7 @@ class Progress(BaseModel):
         )
         own = {
             "task": self.task.text,
+            "by": self.task.by,
             "strategy": self.task.strategy,
             "steps": self._steps(),
             "counts": self.counts or None,

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validato
 from workflows.account.records import FaultRecord, StepRecord
 from workflows.faults import retries
 from workflows.limits.budget import Limits
+from workflows.people.requests import MAX_NAME
 from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
 
@@ -89,6 +90,8 @@ class Task(BaseModel, frozen=True):
         default=retries.ANSWER_WITHIN.total_seconds(), gt=0, le=retries.LONGEST_READABLE, exclude_if=_is_usual
     )
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
+    by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)
+    """Who started it, as that person or program claims; people who are asked about it read this."""
     planner: str | None = None
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
     """Effects that the task may have even after it has read untrusted content, and those that its plans contain before.

@@ -43,6 +43,7 @@ from workflows.people.requests import (
     Word,
     shown_args,
 )
+from workflows.people.sources import sources_of
 from workflows.people.updates import People
 from workflows.plans.catalogue import ALWAYS, Catalogue, Effect, ToolSpec
 from workflows.plans.graph import ready_steps
@@ -304,6 +305,8 @@ class Execution:
             undo=spec.undo.kind if spec.undo else None,
             args=shown_args(args),
             code=approval_code(run, self._key(record), digest(record.kind, args)),
+            says=spec.says,
+            origins=sources_of(self._progress, record, args),
             **beside,
         )
 
@@ -502,6 +505,7 @@ class Execution:
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
+            knows_approvals=True,
             has_effect_key=progress.task.effect_key is not None,
         )
 

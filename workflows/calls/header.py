@@ -69,6 +69,8 @@ class CallHeader(Sparse, frozen=True):
     """How many attempts the activity execution may make; 0 if it does not matter."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
+    knows_approvals: bool = False
+    """Whether the workflow knows failures of the type `needs_approval`: that of 0.1.0 takes them for bugs."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
 

@@ -127,6 +127,9 @@ UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.CHANGED_TOOL, Code.NEEDS_APPROVA
 stopped it."""
 
 
+FAILURE_TYPES = frozenset({*map(str, Quadrant), Code.NEEDS_APPROVAL.value})
+"""The types of the failures with which attempts report their faults. A call that a person must approve has one of its
+own, since nothing went wrong."""
 OF_ONE_TASK = frozenset({Code.NEEDS_PERSON, Code.NEEDS_APPROVAL})
 """Persistent infrastructural codes whose cause lies in the single call."""
 
@@ -245,6 +248,11 @@ class Fault(BaseModel, frozen=True):
     def may_run_on(self) -> bool:
         """Whether the tool's thread may run on without a limit; False after a shutdown, which ends the thread."""
         return self.still_running and self.code is not Code.WORKER_SHUTDOWN
+
+    @property
+    def failure_type(self) -> str:
+        """The type of the failure with which an attempt reports the fault."""
+        return (self.code if self.code is Code.NEEDS_APPROVAL else self.quadrant).value
 
     def retryable(self, *, is_safe: bool = False) -> bool:
         """Whether Temporal's RetryPolicy may retry the activity; a wait above `LONGEST_RETRY_AFTER` forbids it.
@@ -405,13 +413,13 @@ def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
     inner = cause.cause
-    if cause.type is None and isinstance(inner, ApplicationError) and inner.type in set(Quadrant):
+    if cause.type is None and isinstance(inner, ApplicationError) and inner.type in FAILURE_TYPES:
         fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
         return fault.model_copy(update={"applied": Applied.NONE, "attempt": 0, "source": spec.kind})
     if cause.type == "NotFoundError":
         reason = f"No worker on the queue knows the kind {spec.kind!r}: start one with the tools file that defines it."
         return Fault.of(Code.MISSING_TOOL, reason, source=spec.kind, attempt=1)
-    if cause.type not in set(Quadrant) or not cause.details:
+    if cause.type not in FAILURE_TYPES or not cause.details:
         reason = f"{spec.kind} failed before our boundary could classify it ({cause.type or 'no type'})."
         # The SDK raises RuntimeError when it cannot decode the arguments of an activity.
         return _outside(Code.UNDECODABLE if cause.type == "RuntimeError" else Code.BUG, reason, spec, attempts)

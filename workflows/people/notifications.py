@@ -38,7 +38,7 @@ class Notification(BaseModel, frozen=True):
     """What a receiver is told: an event of a request to a person.
 
     It has no arguments, no results, and no words of a tool, a planner or a person, because these may quote them. The
-    reason of a request is such words.
+    reason of a request is such words. Of the card that people see, it has what is named here; the page has the rest.
     """
 
     id: str
@@ -55,6 +55,14 @@ class Notification(BaseModel, frozen=True):
     code: str
     cause: str = Field(default="", exclude_if=not_)
     """The incident that the request belongs to, such as `charge/unauthorized`; empty for none."""
+    by: str = Field(default="", exclude_if=not_)
+    """Who started the task, as that person or program claims."""
+    tool: str = Field(default="", exclude_if=not_)
+    """The tool whose call is to be approved; empty for another request."""
+    effect: str = Field(default="", exclude_if=not_)
+    """What the call may change, e.g. `keyed`."""
+    undo: str = Field(default="", exclude_if=not_)
+    """The tool that undoes the call; empty if none does."""
     since: AwareDatetime
     until: AwareDatetime
     choices: tuple[Choice, ...]
@@ -106,11 +114,15 @@ class Notifications:
             at=workflow.now(),
             task=self._progress.task_id,
             queue=workflow.info().task_queue,
+            by=self._progress.task.by,
             end=None if request.is_open else self._end(request),
             answer=request.answer.choice if request.answer else None,
             request=request.id,
             **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
         )
+        if call := request.call:
+            about = {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""}
+            notification = notification.model_copy(update=about)
         running = [start for start in self._starts if not start.done()]
         self._starts = [*running, asyncio.create_task(_start_delivery(notification))]
 

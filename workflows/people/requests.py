@@ -263,12 +263,16 @@ class ProposedCall(BaseModel, frozen=True):
     """What an approval must repeat. It stands for this call with all of its arguments, in this run of the task."""
     step: str = Field(default="", exclude_if=not_)
     """The id of its step; empty for the call of the step that waits."""
+    says: str = Field(default="", exclude_if=not_)
+    """What the tool says of itself, in a sentence."""
+    origins: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    """By argument, where its value comes from, in words; empty once the request is closed."""
     reason: str = Field(default="", exclude_if=not_)
     """Why a further call needs an approval; empty if for the same reason as the call of the step that waits."""
 
     @property
     def without_args(self) -> "ProposedCall":
-        return self.model_copy(update={"args": None})
+        return self.model_copy(update={"args": None, "origins": {}})
 
 
 class HumanRequest(BaseModel):

@@ -59,6 +59,12 @@ class Review:
         contract = self._progress.contract
         contract.effects = self.effects[-MAX_EFFECTS:]
         contract.outside, contract.tainted = self.outside, self.tainted
+        contract.origins = [
+            origin
+            for step in self._steps
+            if step.id in self.outside or self._specs[step.kind].effect is not Effect.READ
+            for origin in self._origins.get(step.id, ())
+        ][:MAX_EFFECTS]
 
     @property
     def free(self) -> list[AllowedEffect]:

@@ -3,7 +3,7 @@
 History contains the specs, so that a replay decides by the same ones.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from operator import not_
 from typing import Any, Literal
@@ -62,6 +62,14 @@ FORM = 1
 """The form of what a task keeps in its history. A release that cannot read an earlier form raises it, and says so."""
 ALWAYS = "always"
 """The value of `approve` that is no condition."""
+EVERY_CALL = "every call of it does"
+"""Why a call of a tool with ALWAYS needs an approval."""
+WHY_OF_TASK: Mapping[str, str] = {
+    "effects": "the task asks before each call that changes something",
+    "all": "the task asks before each call",
+}
+"""By `Task.approve`, why a call needs an approval whose tool does not ask for one."""
+MAX_SAYS = 160
 
 
 class ToolSpec(BaseModel, frozen=True):
@@ -105,6 +113,11 @@ class ToolSpec(BaseModel, frozen=True):
     activities."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
+    asks: str = Field(default="", exclude_if=not_)
+    """When a person must approve a call, in words, as a clause after "needs approval: "; empty for never."""
+    says: str = Field(default="", exclude_if=not_)
+    """What the tool says of itself, in a sentence, for people who are asked about a call; empty for a tool whose calls
+    nobody is asked to approve."""
     digest: str = ""
     """Digest of this spec and of the tool's schemas and description."""
 

@@ -113,6 +113,8 @@ class Contract(BaseModel):
     called."""
     outside: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
     """Steps of the plan in force that a person must approve, with the reason."""
+    origins: list[Origin] = Field(default_factory=list, exclude_if=not_)
+    """Literals in the arguments of these steps that have no trusted source, and of steps with an effect."""
     tainted: list[str] = Field(default_factory=list, exclude_if=not_)
     """Ids of the steps of the plan in force whose results will be untrusted content."""
 

@@ -134,7 +134,8 @@ def spellings(value: str | float) -> list[str]:
     if not number:
         return []
     whole, point, rest = number.partition(".")
-    grouped = [f"{int(whole):,}".replace(",", sign) + point + rest for sign in ",. '"]
+    ends = [point + rest, *([f".{rest:0<2}", f",{rest:0<2}"] if len(rest) < 3 else [])]  # as amounts of money are
+    grouped = [f"{int(whole):,}".replace(",", sign) + end for sign in (",", ".", " ", "'", "") for end in ends]
     return list(dict.fromkeys((number, repr(value), *grouped)))
 
 

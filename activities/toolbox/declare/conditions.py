@@ -79,10 +79,14 @@ class Condition:
         Raises:
             Undecided: a value is missing, or has a type that the condition cannot use.
         """
+        return bool(self.value_of(self.tree, values))
+
+    def value_of(self, part: ast.expr, values: Mapping[str, Any]) -> Any:
+        """The value of a part of the tree for these values; raises Undecided as `holds` does."""
         names = _Names(self, values)
         try:
             with bounded():
-                return bool(evaluate(self.tree, names, TYPED_OPERATORS, _FUNCTIONS, _Reader.nodes))
+                return evaluate(part, names, TYPED_OPERATORS, _FUNCTIONS, _Reader.nodes)
         except Undecided:
             raise
         except Unreadable as wrong:
@@ -134,7 +138,7 @@ def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) 
         if not wrong:
             condition.check(types)
     except Unreadable as unreadable:
-        return (), [f"{_shown(name, option, source)} is no condition: {_inside(unreadable)}"]
+        return (), [f"{_shown(name, option, source)} is no condition: {inside(unreadable)}"]
     return condition.names, wrong
 
 
@@ -165,16 +169,8 @@ def violation(kind: str, condition: Condition, values: Mapping[str, Any]) -> str
         if condition.holds(values):
             return None
     except Undecided as why:
-        return f"The result of {kind} does not decide its condition {condition.source!r}: {_inside(why)}"
+        return f"The result of {kind} does not decide its condition {condition.source!r}: {inside(why)}"
     return f"The result of {kind} violates {condition.source!r}: do not use it, make a new plan from what was observed."
-
-
-def applies(condition: Condition, args: Any) -> str | None:
-    """Why a call with these arguments needs an approval, in a few words; None if the condition is false for them."""
-    try:
-        return condition.source if condition.holds({"args": args}) else None
-    except Undecided as why:  # rather one approval too many
-        return f"{condition.source}, which these arguments do not decide: {_inside(why).rstrip('.')}"
 
 
 def condition_value(dump: Callable[..., Any]) -> Any:
@@ -198,7 +194,7 @@ def _exact(written: JsonValue, value: Any) -> Any:
             return written
 
 
-def _inside(sentence: object) -> str:
+def inside(sentence: object) -> str:
     """The sentence with a small first letter, so that it can follow a colon."""
     return f"{str(sentence)[:1].lower()}{str(sentence)[1:]}"
 
@@ -263,8 +259,8 @@ _FOREIGN: Mapping[str, str] = {
     "lambda": _NO_LOOP,
 }
 _VALUES: Mapping[str, Value] = {"true": True, "false": False, "none": None}
-_TRUTH = "truth"
-_FUNCTIONS = {**TYPED_FUNCTIONS, _TRUTH: TRUTH}
+TRUTH_FUNCTION = "truth"
+_FUNCTIONS = {**TYPED_FUNCTIONS, TRUTH_FUNCTION: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
@@ -284,7 +280,7 @@ class _Truths(ast.NodeTransformer):
 
     def _truth(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Name):
-            return ast.Call(ast.Name(_TRUTH), [node], [])
+            return ast.Call(ast.Name(TRUTH_FUNCTION), [node], [])
         visited: ast.expr = self.visit(node)
         return visited
 

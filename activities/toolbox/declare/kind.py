@@ -16,6 +16,7 @@ from activities.borders import declared
 from activities.borders.table import Entry
 from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions, form
+from activities.toolbox.declare.condition_words import words_of
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.libraries import libraries_of
@@ -24,8 +25,8 @@ from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageMo
 from workflows.faults import retries
 from workflows.faults.retries import CircuitBreaker
 from workflows.json_values import canonical, digest
-from workflows.plans.catalogue import ALWAYS, Effect, ToolSpec, is_always_authority
-from workflows.text import nearest
+from workflows.plans.catalogue import ALWAYS, EVERY_CALL, MAX_SAYS, Effect, ToolSpec, is_always_authority
+from workflows.text import nearest, shorten
 
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -153,8 +154,9 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
     description = inspect.cleandoc(tool.__doc__ or "")
     spec, service = _spec(tool, args), tool.options.service
     whole: JsonValue = [spec.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
+    told = {"asks": _asks(spec), "says": _says(spec, description)}  # of what is in the digest already
     return Kind(
-        spec=spec.model_copy(update={"digest": digest(whole)}),
+        spec=spec.model_copy(update={"digest": digest(whole), **told}),
         description=description,
         function=tool.function,
         args=args,
@@ -176,6 +178,20 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         for_people=tool.origin.for_people,
         is_hidden=tool.origin.is_hidden,
     )
+
+
+def _asks(spec: ToolSpec) -> str:
+    if spec.approve in (None, ALWAYS):
+        return EVERY_CALL if spec.approve else ""
+    return words_of(Condition.read(spec.approve))
+
+
+def _says(spec: ToolSpec, description: str) -> str:
+    """The first sentence of a description, if people may be asked to approve a call of the tool."""
+    if spec.effect is Effect.READ and spec.approve is None:
+        return ""
+    paragraph = " ".join(description.split("\n\n")[0].split())
+    return shorten(re.split(r"(?<=[.!?])\s", paragraph)[0], MAX_SAYS)
 
 
 def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:

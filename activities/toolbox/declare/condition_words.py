@@ -1,0 +1,123 @@
+"""Conditions in words, for the person who is asked: `args.amount > 500` is "the amount is above 500".
+
+Without the values of a call, since lists, notifications and logs show these words, and no arguments.
+"""
+
+import ast
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from activities.toolbox.declare.conditions import TRUTH_FUNCTION, Condition, Undecided, inside
+from activities.toolbox.expressions.evaluation import Value
+from workflows.text import visible
+
+MAX_LITERAL = 60
+"""The most characters of a text of the condition."""
+
+_SAYS: Mapping[type[ast.cmpop], tuple[str, str]] = {
+    ast.Gt: ("is above", "is not above"),
+    ast.GtE: ("is at least", "is below"),
+    ast.Lt: ("is below", "is not below"),
+    ast.LtE: ("is at most", "is above"),
+    ast.Eq: ("is", "is not"),
+    ast.NotEq: ("is not", "is"),
+    ast.In: ("is in", "is not in"),
+    ast.NotIn: ("is not in", "is in"),
+}
+_OPERATORS: Mapping[type[ast.operator], str] = {
+    ast.Add: "plus",
+    ast.Sub: "minus",
+    ast.Mult: "times",
+    ast.Div: "divided by",
+}
+
+
+def words_of(condition: Condition, values: Mapping[str, Any] | None = None) -> str:
+    """The condition as a clause without a full stop.
+
+    With `values`, which make it true, parts joined by `or` are left out that they do not make true.
+    """
+    writer = _Clauses(condition, values)
+    return writer.clause(condition.tree) or f"`{condition.source}` applies"
+
+
+def applies(condition: Condition, args: Any) -> str | None:
+    """Why a call with these arguments needs an approval, as a clause; None if the condition is false for them."""
+    values = {"args": args}
+    try:
+        return words_of(condition, values) if condition.holds(values) else None
+    except Undecided as why:  # rather one approval too many
+        return f"{words_of(condition)}, which these arguments do not decide: {inside(why).rstrip('.')}"
+
+
+class _Clauses:
+    def __init__(self, condition: Condition, values: Mapping[str, Any] | None) -> None:
+        self._condition = condition
+        self._values = values
+
+    def clause(self, node: ast.expr, *, is_true: bool = True) -> str:
+        """What the part of a condition says, or if not `is_true` its contrary; empty if there are no words for it."""
+        match node:
+            case ast.BoolOp(op=operation, values=parts):
+                is_and = isinstance(operation, ast.And) == is_true
+                shown = parts if is_and else [part for part in parts if self._holds(part) is is_true] or parts
+                clauses = [self.clause(part, is_true=is_true) for part in shown]
+                return "" if "" in clauses else f" {'and' if is_and else 'or'} ".join(clauses)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.clause(operand, is_true=not is_true)
+            case ast.Call(func=ast.Name(id=name), args=[operand]) if name == TRUTH_FUNCTION:
+                return self.clause(operand, is_true=is_true)
+            case ast.Name(id=name) if name in self._condition.lookups:
+                told = _name_words(self._condition.lookups[name]).removeprefix("the ")
+                return f"{told} is {'true' if is_true else 'false'}"
+            case ast.Compare(left=left, ops=[operation], comparators=[right]):
+                return self._comparison(left, operation, right, is_true=is_true)
+        return ""
+
+    def _comparison(self, left: ast.expr, operation: ast.cmpop, right: ast.expr, *, is_true: bool) -> str:
+        first, second = self._operand(left), self._operand(right)
+        return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
+
+    def _operand(self, node: ast.expr) -> str:
+        """A value in words; empty if there are none for it."""
+        match node:
+            case ast.Name(id=name) if name in self._condition.literals:
+                return _shown(self._condition.literals[name])
+            case ast.Name(id=name) if name in self._condition.lookups:
+                return _name_words(self._condition.lookups[name])
+            case ast.Call(func=ast.Name(id="len"), args=[operand]):
+                told = self._operand(operand)
+                return told and f"the length of {told}"
+            case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATORS:
+                first, second = self._operand(left), self._operand(right)
+                return f"{first} {_OPERATORS[type(operation)]} {second}" if first and second else ""
+        return ""
+
+    def _holds(self, node: ast.expr) -> bool | None:
+        if self._values is None:
+            return None
+        try:
+            return bool(self._condition.value_of(node, self._values))
+        except Undecided:
+            return None
+
+
+def _name_words(dotted: str) -> str:
+    """`args.customer.country` in words: "the country of the customer"."""
+    parts = [part.replace("_", " ") for part in dotted.split(".")]
+    parts = parts[1:] if parts[0] in ("args", "result") and len(parts) > 1 else parts
+    names = [f"item {int(part) + 1}" if part.isdecimal() else f"the {part}" for part in reversed(parts)]
+    return " of ".join(names)
+
+
+def _shown(literal: Value) -> str:
+    match literal:
+        case bool():
+            return "true" if literal else "false"
+        case None:
+            return "nothing"
+        case Decimal():
+            return f"{literal:f}"
+    text = " ".join(visible(str(literal)).split())
+    return text if len(text) <= MAX_LITERAL else f"{text[:MAX_LITERAL]}…"

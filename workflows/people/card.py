@@ -1,0 +1,90 @@
+"""The card of a request: the facts that a person needs in order to answer, on every screen the same in this order."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from workflows.json_values import text_of
+from workflows.people.requests import HumanRequest, ProposedCall, RequestKind
+from workflows.plans.catalogue import Effect
+from workflows.text import shorten, visible
+
+MAX_TASK = 200
+"""The most characters of the text of a task."""
+MAX_CALL = 200
+"""The most characters of a call in words; each argument follows whole."""
+TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
+
+
+class Fact(NamedTuple):
+    """One line of a card."""
+
+    about: str
+    """What it is about: one of the words above, or the name of an argument."""
+    text: str
+    origin: str = ""
+    """Of an argument: where its value comes from."""
+    is_argument: bool = False
+    at: datetime | None = None
+    """Until when a person can answer, where the fact is about that."""
+
+
+class Asker(NamedTuple):
+    """The task that asks."""
+
+    id: str
+    text: str
+    by: str = ""
+    """Who started it; empty if nobody said so."""
+
+
+def facts(request: HumanRequest, task: Asker) -> list[Fact]:
+    """The facts about a request of a task.
+
+    The texts are those of the task, of its planner and of its tools: each screen makes them harmless.
+    """
+    started = f", started by {task.by}" if task.by else ""
+    found = [Fact(TASK, f"{task.id}: {shorten(task.text, MAX_TASK)}{started}")]
+    if request.call is None:
+        found.append(Fact(WHY, request.reason))
+    else:
+        for call in (request.call, *request.others):
+            found += _of_call(call, request)
+    return [*found, Fact(UNANSWERED, _unanswered(request), at=request.until)]
+
+
+def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
+    also = f" of the step {call.step}" if call.step else ""
+    yield Fact(f"{CALL}{also}", call_words(call.kind, call.args or {}))
+    if call.says:
+        yield Fact(TOOL, call.says)
+    for name, value in (call.args or {}).items():
+        yield Fact(name, value_words(value), origin=call.origins.get(name, ""), is_argument=True)
+    yield Fact(WHY, call.reason or request.reason)
+    yield Fact(UNDO, undo_words(call))
+
+
+def call_words(kind: str, args: Mapping[str, JsonValue]) -> str:
+    """A call in words: the kind of tool and the values of its arguments, `charge C-7 840 EUR`."""
+    return shorten(" ".join([kind, *(value_words(value) for value in args.values())]), MAX_CALL)
+
+
+def value_words(value: JsonValue) -> str:
+    """A value on one line, and whole, so that no two values look alike."""
+    return " ".join(visible(text_of(value), kept="\n\t").split())
+
+
+def undo_words(call: ProposedCall) -> str:
+    """What undoes a call."""
+    if call.undo:
+        return f"{call.undo} undoes it"
+    return "it changes nothing" if call.effect in (Effect.READ, "pure") else "it cannot be undone"
+
+
+def _unanswered(request: HumanRequest) -> str:
+    stays = "what it has done until then stays"
+    if request.kind is RequestKind.APPROVAL:
+        return f"the task ends as escalated without this call, and {stays}"
+    return f"the task ends as {'over_budget' if request.kind is RequestKind.BUDGET else 'escalated'}, and {stays}"

@@ -1,0 +1,130 @@
+"""Where the arguments of a call come from, in words for the person who is asked about the call.
+
+It explains, and decides nothing: what untrusted content may do is compared in `workflows/planning/trust.py`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+
+from pydantic import JsonValue
+
+from workflows.account.progress import Progress
+from workflows.account.records import StepRecord, StepStatus
+from workflows.json_values import items
+from workflows.plans.contract import Origin
+from workflows.plans.references import is_reference
+from workflows.text import few, shorten
+
+MAX_LEAVES = 200
+"""The most values within one argument whose sources are looked for."""
+MAX_SEEN = 2_000
+"""The most values of one result that are looked at."""
+MAX_SOURCES = 3
+"""The most sources that are named of one argument."""
+MAX_QUOTE = 120
+UNKNOWN = "chosen by the planner"
+
+
+def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonValue]) -> dict[str, str]:
+    """By argument of the call that a step makes with `args`, where its value comes from."""
+    found = dict[str, str]()
+    for name, value in args.items():
+        if name in record.edited:
+            found[name] = "changed by a person"
+            continue
+        planned = record.step.args.get(name, value)
+        told = dict.fromkeys(_sources(progress, record, name, planned))
+        found[name] = few(list(told), MAX_SOURCES, "; ")
+    return {name: words for name, words in found.items() if words}
+
+
+def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[str]:
+    by_hand = "given with the call" if progress.task.is_call else "the plan that was written by hand"
+    if progress.task.plan is None or record.revision > 1:
+        by_hand = ""
+    suspects = [
+        origin
+        for origin in progress.contract.origins
+        if origin.step == record.step.id and (origin.at == name or origin.at.startswith(f"{name}."))
+    ]
+    for origin in suspects:
+        yield _suspect(origin)
+    for number, leaf in enumerate(_leaves(planned)):
+        if number >= MAX_LEAVES:
+            return
+        if is_reference(leaf):
+            yield _result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
+        elif by_hand:
+            yield by_hand
+        elif not suspects:
+            yield _literal(progress, leaf)
+
+
+def _suspect(origin: Origin) -> str:
+    """The source of a value that only untrusted content shows, or nothing."""
+    unusual = f" It {origin.unusual}." if origin.unusual else ""
+    if not origin.source:
+        return f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}"
+    where = {"input": "the untrusted input", "conversation": "the conversation"}.get(
+        origin.source, f"the untrusted result of step {origin.source}"
+    )
+    line = f", line {origin.line}" if origin.line else ""
+    quote = f": “{shorten(origin.quote, MAX_QUOTE)}”" if origin.quote else ""
+    return f"found in {where}{line}{quote}{unusual}"
+
+
+def _result(progress: Progress, id: str, path: str) -> str:
+    record = next((record for record in progress.records if record.step.id == id), None)
+    part = f" ({path})" if path else ""
+    return f"{'untrusted ' if record and record.is_tainted else ''}result of step {id}{part}"
+
+
+def _literal(progress: Progress, value: JsonValue) -> str:
+    if value is None or isinstance(value, bool) or value == "":
+        return UNKNOWN  # no text shows such a value
+    if shows(progress.task.text, value):
+        return "words of the task"
+    if any(shows(word.text, value) for word in progress.words if not word.is_option):
+        return "words of a person"
+    for record in progress.records:
+        if record.status is StepStatus.COMPLETED and not record.is_tainted and _has(record.result, value):
+            return _result(progress, record.step.id, "")
+    return UNKNOWN
+
+
+def shows(text: str, value: JsonValue) -> bool:
+    """Whether a text has a value as whole words; a number in any usual spelling."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return any(number == Decimal(str(value)) for number in _numbers(text))
+    words = " ".join(str(value).split()).lower()
+    place = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+    return bool(words) and place.search(" ".join(text.split()).lower()) is not None
+
+
+def _numbers(text: str) -> Iterator[Decimal]:
+    for found in re.finditer(r"\d+(?:[.,']\d+)*", text):
+        plain = re.sub(r"[,'](?=\d{3}(?!\d))", "", found[0]).replace(",", ".")
+        try:
+            yield Decimal(plain)
+        except InvalidOperation:
+            continue
+
+
+def _has(result: JsonValue, value: JsonValue) -> bool:
+    for number, leaf in enumerate(_leaves(result)):
+        if number >= MAX_SEEN:
+            return False
+        if leaf == value and isinstance(leaf, bool) == isinstance(value, bool):
+            return True
+    return False
+
+
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict | list) and not is_reference(item):
+            waiting.extend(reversed(list(items(item))))
+        else:
+            yield item
