@@ -7,6 +7,7 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from client.client import Client
 from maintenance.page_pictures import TOOLS
 from maintenance.scene import PAGES, play
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from server.page.rendering import environment
 from tests.processes import Processes
 from tests.server import axe
 from tests.server.browser import Visitor, launched
 from tests.server.serving import PATIENCE, Served, serving
 from workflows.account import search_attributes
 from workflows.account.task import Task
+from workflows.inquiries import CallCard, ResultCard, TurnCard
 
 if TYPE_CHECKING:  # of an extra
     from playwright.async_api import Browser, Page
@@ -403,3 +406,51 @@ async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by
         await process.__aexit__(None, None, None)
 
     assert way_back == 1 and max(took) < 2, took
+
+
+async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office: tuple[Client, Served]) -> None:
+    """Turn by turn, with calls and results; a task that no model planned says that there is none."""
+    said = TurnCard(
+        turn=1,
+        task="run",
+        planner="model",
+        at=datetime(2026, 11, 26, tzinfo=UTC),
+        told="Pay <b>Ann</b>",
+        said="I pay.",
+        calls=(CallCard(id="c1", name="pay", args={"amount": 3}),),
+        tokens=1200,
+    )
+    result = ResultCard(call_id="c1", text="\x1b[31m<script>", is_error=True)
+    later = said.model_copy(update={"turn": 2, "told": "", "calls": (), "results": (result,)})
+    known: dict[str, Any] = {
+        "visitor": None,
+        "has_token": False,
+        "path": "/",
+        "tab": "transcript",
+        "tabs": [],
+        "is_cut": False,
+    }
+    fields = {"id": "t", "turns": [said, later], "names": {"c1": "pay"}, "told": "2 turns", **known}
+    page = environment().get_template("transcript.html").render(**fields)
+    async with office[1].visit() as visiting:
+        nothing = await visiting.get("/ui/tasks/chairs-114/transcript")
+
+    assert "Pay &lt;b&gt;Ann" in page and "1,200 tokens" in page and "amount" in page
+    assert "<bdi>pay</bdi> failed" in page and "&lt;script&gt;" in page and "\x1b" not in page
+    assert (nothing.status_code, "No conversation yet" in nothing.text) == (200, True)
+
+
+async def test_that_no_worker_runs_is_said_once(office: tuple[Client, Served], tmp_path: Path) -> None:
+    """Above the cards, however many wait, and no card has an alarm of its own."""
+    client, _ = office
+    address, queue = client.temporal.service_client.config.target_host, f"away-{uuid.uuid4().hex[:8]}"
+    away = await Client.connect(address, queue=queue)
+    with Processes(address, tmp_path).worker("--tools", str(TOOLS), "--planner", "offline", "--queue", queue):
+        ids = [await waiting(away, LETTER) for _ in range(3)]
+    async with serving(address, tmp_path, "--queue", queue) as served, served.visit() as visiting:
+        page = (await visiting.get("/ui/inbox")).text
+    for id in ids:
+        await away.temporal.get_workflow_handle(id).terminate()
+
+    assert page.count(f"No worker answers on queue <bdi>{queue}</bdi>") == 1
+    assert page.count("as soon as a worker tells it") == 3 and 'role="alert"' not in page
