@@ -26,6 +26,8 @@ KEPT = ("inbox-desk-light", "inbox-phone-dark", "approval-phone-light", "complet
 """Those that the docs show."""
 WIDTHS: Mapping[str, int] = {"phone": 390, "desk": 1280}
 HEIGHT = 800
+MAX_HEIGHT = 2000
+"""The most points of a page that a picture shows; the inbox has more of the same below."""
 SHARPNESS = 1.0
 SCHEMES = ("light", "dark")
 
@@ -90,7 +92,8 @@ def _picture(page: "Page", url: str, width: int, scheme: str) -> bytes:
     page.goto(url)
     page.locator("h1").first.wait_for()
     page.evaluate("document.activeElement?.blur()")
-    picture: bytes = page.screenshot(full_page=True)
+    height = min(MAX_HEIGHT, page.evaluate("document.documentElement.scrollHeight"))
+    picture: bytes = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
     return picture
 
 
