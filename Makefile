@@ -42,12 +42,13 @@ check: $(PACKAGES) ## format, lint and types only
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-pictures: ## make the pictures of README.md from a real run
+pictures: ## make the pictures of README.md and docs from real runs, and those of every state of the page
 	@echo "[1/3] packages"
 	@$(MAKE) --silent $(PACKAGES)
 	@$(PY) -m runtime.dev_server "[2/3] server:"
 	@echo "[3/3] pictures"
 	@$(PY) -m maintenance.pictures
+	@$(PY) -m maintenance.page_pictures
 
 bench: $(PACKAGES) ## compare speed and growth with the bare Temporal SDK; 20 minutes
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[benchmarks]"

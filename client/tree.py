@@ -295,7 +295,7 @@ def step_lines(
             lines += _approval(outcome, fault)
         elif fault.decision != "retry":
             reason = cut(one_line(fault.reason), MAX_REASON)
-            lines += [f"    {fault.code}: {reason}", f"    {_follows(outcome, fault)}"]
+            lines += [f"    {fault.code}: {reason}", f"    {follows(outcome, fault)}"]
     pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
         tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
@@ -315,7 +315,8 @@ def _approval(outcome: Outcome, fault: FaultRecord) -> list[str]:
     return [f"    {cut(one_line(fault.reason), MAX_REASON)}", f"    -> {followed}"]
 
 
-def _follows(outcome: Outcome, fault: FaultRecord) -> str:
+def follows(outcome: Outcome, fault: FaultRecord) -> str:
+    """Why a decision was made after a fault, and what followed: `the same call would fail again -> a new plan`."""
     is_over = bool(outcome.ended_at) and all(revision.number <= fault.revision for revision in outcome.revisions)
     answered = _answered(outcome, fault)
     because, then = what_follows(

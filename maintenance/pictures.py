@@ -213,7 +213,7 @@ def browser_program(environment: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def browser_page(stored: Mapping[str, str | bool]) -> Iterator["Page"]:
+def browser_page(stored: Mapping[str, str | bool], sharpness: float = SHARPNESS) -> Iterator["Page"]:
     """An empty page of a browser that is closed at the end; `stored` are settings that a person chose in the web UI."""
     executable = browser_program(os.environ)
     try:
@@ -229,7 +229,7 @@ def browser_page(stored: Mapping[str, str | bool]) -> Iterator["Page"]:
             raise NoBrowser(f"{executable!r} does not start ({reason}): name another in {BROWSER_VARIABLE}") from error
         page = browser.new_page(
             viewport={"width": WIDTH, "height": HEIGHT},
-            device_scale_factor=SHARPNESS,
+            device_scale_factor=sharpness,
             color_scheme="light",
             locale="en-US",
             timezone_id="UTC",

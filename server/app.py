@@ -23,8 +23,11 @@ from client.problem import Problem
 from runtime.client import namespace_id
 from runtime.process import version
 from runtime.validation import expected
-from server import api, pages
+from server import api
 from server.access import Access, Denied
+from server.page import site
+from server.page.rendering import problem_page
+from server.page.schemas import Schemas
 from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
 from server.remedies import as_request, on_page
 from server.streams import Streams
@@ -63,8 +66,9 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
         lifespan=living,
     )
     app.state.client, app.state.access, app.state.streams = client, access, streams
+    app.state.schemas = Schemas(client.temporal)
     app.include_router(api.router)
-    app.include_router(pages.router)
+    app.include_router(site.router)
     app.add_api_route("/static/{name}", _static, include_in_schema=False)
     app.add_api_route("/health/live", _live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
@@ -138,7 +142,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
         return Response(status_code=204)
     headers |= HEADERS  # that of a bug does not pass the Gate
     if is_page:
-        page = pages.problem_page(request, status, code, reason, remedy)
+        page = problem_page(request, status, code, reason, remedy)
         page.headers.update(headers)
         return page
     return Response(body_of(status, code, reason, remedy, **more), status, headers, MEDIA_TYPE)

@@ -49,8 +49,9 @@ from console import answers
 from console.app import load
 from console.commands.answer import ANSWERS
 from console.render import requests
-from server import pages
+from server.page import cards, rendering
 from server.api import Extension, NewAnswer
+from server.remedies import FIELDS
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import LIMITS, Limits
 from workflows.people.card import Asker
@@ -68,12 +69,12 @@ def shown(kind, code, choice):
     task = Asker("t", "a task")
     request = HumanRequest(id="r1", reason="Which?", call=call if kind == "approval" else None, **given)
     told = Notification(id="n", event=Event.OPENED, at=now, task="t", queue="q", request="r1", step=None, **given)
-    card = pages._environment().get_template("request.html").module.shown(pages.card_of(task, request))
+    card = rendering.environment().get_template("request.html").module.shown(cards.card_of(task, request))
     return {
         "terminal": requests.choices(request, task, is_alone=True),
         "prompt": [*answers.typed_words(request), answers.words_for(request, Choice(choice)).asks],
         "page": str(card),
-        "field": pages.FIELDS.get(code, ""),
+        "field": FIELDS.get(code, ""),
         "web UI": updates[choice].description,
         "notification": json.loads(body(told, "default"))["data"]["commands"],
         "help": {one.opts[0]: getattr(one, "help", "") for name in ("answer", "extend") for one in load(name).params},
@@ -84,7 +85,7 @@ def shown(kind, code, choice):
     }
 
 requests_shown = {"hold": shown("approval", "approval", "hold"), "watts": shown("budget", "watts", "extend")}
-print(json.dumps({"file": pages.__file__, **requests_shown}))
+print(json.dumps({"file": cards.__file__, **requests_shown}))
 """
 """Prints what each screen shows of a request that takes the new choice, and of one about the new limit."""
 

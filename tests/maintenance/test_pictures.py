@@ -3,19 +3,24 @@
 import html
 import os
 import re
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from console.demo import TASK
 from console.render.terminal import BEGIN, DONE
-from maintenance import pictures
+from maintenance import page_pictures, pictures
+from maintenance.scene import PAGES
 from tests.processes import ROOT
+from tests.server.browser import MISSING
 
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = {"terminal.svg", "explain.svg", "web-ui.png", "web-ui-details.png"}
+OF_PAGE = {f"page-{name}.png" for name in page_pictures.KEPT}
 TEXT = f"\x1b[1m$ starter\x1b[0m\n  \x1b[32m✓\x1b[0m <price> & more\n{'x' * 80}\n"
 
 
@@ -127,10 +132,40 @@ def test_the_pictures_are_there_and_small() -> None:
     """All that `make pictures` makes, each below 300 kB."""
     sizes = {path.name: path.stat().st_size for path in PICTURES.iterdir()}
 
-    assert set(sizes) >= NAMES
+    assert set(sizes) >= NAMES | OF_PAGE
+    assert {name for name in sizes if name.startswith("page-")} == OF_PAGE
+    assert sum(sizes.values()) < 3_000_000
     assert max(sizes.values()) < 300_000
 
 
 def test_the_terminal_shows_what_make_demo_runs() -> None:
     """Another task there asks for new pictures."""
     assert TASK in words((PICTURES / "terminal.svg").read_text())
+
+
+def test_the_docs_show_each_picture_of_the_page() -> None:
+    """Those that are kept are of a state, a width and a colour scheme that there are."""
+    shown = set(re.findall(r"pictures/(page-[\w-]+\.png)", (ROOT / "docs" / "web.md").read_text()))
+    made = {
+        f"page-{name}-{width}-{scheme}.png"
+        for name in PAGES
+        for width in page_pictures.WIDTHS
+        for scheme in page_pictures.SCHEMES
+    }
+
+    assert shown == OF_PAGE <= made
+
+
+@pytest.mark.full
+def test_every_state_of_the_page_is_pictured(tmp_path: Path) -> None:
+    """In a browser that is there; each file is a picture."""
+    if shutil.which("chromium") is None or find_spec("playwright") is None:
+        pytest.skip(MISSING)
+    command = [sys.executable, "-m", "maintenance.page_pictures", str(tmp_path), "--docs", str(tmp_path / "docs")]
+    (tmp_path / "docs").mkdir()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+    made = list(tmp_path.glob("*.png"))
+
+    assert (done.returncode, len(made)) == (0, len(PAGES) * 4), done.stderr
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
+    assert {path.name for path in (tmp_path / "docs").iterdir()} == OF_PAGE

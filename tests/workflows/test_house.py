@@ -58,6 +58,8 @@ ENTRIES = {
     "console.demo",
     "runtime.dev_server",
     "maintenance.pictures",
+    "maintenance.page_pictures",
+    "maintenance.office",
     "maintenance.audit",
     "maintenance.packages",
     "maintenance.dist",

@@ -24,11 +24,13 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "console": {"client", "console", "runtime", "workflows"},
     "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
+    "maintenance/office.py": {"replan"},
     "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "client", "examples", "runtime", "workflows"},
 }
-"""Of our own; each way leads towards `workflows`. No other room imports `replan`: it is for users. The worker imports
+"""Of our own; each way leads towards `workflows`. No other room imports `replan`: it is for users, and for a file
+of tools. The worker imports
 `examples` for the tools of the demo, and `client` for what `--check` says of open tasks, and `replan` the scripts and
 the console for the command `replan`."""
 

@@ -1,0 +1,205 @@
+"""What people do to a task: answer what it asks, stop it, give it more, undo it."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from client import people
+from client.client import TaskHandle
+from client.follow import View, fetch_standing
+from client.history import fetch
+from client.problem import Problem, ProblemKind
+from client.tasks import Handle
+from client.undo import PlannedUndo, plan as plan_undo, undo, with_code
+from runtime.validation import expected
+from server.api import client_of, rollback_fields, task_of, within
+from server.page.effects import effect_rows
+from server.page.inputs import arguments, is_text, json_value, value_text
+from server.page.reaching import PageRoute
+from server.page.rendering import name_of_visitor, read_form, render
+from server.page.task import task_response
+from server.problems import status_of
+from server.remedies import FIELDS, on_page
+from workflows.account.records import StepStatus
+from workflows.people.requests import (
+    CHOICES,
+    Choice,
+)
+
+PLAN_SECONDS = 8.0
+"""How long the page before an undo waits for a worker to tell the calls."""
+STOPS: Mapping[StepStatus, str] = {
+    StepStatus.RUNNING: "runs: its call is cancelled, or ends first",
+    StepStatus.WAITING: "waits: it is given up",
+    StepStatus.PAUSED: "is paused: it is given up",
+    StepStatus.PENDING: "is not begun",
+}
+"""By the status of a step, what becomes of it when its task is stopped."""
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.post("/ui/tasks/{id}/requests/{number}/{choice}")
+async def answer(request: Request, id: str, number: str, choice: Choice) -> Response:
+    task, form = await task_of(request, id), await read_form(request)
+    try:
+        values = _form_values(choice, form)
+        if choice is Choice.EDIT and form.get("confirmed") != "yes":
+            return await _confirm(request, task, number, values, form.get("call", ""))
+        if CHOICES[choice].ends_task and form.get("confirmed") != "yes":
+            return await _ask_to_stop(
+                request, task, f"requests/{quote(number, safe='')}/{choice}", CHOICES[choice].button, form
+            )
+        values |= {"request": number, "by": name_of_visitor(request)}
+        if CHOICES[choice].needs_code:
+            values["call"] = form.get("call", "")
+        if choice is Choice.APPROVE_ALL:
+            values["others"] = form.get("others", "").split()
+        await people.answer(task, choice, **values)
+    except Problem as problem:
+        return await _refused(request, task, problem)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return await _refused(request, task, Problem("usage", f"{first['loc'][-1]} {expected(first)}", "correct it"))
+    if form.get("from") == "inbox":
+        return RedirectResponse(f"/ui/inbox?answered={quote(f'{task.id} {number}', safe='')}", 303)
+    return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}#{quote(number)}", 303)
+
+
+@router.get("/ui/tasks/{id}/requests/{number}/{choice}")
+async def answer_again(id: str, number: str, choice: str) -> Response:
+    """The address of an answer that was sent, opened again: the task shows what became of it."""
+    return RedirectResponse(f"/ui/tasks/{id}#{number}", 303)
+
+
+def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
+    """What a form gives with an answer."""
+    values = dict[str, Any]()
+    for option in CHOICES[choice].options:
+        text = form.get(option.name, "")
+        if option.type == "object":
+            values[option.name] = arguments(form)
+        elif option.type == "value":
+            values[option.name] = json_value(FIELDS[option.name], text)
+        elif option.type == "switch":
+            values |= {option.name: True} if text else {}
+        elif form.get("option") or text.strip():
+            values[option.name] = form.get("option") or text
+    return values
+
+
+async def _confirm(request: Request, task: Handle, number: str, values: Mapping[str, Any], call: str) -> Response:
+    """The page that shows what an edit changes, before it is sent; `call` is the code of the call that was seen."""
+    shown = await people.request_to_approve(task, number)
+    if shown.call is None or shown.call.code != call:  # the page below shows only the arguments that change
+        reason = "The call is another one than the page showed"
+        raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
+    before = shown.call.args or {}
+    changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
+    if not changed:
+        raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
+    rows = [
+        (name, value_text(before[name]) if name in before else "", value_text(value), is_text(value))
+        for name, value in changed.items()
+    ]
+    return render(request, "edit.html", id=task.id, request=shown, rows=rows)
+
+
+async def _refused(request: Request, task: Handle, problem: Problem) -> Response:
+    return await task_response(request, task, problem.sentence(on_page), status_of(problem))
+
+
+@router.get("/ui/tasks/{id}/{what}")
+async def before_act(request: Request, id: str, what: str) -> Response:
+    """What an act will do, by name, before it is done."""
+    task = await task_of(request, id)
+    match what:
+        case "cancel":
+            return await _ask_to_stop(request, task, "cancel", "Cancel the task", {})
+        case "undo":
+            return await _ask_to_undo(request, task)
+        case "extend":
+            return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)
+        case _:
+            raise Problem("unknown_id", "There is no such page", "go back to the task")
+
+
+async def _ask_to_stop(request: Request, task: Handle, action: str, button: str, form: Mapping[str, str]) -> Response:
+    """The page that says what stops, and what the task has changed, before it is stopped."""
+    client = client_of(request).temporal
+    outcome, _ = await fetch_standing(client, task)
+    if outcome.ended_at:
+        return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)
+    stops = [(step, STOPS[step.status]) for step in outcome.steps if step.status in STOPS]
+    effects = await effect_rows(client, await fetch.fetch_story(client, task))
+    hidden = {name: text for name, text in form.items() if name not in ("undo", "confirmed")} | {"confirmed": "yes"}
+    return render(
+        request,
+        "stop.html",
+        id=task.id,
+        tab="",
+        text=outcome.task,
+        action=f"/ui/tasks/{quote(task.id, safe='')}/{action}",
+        button=button,
+        stops=stops,
+        effects=[row for row in effects if not row.is_undone],
+        hidden=hidden,
+        undo=bool(form.get("undo")),
+    )
+
+
+async def _ask_to_undo(request: Request, task: Handle) -> Response:
+    """The page that shows the calls of a rollback before they are made."""
+    client, wrong, planned = client_of(request).temporal, "", PlannedUndo()
+    try:
+        async with asyncio.timeout(PLAN_SECONDS):
+            planned = await plan_undo(client, task)
+    except Problem as problem:
+        if problem.code == "still_running":
+            raise
+        wrong = problem.sentence(on_page)
+    except TimeoutError:
+        wrong = "No worker has told which calls that makes."
+    undoes = {call.step for call in planned.calls}
+    effects = await effect_rows(client, await fetch.fetch_story(client, task))
+    return render(
+        request,
+        "undo.html",
+        id=task.id,
+        tab="",
+        wrong=wrong,
+        calls=[(call, [(name, value_text(value)) for name, value in call.args.items()]) for call in planned.calls],
+        stays=[row for row in effects if not row.is_undone and row.step not in undoes],
+        confirm=planned.code if planned.held else "",
+    )
+
+
+@router.post("/ui/tasks/{id}/{what}")
+async def act(request: Request, id: str, what: str) -> Response:
+    task, form = await task_of(request, id), await read_form(request)
+    client = client_of(request).temporal
+    try:
+        match what:
+            case "cancel":
+                await TaskHandle(client, task.id).cancel(undo=bool(form.get("undo")))
+            case "extend":
+                values = _form_values(Choice.EXTEND, form)
+                if not values:
+                    raise Problem("usage", "No limit was given", "write how much more, e.g. 10 tool calls")
+                await people.answer(task, Choice.EXTEND, form.get("key") or None, **values, by=name_of_visitor(request))
+            case "undo":
+                confirm = with_code(form.get("confirm") or None)
+                found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
+                calls = found.planned.calls if found and found.planned else ()
+                held = [(call, [(name, value_text(value)) for name, value in call.args.items()]) for call in calls]
+                return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
+            case _:
+                raise Problem("unknown_id", "There is no such page", "go back to the task")
+    except Problem as problem:
+        return await _refused(request, task, problem)
+    return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)

@@ -1,0 +1,150 @@
+"""The inbox: what waits for a person."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from temporalio.service import RPCError
+
+from client import tasks
+from client.client import Client
+from client.listing import MAX_WAITING, Waiting, list_waiting
+from client.problem import Problem
+from client.tasks import query_progress
+from client.workers import serving
+from server.access import Visitor
+from server.api import client_of
+from server.page.cards import Card, cards_of
+from server.page.reaching import PageRoute
+from server.page.rendering import ASK_SECONDS, KINDS, render
+from workflows.people.card import Asker
+from workflows.people.requests import HumanRequest, RequestKind
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+PAGE = 25
+"""Cards on a page of the inbox; the workers of those that ask for an approval are asked for the call."""
+
+
+class IncidentCard(NamedTuple):
+    """Several tasks that wait for the same repair."""
+
+    cause: str
+    queue: str
+    reason: str
+    """The newest reason."""
+    tasks: Sequence[Waiting]
+    """The longest wait first."""
+    request: None = None
+    """So that a template tells it from the Card of a request."""
+
+
+@router.get("/ui/inbox")
+async def inbox(
+    request: Request, page: Annotated[int, Query(ge=1)] = 1, answered: str = "", kind: str = "", mine: bool = False
+) -> Response:
+    """`kind` shows only requests of this kind, `mine` only those of tasks that the visitor started."""
+    client, visitor = client_of(request), request.state.visitor
+    waiting = await list_waiting(client.temporal)
+    # The server's list is a moment behind what was answered just now.
+    waiting = [task for task in waiting if f"{task.task_id} {task.request.id}" != answered]
+    own = [task for task in waiting if _is_of(visitor, task)]
+    chosen = [task for task in (own if mine else waiting) if kind in ("", task.request.kind)]
+    entries = _entries(chosen)
+    pages = max(1, -(-len(entries) // PAGE))
+    shown = entries[(min(page, pages) - 1) * PAGE :][:PAGE]
+    alone = [entry for entry in shown if isinstance(entry, Waiting)]
+    queues = sorted({entry.queue for entry in shown})
+    requests, silent = await asyncio.gather(
+        asyncio.gather(*(_open_requests(client, task.task_id, task.request) for task in alone)),
+        asyncio.gather(*(_is_silent(client, queue) for queue in queues)),
+    )
+    cards = await _cards(request, alone, requests, answered)
+    unseen = {task.queue for task in alone if any(not card.is_seen for card in cards[task.task_id])}
+    seen = {task.queue for task in alone if any(card.request.call for card in cards[task.task_id])}
+    number = {"page": min(page, pages), "pages": pages, "total": len(waiting), "is_cut": len(waiting) >= MAX_WAITING}
+    return render(
+        request,
+        "inbox.html",
+        entries=[card for entry in shown for card in (cards[entry.task_id] if isinstance(entry, Waiting) else [entry])],
+        silent=[queue for queue, is_silent in zip(queues, silent, strict=True) if is_silent or queue in unseen - seen],
+        answered=answered.rpartition(" ")[0],
+        chips=_chips(waiting, own, kind, mine=mine),
+        filter=urlencode(_filter(kind, mine=mine)) + "&" * bool(kind or mine),
+        **number,
+    )
+
+
+def _is_of(visitor: Visitor | None, task: Waiting) -> bool:
+    return visitor is not None and visitor.name != "" and task.by == visitor.name
+
+
+def _entries(waiting: Sequence[Waiting]) -> list[Waiting | IncidentCard]:
+    """One entry for each task, and one for all tasks of a queue that wait for the same repair; the order stays."""
+    together = dict[tuple[str, str], list[Waiting]]()
+    for task in waiting:
+        together.setdefault((task.request.cause or f" {task.task_id}", task.queue), []).append(task)
+    return [
+        found[0] if len(found) == 1 else IncidentCard(cause, queue, found[-1].request.reason, found)
+        for (cause, queue), found in together.items()
+    ]
+
+
+async def _cards(
+    request: Request, alone: Sequence[Waiting], requests: Sequence[Sequence[HumanRequest]], answered: str
+) -> Mapping[str, list[Card]]:
+    """By the id of its task, the cards of what each task asks."""
+    open_ones = [
+        (Asker(task.task_id, task.task, task.by), task.queue, asked)
+        for task, found in zip(alone, requests, strict=True)
+        for asked in found
+        if f"{task.task_id} {asked.id}" != answered
+    ]
+    cards: dict[str, list[Card]] = {task.task_id: [] for task in alone}
+    for card in await cards_of(request, open_ones):
+        cards[card.task_id].append(card)
+    return cards
+
+
+async def _open_requests(client: Client, id: str, request: HumanRequest) -> Sequence[HumanRequest]:
+    """The open requests of a task, with their calls; only the oldest one, without its call, if no worker answers."""
+    if request.kind is not RequestKind.APPROVAL:
+        return [request]
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            progress = await query_progress(await tasks.find_task(client.temporal, id))
+    except (TimeoutError, Problem):
+        return [request]
+    return progress.open_requests if progress else [request]
+
+
+async def _is_silent(client: Client, queue: str) -> bool:
+    """Whether no worker has asked for work of a queue lately; False if the server does not say."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return not await serving(client.temporal, queue)
+    except (TimeoutError, RPCError):
+        return False
+
+
+def _filter(kind: str, *, mine: bool) -> dict[str, str]:
+    return {**({"kind": kind} if kind else {}), **({"mine": "true"} if mine else {})}
+
+
+def _chips(
+    waiting: Sequence[Waiting], own: Sequence[Waiting], kind: str, *, mine: bool
+) -> list[tuple[str, str, int, bool]]:
+    """The filters as links: an address, words, how many tasks it shows, whether it is the one in use."""
+    counts = Counter(task.request.kind for task in (own if mine else waiting))
+    kinds = [("", "All", counts.total()), *((one.value, KINDS[one], counts[one]) for one in RequestKind if counts[one])]
+    chips = [
+        (f"/ui/inbox?{urlencode(_filter(value, mine=mine))}", words, number, value == kind)
+        for value, words, number in kinds
+    ]
+    if mine or any(task.by for task in waiting):
+        chips.append((f"/ui/inbox?{urlencode(_filter(kind, mine=not mine))}", "Started by me", len(own), mine))
+    return chips

@@ -1,0 +1,116 @@
+"""All tasks, a new task, and the incidents."""
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import quote, unquote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from client.client import Client
+from client.listing import Listed, list_tasks, status_named
+from client.problem import Problem
+from client.wording import breaker_state
+from client.workers import list_breakers
+from runtime.validation import expected
+from server.api import client_of, resolve_incident
+from server.page.reaching import PageRoute
+from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
+from server.remedies import on_page
+from workflows.account.task import MAX_TEXT, Task, TaskStatus
+from workflows.people.incidents import Fate
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+LISTED = 50
+
+
+@router.get("/ui/tasks")
+async def tasks_page(request: Request, status: str = "", query: str = "") -> Response:
+    wrong, note, listed = "", "", list[Listed]()
+    try:
+        task_status = status_named(status or None)
+        listed, note = await list_tasks(
+            client_of(request).temporal, status=task_status, query=query or None, limit=LISTED
+        )
+    except Problem as problem:
+        wrong = problem.sentence(on_page)
+    values = {"listed": listed, "note": note, "status": status, "query": query, "wrong": wrong}
+    return render(request, "tasks.html", 422 if wrong else 200, statuses=list(TaskStatus), limit=LISTED, **values)
+
+
+@router.get("/ui/new")
+async def new_page(request: Request) -> Response:
+    return render(request, "new.html", wrong="", form={})
+
+
+@router.post("/ui/new")
+async def new(request: Request) -> Response:
+    form = await read_form(request)
+    text, approve = form.get("text", "").strip(), form.get("approve", "declared")
+    try:
+        if not text:
+            raise Problem("usage", "There is nothing to do", f"write a text of at most {MAX_TEXT:,} characters")
+        task = Task.model_validate(
+            {"text": text, "on_escalation": "wait", "approve": approve, "by": name_of_visitor(request)}
+        )
+        # The key of the page: a form that is sent twice starts one task.
+        started = await client_of(request).start(task, key=form.get("key") or None)
+    except (Problem, ValidationError) as error:
+        wrong = error.sentence(on_page) if isinstance(error, Problem) else f"The text {expected(error.errors()[0])}."
+        return render(request, "new.html", 422, wrong=wrong, form=form)
+    return RedirectResponse(f"/ui/tasks/{quote(started.id, safe='')}", 303)
+
+
+@router.get("/ui/incidents")
+async def incidents_page(request: Request) -> Response:
+    return await _incidents(request)
+
+
+async def _incidents(request: Request, message: str = "", status: int = 200) -> Response:
+    incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
+    return render(
+        request,
+        "incidents.html",
+        status,
+        incidents=incidents,
+        services=services,
+        message=message,
+        is_wrong=status != 200,
+    )
+
+
+async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
+    """The services that are left alone, or for which calls wait, with their state; None if no worker says so."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            cards = (await list_breakers(client.temporal, client.queue)).breakers or ()
+    except (Problem, TimeoutError):
+        return None
+    return [(card.kind, breaker_state(card)) for card in cards if card.state != "closed" or card.waiting]
+
+
+@router.post("/ui/incidents/{cause:path}/resolve")
+async def resolve(request: Request, cause: str) -> Response:
+    form, named = await read_form(request), unquote(cause)
+    try:
+        note, queue = form.get("note", "")[:4000], form.get("queue") or None
+        done, is_ended = await resolve_incident(
+            client_of(request), named, by=name_of_visitor(request), note=note, queue=queue
+        )
+    except Problem as problem:
+        return await _incidents(request, problem.sentence(on_page), 409)
+    if done.fate is Fate.FAILED_AGAIN:
+        return await _incidents(request, f"{done.canary} failed again, so no other task was told: {done.reason}", 409)
+    if not is_ended:
+        return await _incidents(request, f"{named}: the tasks are being told; reload to see how many still wait.")
+    if done.fate is not Fate.WENT_ON:
+        return await _incidents(request, f"No task was told. {done.reason}", 409)
+    went_on = f"{done.went_on} {'task' if done.went_on == 1 else 'tasks'} went on"
+    return await _incidents(request, f"{named}: {went_on}.")
+
+
+@router.get("/ui/incidents/{cause:path}/resolve")
+async def resolved_before(cause: str) -> Response:
+    """The address of a repair that was sent, opened again."""
+    return RedirectResponse("/ui/incidents", 303)

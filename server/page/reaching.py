@@ -1,0 +1,56 @@
+"""What a page does while the Temporal server is silent: it answers soon, and says so."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from client.problem import Problem, ProblemKind
+
+SILENT_SECONDS = 1.2
+"""A page that takes longer looks whether the server answers at all."""
+PING = timedelta(milliseconds=500)
+AGAIN_SECONDS = 2.0
+
+
+class PageRoute(APIRoute):
+    """A page that waits for the Temporal server no longer than the server is there: the SDK alone tries for 10 s."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def respond(request: Request) -> Response:
+            client: Client = request.app.state.client.temporal
+            working = asyncio.ensure_future(handle(request))
+            try:
+                patience = SILENT_SECONDS
+                while not (await asyncio.wait([working], timeout=patience))[0]:
+                    if not await _is_there(client):
+                        raise Problem(
+                            "unreachable",
+                            "The Temporal server does not answer",
+                            "what was sent may or may not have reached it, and sent again it counts once"
+                            if request.method == "POST"
+                            else "tasks go on when it is back",
+                            ProblemKind.UNREACHABLE,
+                        )
+                    patience = AGAIN_SECONDS
+                return await working
+            finally:
+                working.cancel()
+
+        return respond
+
+
+async def _is_there(client: Client) -> bool:
+    try:
+        await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=False, timeout=PING)
+    except RPCError:
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""What every page is made with: the templates, the page of a problem, and the fields of a form.
+
+Every text of the world is escaped by Jinja, loses its control and format characters, and is never a link.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from fastapi import HTTPException, Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from client import document, tree
+from client.problem import Problem
+from client.text import printable
+from runtime.process import version
+from server.access import Access, Visitor
+from workflows.account.task import TaskStatus
+from workflows.limits.budget import LIMITS
+from workflows.people.requests import CHOICES, RequestKind, options_for
+from workflows.text import capitalised, visible
+from workflows.web_ui import SIGNS
+
+ASK_SECONDS = 2.5
+"""How long a page waits for workers to tell what only they know, e.g. the calls that are to be approved."""
+MAX_FORM = 64 * 1024
+MAX_FIELDS = 300
+
+TASK_SIGNS: Mapping[str, str] = {
+    **{status.value: sign for status, sign in SIGNS.items()},
+    TaskStatus.ESCALATED: "!",
+    TaskStatus.OVER_BUDGET: "!",
+}
+"""By status of a task or a step, its sign: no state is told by a colour alone."""
+
+
+KINDS: Mapping[RequestKind, str] = {
+    RequestKind.APPROVAL: "approval",
+    RequestKind.FAULT: "needs repair",
+    RequestKind.QUESTION: "question",
+    RequestKind.BUDGET: "limit reached",
+}
+"""What a request asks of a person, in a word."""
+SIMPLE = frozenset(choice for choice, row in CHOICES.items() if not row.options)
+"""The answers that are given with a button alone."""
+TABS = (("task", "Task", ""), ("effects", "Effects", "/effects"), ("explain", "Explain", "/explain"))
+
+
+def tabs_of(id: str, more: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """The pages about a task: name, title, address."""
+    return [(name, title, f"/ui/tasks/{quote(id, safe='')}{path}") for name, title, path in (*TABS, *more)]
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # and not of Markup
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["age"] = lambda then: tree.age(then, datetime.now(UTC))
+    made.filters["moment"] = lambda then: _time(then, "moment", f"{then.astimezone(UTC):%Y-%m-%d %H:%M} UTC")
+    made.filters["ago"] = lambda then: _time(then, "ago", f"{tree.age(then, datetime.now(UTC))} ago")
+    made.filters["path"] = lambda text: quote(text, safe="")
+    made.filters["visible"] = visible
+    made.filters["lines"] = lambda text: Markup("<br>").join(map(printable, text.splitlines()))
+    made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
+    made.globals["version"] = version()
+    made.filters["as_json"] = lambda value: document.written(value, indent=2)
+    made.filters["capitalised"] = capitalised
+    made.globals |= {"choices": CHOICES, "limits": LIMITS, "options_for": options_for}
+    made.globals |= {"signs": TASK_SIGNS, "kinds": KINDS, "simple_choices": SIMPLE, "tabs_of": tabs_of}
+    made.globals["fresh_key"] = secrets.token_hex
+    return made
+
+
+def _time(then: datetime, how: str, text: str) -> Markup:
+    """A time that a script shows in the reader's zone; `text` is what stands there without one."""
+    utc = then.astimezone(UTC)
+    exact = f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    element = Markup('<time datetime="{}" title="{}" data-as="{}">{}</time>')
+    return element.format(utc.isoformat(timespec="seconds"), exact, how, text)
+
+
+def render(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
+    visitor: Visitor | None = getattr(request.state, "visitor", None)
+    access: Access = request.app.state.access
+    known = {"visitor": visitor, "has_token": access.token is not None, "path": request.scope["path"]}
+    return HTMLResponse(environment().get_template(template).render(**known, **values), status)
+
+
+def problem_page(request: Request, status: int, code: str, reason: str, remedy: str) -> Response:
+    """A page that says what cannot be done, and what to do."""
+    is_again = code == "unreachable" and status == 503
+    return render(request, "problem.html", status, reason=reason, remedy=remedy, code=code, again=is_again)
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form; the last one of those with the same name."""
+    body = b""
+    async for part in request.stream():  # of somebody without a token, too: what is too large is not kept
+        body += part
+        if len(body) > MAX_FORM:
+            raise HTTPException(413, f"send at most {MAX_FORM:,} bytes in a form")
+    try:
+        fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise Problem("usage", f"The form has more than {MAX_FIELDS} fields", "send fewer") from error
+    # A browser sends line breaks as CRLF, whatever a text had.
+    return {name: value.replace("\r\n", "\n") for name, value in fields}
+
+
+def local_path(path: str) -> str:
+    """A path of this server to go on with; the inbox for anything else."""
+    is_local = path.startswith("/ui/") and "\\" not in path and path.isprintable()
+    return path if is_local else "/ui/inbox"
+
+
+def name_of_visitor(request: Request) -> str:
+    return request.state.visitor.answers_as("") if request.state.visitor else ""

@@ -1,0 +1,251 @@
+"""One task: how it stands, why it did what it did, what it changed, and what its model was told."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from client import tasks, tree
+from client.client import Client
+from client.connection import ui_url_of
+from client.explain import explanation, page as explained_page, waste
+from client.explain.waste import receipt_of
+from client.follow import Snapshot, fetch_standing
+from client.history import fetch
+from client.problem import Problem
+from client.remedy import render as render_remedy
+from client.tasks import Handle
+from client.text import one_line
+from client.wording import count, spent_on_models
+from client.workers import ask, list_effects
+from server.api import client_of, task_of
+from server.page.cards import cards_of
+from server.page.effects import effect_rows, undo_words
+from server.page.reaching import PageRoute
+from server.page.rendering import render
+from server.page.timeline import timeline_of
+from server.remedies import on_page
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.faults.fault import Code
+from workflows.inquiries import TranscriptInquiry, TurnCard
+from workflows.json_values import canonical, text_of
+from workflows.people.card import Asker
+from workflows.plans.contract import contract_words
+from workflows.web_ui import SIGNS
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+MAX_TURNS = 200
+"""The most turns of a conversation on its page."""
+TRANSCRIPT = ("transcript", "Transcript", "/transcript")
+
+
+class Row(NamedTuple):
+    """A step in the list of a plan, or with only `notes` the heading of a plan."""
+
+    notes: Sequence[str]
+    step: OutcomeStep | None = None
+    sign: str = ""
+    state: str = ""
+    time: str = ""
+
+
+class FaultRow(NamedTuple):
+    """A fault of a step, and what followed it."""
+
+    step: str
+    code: str
+    reason: str
+    follows: str
+    quadrant: str
+    effect: str
+    times: int
+
+
+def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[Row]:
+    live = tree.LiveState.of(snapshot) if snapshot else None
+    found = list[Row]()
+    for group in tree.line_groups(outcome, tree.RowLayout(outcome), live):
+        if group.step is None:
+            found.append(Row([line.strip() for line in group.lines]))
+        else:
+            attempt = live.attempts.get(group.step.id) if live else None
+            state, took = tree.state_of(group.step, attempt), tree.time_of(group.step, live)
+            notes = [line.strip() for line in group.lines[1:]]
+            found.append(Row(notes, group.step, SIGNS[group.step.status], state, took))
+    return found
+
+
+def fault_rows(outcome: Outcome) -> list[FaultRow]:
+    """The faults in their order; equal ones that follow each other are one row. An approval is no fault."""
+    rows = list[FaultRow]()
+    for fault in outcome.faults:
+        if fault.code is Code.NEEDS_APPROVAL:
+            continue
+        quadrant = fault.quadrant.value.replace("_", " ")
+        follows = tree.follows(outcome, fault).replace(" -> ", ": ")
+        row = FaultRow(fault.step_id, fault.code.value, fault.reason, follows, quadrant, fault.applied.value, 1)
+        if rows and rows[-1]._replace(times=1) == row:
+            rows[-1] = row._replace(times=rows[-1].times + 1)
+        else:
+            rows.append(row)
+    return rows
+
+
+@router.get("/ui/tasks/{id}")
+async def task_page(request: Request, id: str) -> Response:
+    return await task_response(request, await task_of(request, id))
+
+
+async def task_response(request: Request, task: Handle, wrong: str = "", status: int = 200) -> Response:
+    """The page of a task; `wrong` says why what was asked of it was not done."""
+    client = client_of(request).temporal
+    place = ui_url_of(client, task.id)
+    values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "tab": "task"}
+    try:
+        outcome, snapshot = await fetch_standing(client, task)
+    except Problem as problem:
+        # Its history tells what it did, also while no worker answers.
+        explained = await _explained(client_of(request), task)
+        fields = {"outcome": None, "silent": problem.sentence(on_page), "sentences": explained.sentences, "cards": []}
+        return render(request, "task.html", status, **values, **fields, tabs=explained.tabs)
+    story = await fetch.fetch_story(client, task)
+    effects = await effect_rows(client, story)
+    queue = (await task.describe()).task_queue
+    asker = Asker(task.id, outcome.task, outcome.by)
+    cards = await cards_of(request, [(asker, queue, asked) for asked in outcome.requests])
+    doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
+    notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
+    headline = str(tree.headline(outcome))
+    return render(
+        request,
+        "task.html",
+        status,
+        **values,
+        outcome=outcome,
+        queue=queue if snapshot and snapshot.is_replayed else "",
+        tabs=_more_tabs(outcome.strategy, outcome.spent.model_calls),
+        headline=headline.removeprefix(outcome.status.replace("_", " ").capitalize()),
+        rows=rows_of(outcome, snapshot),
+        doing=doing,
+        notes=notes,
+        cards=cards,
+        faults=fault_rows(outcome),
+        timeline=timeline_of(story, datetime.now(UTC)),
+        effects=effects,
+        undone=undo_words(effects, story.history.rollback),
+        contract=contract_words(outcome.contract) if outcome.contract or outcome.is_tainted else "",
+        result="" if outcome.result is None else text_of(outcome.result),
+        costs=[
+            *spent_on_models(outcome.spent),
+            *(sentence.text for sentence in waste.sentences(receipt_of(story), has_faults=True)),
+        ],
+        is_running=outcome.ended_at is None,
+    )
+
+
+def _more_tabs(strategy: str, model_calls: int) -> list[tuple[str, str, str]]:
+    return [TRANSCRIPT] if strategy == "react" or model_calls else []
+
+
+# Why
+
+
+class Hanging(NamedTuple):
+    """A sentence about a task that hangs behind its number or word."""
+
+    lead: str
+    """Such as `1.` or `Now`; empty for none."""
+    is_deep: bool
+    """Whether it belongs to a sentence above it."""
+    text: str
+    cited: str
+    """The events that prove it, such as `[event 11]`."""
+
+
+class Explained(NamedTuple):
+    """Why a task did what it did, and the tabs that its pages have besides the usual ones."""
+
+    sentences: list[Hanging]
+    tabs: list[tuple[str, str, str]]
+
+
+@router.get("/ui/tasks/{id}/explain")
+async def explain_page(request: Request, id: str) -> Response:
+    task = await task_of(request, id)
+    explained = await _explained(client_of(request), task)
+    values = {
+        "sentences": explained.sentences,
+        "tabs": explained.tabs,
+        "ui_url": ui_url_of(client_of(request).temporal, task.id),
+    }
+    return render(request, "explain.html", id=task.id, tab="explain", **values)
+
+
+async def _explained(client: Client, task: Handle) -> Explained:
+    explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task))
+    many, account = explained.story.history.runs > 1, explained.story.account
+    sentences = [
+        Hanging(
+            lead.strip(),
+            lead != "" and not lead.strip(),
+            one_line(render_remedy(sentence.text, on_page)),
+            explained_page.citation(sentence.events, many=many),
+        )
+        for lead, sentence in explained_page.page_rows(explained)
+    ]
+    return Explained(sentences, _more_tabs(account.strategy, account.spent.model_calls))
+
+
+# What it changed
+
+
+@router.get("/ui/tasks/{id}/effects")
+async def effects_page(request: Request, id: str) -> Response:
+    task, client = await task_of(request, id), client_of(request).temporal
+    story = await fetch.fetch_story(client, task)
+    tabs = _more_tabs(story.account.strategy, story.account.spent.model_calls)
+    unread = list[str]()
+    try:
+        found = await list_effects(client, task)
+    except Problem as problem:  # the history tells of them, too
+        unread.append(f"The ledgers were not read. {problem.sentence(on_page)}")
+        effects = await effect_rows(client, story)
+        return render(
+            request, "effects.html", id=task.id, effects=[], rows=effects, unread=unread, tab="effects", tabs=tabs
+        )
+    texts = ("" if effect.result is None else canonical(effect.result)[:400] for effect in found.effects)
+    shown = list(zip(found.effects, texts, strict=True))
+    unread += [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
+    unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
+    return render(request, "effects.html", id=task.id, effects=shown, rows=[], unread=unread, tab="effects", tabs=tabs)
+
+
+# What its model was told
+
+
+@router.get("/ui/tasks/{id}/transcript")
+async def transcript_page(request: Request, id: str) -> Response:
+    task, client = await task_of(request, id), client_of(request).temporal
+    run, queue = await tasks.first_run(task), (await task.describe()).task_queue
+    turns, is_cut = list[TurnCard](), False
+    while True:
+        found = await ask(client, queue, TranscriptInquiry(run=run, skip=len(turns)))
+        turns += found.transcript
+        is_cut = found.more and len(turns) >= MAX_TURNS
+        if is_cut or not found.more:
+            break
+    names = {call.id: call.name for turn in turns for call in turn.calls}
+    told = f"{count(len(turns), 'turn')}, {sum(turn.tokens for turn in turns):,} tokens"
+    return render(
+        request,
+        "transcript.html",
+        id=task.id,
+        turns=turns,
+        names=names,
+        told=told,
+        is_cut=is_cut,
+        tab="transcript",
+        tabs=[TRANSCRIPT],
+    )

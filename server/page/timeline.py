@@ -1,0 +1,144 @@
+"""The timeline of a task: a lane for each step, the planner and each request to a person, with bars for an SVG."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from client import tree
+from client.history.records import CONVERSING, Call
+from client.history.story import Asked, Story
+from client.text import one_line
+from client.wording import count
+from workflows import ids
+from workflows.faults import retries
+from workflows.faults.fault import Code
+
+WIDTH = 1000.0
+"""Units of the drawing from the start of the task to its end, or to now."""
+LEAST = 6.0
+"""The least units of a bar, so that a call of some milliseconds is seen."""
+MAX_LANES = 40
+IDLE_SHARE = 0.35
+"""A time in which no call runs is drawn as at most this share of the time in which calls run."""
+
+
+class Bar(NamedTuple):
+    x: float
+    width: float
+    look: str
+    """The class in the style sheet."""
+    words: str
+    """What it is, in words."""
+
+
+class Lane(NamedTuple):
+    name: str
+    took: str
+    began: str
+    """When it began, in words: for those who do not see the bars."""
+    bars: Sequence[Bar]
+
+
+class Timeline(NamedTuple):
+    lanes: Sequence[Lane]
+    omitted: int
+    """How many lanes of a long task are left out, the oldest ones."""
+    is_shortened: bool
+    """Whether waits are drawn shorter than they were."""
+
+
+class _Span(NamedTuple):
+    lane: str
+    start: datetime
+    end: datetime
+    look: str
+    words: str
+    is_idle: bool = False
+    """Whether nothing runs in it, as while a person is waited for."""
+
+
+def timeline_of(story: Story, now: datetime) -> Timeline:
+    """The timeline as far as the history tells it; `now` ends what has not ended."""
+    spans = sorted([*_calls(story, now), *_requests(story.requests, now)], key=lambda span: span.start)
+    if not spans:
+        return Timeline((), 0, is_shortened=False)
+    scale = _Scale(spans, min(story.history.started_at or spans[0].start, spans[0].start))
+    lanes = dict[str, list[_Span]]()
+    for span in spans:
+        lanes.setdefault(span.lane, []).append(span)
+    drawn = [_lane(name, found, scale) for name, found in lanes.items()]
+    return Timeline(drawn[-MAX_LANES:], max(0, len(drawn) - MAX_LANES), scale.is_shortened)
+
+
+def _lane(name: str, spans: Sequence[_Span], scale: "_Scale") -> Lane:
+    start, end = spans[0].start, max(span.end for span in spans)
+    bars = [scale.bar(span) for span in spans]
+    took = tree.duration((end - start).total_seconds())
+    last = spans[-1]
+    calls = sum(span.look not in ("earlier", "person") for span in spans)
+    words = last.words if calls < 2 else f"{count(calls, 'call')}, the last {last.words}"
+    began = tree.duration((start - scale.start).total_seconds(), digits=1)
+    return Lane(one_line(name), f"{words}, {took}", f"begins {began} after the start", bars)
+
+
+def _calls(story: Story, now: datetime) -> Iterable[_Span]:
+    for call in story.history.calls:
+        fault = story.fault_of(call)
+        is_only_asked = fault is not None and fault.code is Code.NEEDS_APPROVAL  # the lane of the request shows it
+        if is_only_asked or (call.is_own and call.kind not in CONVERSING):
+            continue
+        lane, end = _lane_of(call), call.ended_at or now
+        look = str(call.closed) if call.closed else "running"
+        if call.is_own or call.is_observation or call.is_reconcile:
+            look = "planner" if look == "completed" else look
+        if call.is_undo and look == "completed":
+            look = "undo"
+        begun = max(call.at, min(call.started_at or call.at, end))
+        pending = story.history.pending.get(call.id)
+        attempts = call.attempt or (pending.attempt if pending and not call.closed else 0)
+        if (begun - call.at).total_seconds() > 0.05:
+            what = f"{count(attempts - 1, 'earlier attempt')} and the waits between" if attempts > 1 else "waits"
+            yield _Span(lane, call.at, begun, "earlier", what)
+        attempt = f"attempt {attempts} " if attempts > 1 else ""
+        yield _Span(lane, begun, end, look, f"{attempt}{'runs' if look == 'running' else str(call.closed)}")
+
+
+def _lane_of(call: Call) -> str:
+    if call.is_own:
+        return "summary" if call.kind == retries.COMPACT.kind else "planner"
+    return f"undo {call.step}" if call.id.startswith(ids.UNDO) else call.step
+
+
+def _requests(requests: Sequence[Asked], now: datetime) -> Iterable[_Span]:
+    for asked in requests:
+        request, answer = asked.request, asked.request.answer
+        end = answer.at if answer else request.until if request.closed and request.until < now else now
+        who = one_line(answer.by) if answer else ""
+        words = f"{who or 'a person'}: {answer.choice.value}" if answer else request.closed or "waits for an answer"
+        yield _Span(f"a person ({request.id})", request.since, max(request.since, end), "person", words, is_idle=True)
+
+
+class _Scale:
+    """From times to the drawing: times in which no call runs are shortened, so that a wait of days hides no call."""
+
+    def __init__(self, spans: Sequence[_Span], start: datetime) -> None:
+        self.start = start
+        points = sorted({start, *(span.start for span in spans), *(span.end for span in spans)})
+        busy = [(span.start, span.end) for span in spans if not span.is_idle]
+        pieces = [
+            (a, (b - a).total_seconds(), any(begin <= a and b <= end for begin, end in busy))
+            for a, b in itertools.pairwise(points)
+        ]
+        most = IDLE_SHARE * sum(seconds for _, seconds, is_busy in pieces if is_busy) or float("inf")
+        self.is_shortened = any(seconds > most and not is_busy for _, seconds, is_busy in pieces)
+        self._at, total = {start: 0.0}, 0.0
+        for (_, seconds, is_busy), point in zip(pieces, points[1:], strict=True):
+            total += seconds if is_busy else min(seconds, most)
+            self._at[point] = total
+        self._unit = WIDTH / total if total else 0.0
+
+    def bar(self, span: _Span) -> Bar:
+        left, right = (self._at[moment] * self._unit for moment in (span.start, span.end))
+        width = max(LEAST, right - left)
+        return Bar(round(min(left, WIDTH - width), 1), round(width, 1), span.look, span.words)
