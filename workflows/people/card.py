@@ -24,6 +24,7 @@ class Fact(NamedTuple):
     about: str
     """What it is about: one of the words above, or the name of an argument."""
     text: str
+    """Of an argument: its whole value, with its line breaks; `value_words` puts it on one line."""
     origin: str = ""
     """Of an argument: where its value comes from."""
     is_argument: bool = False
@@ -61,7 +62,7 @@ def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
     if call.says:
         yield Fact(TOOL, call.says)
     for name, value in (call.args or {}).items():
-        yield Fact(name, value_words(value), origin=call.origins.get(name, ""), is_argument=True)
+        yield Fact(name, visible(text_of(value), kept="\n\t"), origin=call.origins.get(name, ""), is_argument=True)
     yield Fact(WHY, call.reason or request.reason)
     yield Fact(UNDO, undo_words(call))
 
