@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import server_name
-from activities.providers import streaming
+from activities.providers import spoken, streaming
 from activities.providers.messages import (
     AssistantTurn,
     NoReply,
@@ -31,7 +31,7 @@ from activities.providers.messages import (
     estimate_input,
     estimate_tokens,
 )
-from activities.providers.metering import arrives, count_rejected
+from activities.providers.metering import arrives, count_rejected, says
 from activities.providers.streaming import IDLE_TIMEOUT, Draft
 from activities.providers.strict import Standing
 from workflows.faults import retries
@@ -182,6 +182,7 @@ class ModelAdapter(ABC):
             except httpx2.HTTPError as error:
                 raise NoReply(f"{self._server} could not be reached, or the connection broke.") from error
         draft, input_tokens = self._draft(), estimate_input(request)
+        says(lambda: spoken.words(draft, request))
 
         def tell() -> None:
             tokens = draft.written // BYTES_PER_TOKEN

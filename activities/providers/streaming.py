@@ -27,6 +27,14 @@ class Draft(ABC):
     def add(self, event: Any) -> None:
         """Add the next event of the stream."""
 
+    @abstractmethod
+    def text(self) -> str:
+        """The text that has come, without reasoning; asked by another thread than the one that adds."""
+
+    @abstractmethod
+    def calls(self) -> list[tuple[str, Any]]:
+        """The name of each call that has begun to come, with the JSON of its arguments as far as it has come."""
+
     def counted(self) -> Usage:
         """The tokens that the server has counted so far."""
         return Usage()
