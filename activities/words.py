@@ -102,7 +102,7 @@ class Words(Interceptor):
         """`engine` connects to the store that the workers share."""
         self._engine = engine
         self._worker = secrets.token_hex(8)
-        self._watched = dict[_Asking, None]()
+        self._asking = dict[_Asking, None]()
         self._asked = dict[str, float]()
         """For each run for which somebody asked: until when (monotonic seconds) this counts as listening."""
         self._heard: Mapping[str, Sequence[_Said]] = {}
@@ -132,7 +132,7 @@ class Words(Interceptor):
         if is_new and self._loop:
             with suppress(RuntimeError):  # the worker has stopped
                 self._loop.call_soon_threadsafe(self._news.set)
-        own = [watched.said() for watched in [*self._watched] if watched.run == run]
+        own = [asking.said() for asking in [*self._asking] if asking.run == run]
         newest = dict[str, _Said]()
         for said in sorted([*filter(None, own), *self._heard.get(run, ())], key=lambda said: said.attempt):
             newest[said.words.activity] = said
@@ -141,15 +141,15 @@ class Words(Interceptor):
     @contextmanager
     def watching(self, run: str, activity: str, attempt: int) -> Iterator[None]:
         """Know what models say within the block, which runs this activity of a workflow."""
-        watched = _Asking(run, activity, attempt)
-        REPLIES.set(watched.replies)
-        self._watched[watched] = None
+        asking = _Asking(run, activity, attempt)
+        REPLIES.set(asking.replies)
+        self._asking[asking] = None
         if self._is_idle:
             self._news.set()
         try:
             yield
         finally:
-            del self._watched[watched]
+            del self._asking[asking]
 
     @asynccontextmanager
     async def exchanged(self) -> AsyncIterator[None]:
@@ -177,7 +177,7 @@ class Words(Interceptor):
                 await self._tick()
             except UNUSABLE:  # whoever needs the store says so in the log
                 self._heard, wait = {}, BLIND_SECONDS
-            self._is_idle = not (self._asked or self._watched or self._put != ((), ()))
+            self._is_idle = not (self._asked or self._asking or self._put != ((), ()))
             if not (self._asked or self._wanted):
                 wait = max(wait, LOOK_SECONDS)
             with suppress(TimeoutError):
@@ -189,12 +189,12 @@ class Words(Interceptor):
         now = time.monotonic()
         for run in [run for run, until in [*self._asked.items()] if until <= now]:
             del self._asked[run]
-        replies = {watched.run for watched in [*self._watched] if watched.replies}
+        replies = {asking.run for asking in [*self._asking] if asking.replies}
         if not replies:
             self._wanted = frozenset()
         elif now - self._looked_at >= LOOK_SECONDS:
             self._wanted, self._looked_at = await self._listened_to(replies), now
-        said = [(watched.run, watched.said()) for watched in [*self._watched] if watched.run in self._wanted]
+        said = [(asking.run, asking.said()) for asking in [*self._asking] if asking.run in self._wanted]
         rows = (tuple(sorted(self._asked)), tuple((run, words) for run, words in said if words))
         if rows != self._put or (rows != ((), ()) and now - self._put_at >= RENEW_SECONDS):
             await write(self._engine, lambda tx: self._replace(tx, *rows))
