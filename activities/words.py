@@ -87,12 +87,12 @@ class _Asking:
     def said(self) -> _Said | None:
         """What the model that was asked last says."""
         newest = self.replies[-1:]
-        text = newest[0].words() if newest else ""
+        length, text = newest[0].words() if newest else (0, "")
         if not text:
             return None
         # No database takes a NUL, and half a character cannot be sent.
         last = text[-MAX_SAID:].replace("\0", "\ufffd").encode(errors="replace").decode()
-        return _Said(self.attempt, Unfinished(activity=self.id, reply=newest[0].id, length=len(text), text=last))
+        return _Said(self.attempt, Unfinished(activity=self.id, reply=newest[0].id, length=length, text=last))
 
 
 class Words(Interceptor):

@@ -169,10 +169,10 @@ def says_line(activity: str) -> Line:
     return activity_line(f"{activity} the model says, unfinished:")
 
 
-def words_lines(words: Mapping[str, Unfinished], width: int) -> list[str]:
-    """The last rows of what models say at this moment, dimmed, each below a line that says so."""
-    lines = list[str]()
-    for said in [*words.values()][-MAX_SPEAKERS:]:
+def words_lines(words: Mapping[str, Unfinished], width: int, height: int) -> list[str]:
+    """The last rows of what models say, dimmed, each below a line that says so; at most half of `height` lines."""
+    lines, most = list[str](), min(MAX_SPEAKERS, height // (2 * WORD_ROWS + 2))
+    for said in [*words.values()][len(words) - most if most < len(words) else 0 :]:
         # A row more than is shown, so that the first one that is shown is whole.
         last = said.text[-width * (WORD_ROWS + 1) :].splitlines()[-WORD_ROWS - 1 :]
         rows = [row for line in last for row in wrap(legible(line), width - 4)][-WORD_ROWS:]

@@ -146,8 +146,8 @@ class Arriving:
     """What the request has used so far; None if nothing came, or if nobody can tell."""
     rejected: int = 0
     """How many requests for it were rejected for their form, before this one."""
-    words: Callable[[], str] = str
-    """What the model has said so far for people to read: untrusted, and as long as it is."""
+    words: Callable[[], tuple[int, str]] = lambda: (0, "")
+    """What the model has said so far for people to read: how many characters, and the last of them; untrusted."""
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
 
@@ -160,7 +160,7 @@ def arrives(tokens: int, usage: Usage | None) -> None:
         arriving.tokens, arriving.usage = tokens, usage
 
 
-def says(words: Callable[[], str]) -> None:
+def says(words: Callable[[], tuple[int, str]]) -> None:
     """Let whoever watches read the reply to the current request by `words` while it comes, from any thread."""
     if (arriving := _ARRIVING.get()) is not None:
         arriving.words = words

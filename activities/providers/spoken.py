@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities.providers.messages import Request
-from activities.providers.streaming import Draft
+from activities.providers.streaming import WRONG_SHAPE, Draft
 
 MAX_READ = 2**18
 """The most characters of a text that are read, its last ones, and of the arguments of a call: else it is not read. A
@@ -20,14 +20,22 @@ _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)|<(?:t(?:h(?:i(?:nk?)?)?)?)?\Z"
 """The reasoning that some servers write into the text, and the beginning of its mark at the end of what has come."""
 
 
-def words(draft: Draft, request: Request) -> str:
-    """What a draft says to people so far: it only grows, but for a text of more than `MAX_READ` characters."""
+def words(draft: Draft, request: Request) -> tuple[int, str]:
+    """What a draft says to people so far: how many characters, and the last of them, at most about `MAX_READ`.
+
+    What was said stays where it is: only more is said.
+    """
     if request.answer is not None:  # an answer by a schema, written as text
-        return ""
-    text = _THOUGHT.sub("", draft.text()[-MAX_READ:]).lstrip()
+        return 0, ""
+    try:
+        text, calls = draft.text(), draft.calls()
+    except WRONG_SHAPE:  # the reply will be rejected
+        return 0, ""
+    left_out = max(0, len(text) - MAX_READ)
     paths = {tool.name: tool.words for tool in request.tools}
-    said = [part for name, arguments in draft.calls() for part in _said(paths.get(name, ()), arguments)]
-    return "\n".join(filter(None, [text, *said]))
+    said = [part for name, arguments in calls for part in _said(paths.get(name, ()), arguments)]
+    found = "\n".join(filter(None, [_THOUGHT.sub("", text[left_out:]).lstrip(), *said]))
+    return left_out + len(found), found
 
 
 def _said(paths: Sequence[str], arguments: Any) -> Iterator[str]:

@@ -15,6 +15,10 @@ MAX_BYTES = 2**26
 """The most bytes of a stream. No reply of a model is so long."""
 
 
+WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
+
+
 class Draft(ABC):
     """A reply of which some events have come."""
 

@@ -43,6 +43,7 @@ from runtime import serve
 from runtime.dev_server import DevServer
 from server.streams import Streams
 from tests.console.terminal import Terminal, starter
+from tests.gate import on_sqlite
 from tests.harness import DONE, Proposals, outcome, plan, staged, step as planned
 from tests.processes import ROOT, Processes
 from tests.providers.acting import acting, reacting
@@ -94,6 +95,7 @@ async def until_words(handle: Handle) -> list[Unfinished]:
     return words
 
 
+@quickly_one
 async def test_words_are_read_while_they_come(client: Client, tmp_path: Path, provider: str) -> None:
     """Each part once and in order, before the reply is complete; the answer of a turn is all of them."""
     async with acting(client, tmp_path, provider, Streamed(ModelReply(text=LONG), pause=0.02)) as act:
@@ -121,6 +123,7 @@ async def test_of_a_plan_people_read_what_is_for_them(client: Client, tmp_path: 
     assert LONG.startswith(second) and len(second) > len(LONG) / 2
 
 
+@pytest.mark.full
 async def test_a_step_that_asks_a_model_is_read_too(client: Client, tmp_path: Path) -> None:
     """By the id of the step, on the loop of the tools."""
     proposals: Proposals = [plan(planned("text", "compose", what="a letter", results=["Rome"])), DONE]
@@ -132,6 +135,7 @@ async def test_a_step_that_asks_a_model_is_read_too(client: Client, tmp_path: Pa
     assert LONG.startswith(said(events, "text")) and len(said(events, "text")) > len(LONG) / 2
 
 
+@quickly_one
 async def test_a_reply_that_stalls_leaves_no_word_in_a_history(client: Client, tmp_path: Path, provider: str) -> None:
     """The attempt ends with a timeout, people have read its words, and the server has none of them."""
     lost = ModelReply(text=LOST)
@@ -164,7 +168,7 @@ async def test_a_killed_worker_leaves_no_word_in_a_history(
             first.kill()
         with workers.one():
             ended = await outcome(handle)
-            left = await rows(tmp_path / "state" / "store.db")
+            left = await rows(sqlite_url(tmp_path / "state"))
     histories = await every_history(client)
 
     assert (ended.result, len(api.bodies)) == ("Kept: 24.50", 2)
@@ -173,9 +177,9 @@ async def test_a_killed_worker_leaves_no_word_in_a_history(
     assert b"Kept: 24.50" in histories and b"Xylophone" not in histories
 
 
-async def rows(file: Path) -> list[Any]:
+async def rows(url: str) -> list[Any]:
     """The words that stand in a store."""
-    engine = await open_store(f"sqlite+aiosqlite:///{file}")
+    engine = await open_store(url)
     try:
         async with engine.connect() as connection:
             return [*(await connection.execute(text("SELECT * FROM replan_words"))).all()]
@@ -207,15 +211,14 @@ async def test_five_megabytes_are_told_as_their_last_words(client: Client, tmp_p
         handle = await stage.start(reacting())
         told = list[Unfinished]()
         async with asyncio.timeout(30):
-            while len(told) < 4:
+            while not told or told[-1].length < 2**20:
                 told += await query_words(handle)
         await handle.cancel()
         await outcome(handle)
 
     assert all(len(one.text) == MAX_SAID for one in told)
-    assert all(text[one.start : one.length] == one.text for one in told if one.length < 2**18)
-    assert told[-1].length > MAX_SAID
-    assert all(one.text in text for one in told)
+    assert all(text[one.start : one.length] == one.text for one in told)
+    assert told[-1].length > 2**18
 
 
 HOSTILE = "A \x1b[31mred\x1b[0m \u202eword\u202c, a \0 and\rhalf \ud83d of \u2066one\u2069.\x1b]0;title\x07 " * 9
@@ -226,6 +229,7 @@ def is_harmless(shown: str) -> bool:
     return all(line.isprintable() for line in shown.split("\n"))
 
 
+@pytest.mark.full
 async def test_hostile_words_do_nothing(client: Client, tmp_path: Path) -> None:
     """Neither in a line, nor in a frame, nor in an event."""
     async with acting(client, tmp_path, "openai", Streamed(ModelReply(text=HOSTILE), pause=0.03)) as act:
@@ -244,14 +248,14 @@ async def test_hostile_words_do_nothing(client: Client, tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def apart(client: Client, folder: Path, planner: Planner) -> AsyncIterator[tuple[str, Words, Words, list[str]]]:
+async def apart(client: Client, url: str, planner: Planner) -> AsyncIterator[tuple[str, Words, Words, list[str]]]:
     """Two workers of one queue and one store: one has only workflows, the other makes all calls.
 
     The words of the first, those of the second, and the statements that both send to the store.
     """
     queue, statements = f"apart-{uuid.uuid4().hex[:8]}", list[str]()
     async with deadline.client() as http, AsyncExitStack() as stack:
-        engines = [await open_store(sqlite_url(folder)) for _ in range(2)]
+        engines = [await open_store(url) for _ in range(2)]
         for engine in engines:
             stack.push_async_callback(engine.dispose)
         registry, store = Registry(TOOLS), await store_id(engines[1])
@@ -274,17 +278,18 @@ async def entered(stack: AsyncExitStack, engine: AsyncEngine, statements: list[s
     """The words of a worker whose statements about words are noted."""
     words = Words(engine)
     await stack.enter_async_context(words.exchanged())
-    writer = engine.sync_engine.get_execution_options()["replan_writer"].engine
-    for sync in (engine.sync_engine, writer):
+    writer = engine.sync_engine.get_execution_options().get("replan_writer")
+    for sync in (engine.sync_engine, *([writer.engine] if writer else [])):
         event.listen(sync, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
     return words
 
 
-async def test_one_worker_tells_what_a_model_says_to_another(client: Client, tmp_path: Path) -> None:
+@on_sqlite
+async def test_one_worker_tells_what_a_model_says_to_another(client: Client, store_url: str) -> None:
     """They share a store, and who comes late hears the same."""
     async with running(api_of("anthropic", Streamed(ModelReply(text=LONG), pause=0.06))) as api:
         planner = ModelPlanner(model_of("anthropic", api))
-        async with apart(client, tmp_path, planner) as (queue, asked, asking, _):
+        async with apart(client, store_url, planner) as (queue, asked, asking, _):
             handle = await begun(client, queue, reacting())
             early = asyncio.create_task(followed(client, handle))
             await until_words(handle)
@@ -292,24 +297,26 @@ async def test_one_worker_tells_what_a_model_says_to_another(client: Client, tmp
             events = await early
             run = (await handle.describe()).run_id
             left = [asked.said(run), asking.said(run)]
-        engine_rows = await rows(tmp_path / "store.db")
+        left_rows = await rows(store_url)
 
     assert LONG.startswith(said(events, "plan:1")) and len(said(events, "plan:1")) > len(LONG) / 2
     assert LONG.startswith(said(late, "plan:1")) and len(said(late, "plan:1")) > len(LONG) / 2
-    assert engine_rows == [] and left[1] == []
+    assert left_rows == [] and left[1] == []
 
 
+@pytest.mark.full
 async def test_words_for_which_nobody_asks_are_not_written(client: Client, tmp_path: Path) -> None:
     """While a model replies, a worker looks once a second whether somebody listens, and that is all."""
     async with running(api_of("anthropic", Streamed(ModelReply(text=LONG), pause=0.06))) as api:
         planner = ModelPlanner(model_of("anthropic", api))
-        async with apart(client, tmp_path, planner) as (queue, _, _, statements):
+        async with apart(client, sqlite_url(tmp_path), planner) as (queue, _, _, statements):
             ended = await outcome(await begun(client, queue, reacting()))
 
     assert ended.result == LONG and [sent for sent in statements if sent.startswith(("INSERT", "DELETE"))] == []
     assert 2 <= len([sent for sent in statements if "replan_listeners" in sent]) <= 8
 
 
+@pytest.mark.full
 async def test_in_one_worker_words_are_written_nowhere(client: Client, tmp_path: Path) -> None:
     """Its memory has them."""
     async with acting(client, tmp_path, "anthropic", Streamed(ModelReply(text=LONG), pause=0.05)) as act:
@@ -317,7 +324,7 @@ async def test_in_one_worker_words_are_written_nowhere(client: Client, tmp_path:
         following = asyncio.create_task(followed(client, handle))
         await until_words(handle)
         await asyncio.sleep(2)
-        written = await rows(tmp_path / "store.db")
+        written = await rows(sqlite_url(tmp_path))
         events = await following
 
     assert written == [] and len(said(events, "plan:1")) > len(LONG) / 2
@@ -330,7 +337,7 @@ async def test_many_that_speak_share_what_is_told(client: Client, tmp_path: Path
     async with AsyncExitStack() as stack:
         for number in range(20):
             stack.enter_context(words.watching("run", f"s{number}", 1))
-            reply = Arriving(words=lambda: "\x1b" * 20_000)
+            reply = Arriving(words=lambda: (20_000, "\x1b" * 20_000))
             [*words._asking][-1].replies.append(reply)
         told = words.said("run")
     await engine.dispose()
@@ -368,6 +375,7 @@ async def heard(streams: Streams, handle: Handle, *, with_words: bool) -> list[t
     return [(id, *event) async for id, event in streams.listen(handle, "", with_words=with_words)]
 
 
+@pytest.mark.full
 async def test_a_script_of_proposals_says_nothing(client: Client, tmp_path: Path) -> None:
     """A planner that asks no model has no words, and following goes on as ever."""
     async with staged(client, tmp_path, TOOLS, [plan(planned("one", "get_price", sku="A-17")), DONE]) as stage:
@@ -377,6 +385,7 @@ async def test_a_script_of_proposals_says_nothing(client: Client, tmp_path: Path
     assert not any(isinstance(event, ModelSays) for event in events)
 
 
+@pytest.mark.full
 async def test_a_terminal_shows_the_last_words_below_the_tree(
     client: Client, server: DevServer, tmp_path: Path
 ) -> None:
@@ -395,6 +404,7 @@ async def test_a_terminal_shows_the_last_words_below_the_tree(
     assert not any("unfinished" in row for row in window.shown.text) and LONG[:60] in "\n".join(window.shown.text)
 
 
+@pytest.mark.full
 async def test_off_a_terminal_words_are_lines_and_events(client: Client, server: DevServer, tmp_path: Path) -> None:
     """Each line below one that says what it is; events for a program; without a model, as ever."""
     script = [Streamed(ModelReply(text=LONG), pause=0.04)] * 2
