@@ -22,6 +22,7 @@ from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from activities.storage.store import is_checked, note_checked, sqlite_url
 from activities.toolbox.declare.arguments import misfits
+from activities.words import Words
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -132,8 +133,9 @@ async def equipped(
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
         await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.samples, server.is_searchable))
         await stack.enter_async_context(telling(breakers, client, metrics.meter_of(client, settings.queue)))
+        await stack.enter_async_context((words := Words(parts.databases.store)).exchanged())
         spans = stack.enter_context(tracing.recorded(parts.step_spans))
-        interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), *spans]
+        interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), words, *spans]
         given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "slots": settings.slots, "interceptors": interceptors}
         yield parts, serve.build(client, settings.queue, activities=parts.activities(), **given)
 

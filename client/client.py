@@ -89,16 +89,18 @@ class TaskHandle:
     def _handle(self) -> tasks.Handle:
         return self._temporal.get_workflow_handle_for(AgentWorkflow.run, self.id)  # its newest run
 
-    async def follow(self) -> AsyncIterator[TaskEvent]:
+    async def follow(self, *, text: bool = False) -> AsyncIterator[TaskEvent]:
         """Yield what happens to the task until it ends, across restarts of workers and server; the last is `Ended`.
 
-        A task that waits for a person goes on being followed.
+        A task that waits for a person goes on being followed. With `text` there are events `ModelSays`, too: the words
+        of models while they come, which are untrusted and unfinished.
 
         Raises:
             Problem: the server does not know the task any more.
         """
         events = asyncio.Queue[TaskEvent | None]()
-        following = asyncio.create_task(Follower(self._temporal, self._handle, Events(events.put_nowait)).to_the_end())
+        follower = Follower(self._temporal, self._handle, Events(events.put_nowait), with_words=lambda: text)
+        following = asyncio.create_task(follower.to_the_end())
         following.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:

@@ -3,7 +3,7 @@
 A task is read every quarter of a second, so a status that lasts shorter may be missed.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from workflows.account.records import (
 )
 from workflows.inquiries import Capacity
 from workflows.people.requests import HumanRequest
+from workflows.unfinished import Unfinished
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,24 @@ class Thinking(TaskEvent):
     """The id of the activity that asks it."""
     tokens: int
     """The tokens of the reply that have come, estimated."""
+
+
+@dataclass(frozen=True)
+class ModelSays(TaskEvent):
+    """What a model has said since the last such event, before its reply is complete: untrusted, and kept nowhere.
+
+    The reply may break off, and what becomes of the task is in other events alone.
+    """
+
+    activity: str
+    """The id of the activity that asks the model: that of the step, or e.g. `plan:0`."""
+    reply: str
+    """The id of the reply; a new one when the model is asked again, and then the words before count no more."""
+    start: int
+    """The place of `text` in the reply, in characters: a gap before it was too long to be told."""
+    text: str
+    is_over: bool = False
+    """Whether no more comes, since the reply is complete or broke off; then `text` is empty."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +179,33 @@ class Ended(TaskEvent):
     outcome: Outcome
 
 
+class Listener:
+    """Tells what is new in the words of models for one reader, who has heard what was told before."""
+
+    def __init__(self) -> None:
+        self._heard = dict[str, Unfinished]()
+
+    def news(self, words: Mapping[str, Unfinished]) -> Iterator[ModelSays]:
+        """What is new in `words`, which are those of a Snapshot."""
+        for activity, heard in [*self._heard.items()]:
+            if activity not in words:
+                del self._heard[activity]
+                yield ModelSays(activity, heard.reply, heard.length, "", is_over=True)
+        for activity, now in words.items():
+            before = self._heard.get(activity)
+            known = before.length if before and before.reply == now.reply else 0
+            if now.length > known:
+                self._heard[activity] = now
+                start = max(known, now.start)
+                yield ModelSays(activity, now.reply, start, now.text[start - now.start :])
+
+
 class Events(View):
     """Calls `tell` with each event of a followed task, once."""
 
     def __init__(self, tell: Callable[[TaskEvent], None]) -> None:
         self._tell = tell
+        self._listener = Listener()
         self._began = False
         self._plans = 0
         self._reported = set[Hashable]()
@@ -180,6 +221,8 @@ class Events(View):
             self._once(("thinking", activity, tokens), Thinking(activity, tokens))
         for activity, far in snapshot.working.items():
             self._once(("working", activity, far), Working(activity, far.done, far.total, far.words))
+        for said in self._listener.news(snapshot.words):
+            self._tell(said)
 
     def silence(self, who: Silent) -> None:
         self._tell(Silence(who, answers=False))
@@ -194,6 +237,8 @@ class Events(View):
         self._tell(WorkerBusy(capacity))
 
     def end(self, outcome: Outcome) -> None:
+        for said in self._listener.news({}):
+            self._tell(said)
         self._report(outcome, {})
         self._tell(Ended(outcome))
 
@@ -254,6 +299,8 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "wait", wait.model_dump(mode="json")
         case Thinking(activity, tokens):
             return "thinking", {"activity": activity, "tokens": tokens}
+        case ModelSays(activity, reply, start, text, is_over):
+            return "words", {"activity": activity, "reply": reply, "start": start, "text": text, "over": is_over}
         case Working(step, done, total, words):
             return "working", {"step": step, "done": done, "total": total, "words": words}
         case PersonAsked(request):

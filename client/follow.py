@@ -30,7 +30,7 @@ from client.history.story import Story, with_values
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
-from client.tasks import QUERY_TIMEOUT, Handle, converter_of, query_progress, untold_outcome
+from client.tasks import QUERY_TIMEOUT, Handle, converter_of, query_progress, query_words, untold_outcome
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids
@@ -42,6 +42,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Working, parse_faults, parse_thinking, parse_working
 from workflows.inquiries import Capacity, WorkerInquiry
 from workflows.text import legible
+from workflows.unfinished import Unfinished
 
 PERMANENT = (
     RPCStatusCode.NOT_FOUND,
@@ -89,6 +90,8 @@ class Snapshot:
     """For each activity whose call says how far it is, by its id: what it said last."""
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
+    words: Mapping[str, Unfinished] = field(default_factory=dict)
+    """For each activity that waits for a model's reply, by its id: its words so far, if they were asked for."""
     is_replayed: bool = False
     """Whether no worker answered, so that the history was replayed here."""
 
@@ -109,10 +112,13 @@ class TaskState:
     """Why the workflow task of the task fails, so that no worker can answer the query; None if it does not fail."""
 
 
-async def fetch_state(client: Client, handle: Handle, before: Snapshot | None = None) -> TaskState | None:
+async def fetch_state(
+    client: Client, handle: Handle, before: Snapshot | None = None, *, with_words: bool = False
+) -> TaskState | None:
     """Ask the server and a worker once for the state of a task; None if the server does not answer.
 
     A task that an operator has paused answers no query: its progress is then as it was `before`, if that is known.
+    `with_words` asks for what models say, too.
 
     Raises:
         RPCError: the server does not know the task any more, or refuses access.
@@ -138,7 +144,10 @@ async def fetch_state(client: Client, handle: Handle, before: Snapshot | None = 
         if error.status in PERMANENT:
             raise
         return None
-    return TaskState(closed=False, snapshot=await _snapshot_of(client, known.outcome(datetime.now(UTC)), description))
+    snapshot = await _snapshot_of(client, known.outcome(datetime.now(UTC)), description)
+    if with_words and (snapshot.doing or snapshot.attempts):
+        snapshot = replace(snapshot, words={said.activity: said for said in await query_words(handle)})
+    return TaskState(closed=False, snapshot=snapshot)
 
 
 async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snapshot | None]:
@@ -337,9 +346,14 @@ class Follower:
         *,
         is_attended: bool = True,
         least_pause: Callable[[], float] = lambda: POLL_SECONDS,
+        with_words: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`least_pause`: seconds between two polls at least; asked each time, since many tasks may be followed."""
+        """`least_pause`: seconds between two polls at least; asked each time, since many tasks may be followed.
+
+        `with_words`: whether somebody reads what models say; asked each time, too.
+        """
         self._client = client
+        self._with_words = with_words
         self._least_pause = least_pause
         # Without a run id, so that it means the newest run: a reset starts another one.
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
@@ -399,7 +413,7 @@ class Follower:
 
     async def _fetch_state(self) -> TaskState | None:
         try:
-            return await fetch_state(self._client, self._handle, self.snapshot)
+            return await fetch_state(self._client, self._handle, self.snapshot, with_words=self._with_words())
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

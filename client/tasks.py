@@ -17,6 +17,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowQueryFailedError,
 )
 from temporalio.converter import DataConverter, WithSerializationContext, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
@@ -30,6 +31,7 @@ from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import MAX_TEXT, Task, TaskStatus
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.unfinished import Unfinished
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -109,6 +111,15 @@ async def query_progress(handle: Handle) -> Progress | None:
             return await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
     except (RPCError, TimeoutError):
         return None
+
+
+async def query_words(handle: Handle) -> list[Unfinished]:
+    """What models say for a task at this moment, by Query to a worker; empty if none tells it."""
+    try:
+        async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):
+            return await handle.query(AgentWorkflow.words, rpc_timeout=QUERY_TIMEOUT)
+    except (RPCError, TimeoutError, WorkflowQueryFailedError):  # a worker of an older version knows no such query
+        return []
 
 
 async def _closed_from_outside(handle: Handle) -> Outcome:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from client.follow import Attempt, Snapshot, thinking_words, working_words
 from client.history.story import requests_about, turn_of
-from client.lines import Line, pad, signed
+from client.lines import Line, pad, signed, wrap
 from client.pauses import OPEN
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable
@@ -33,6 +33,8 @@ from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
 from workflows.faults.fault import Code, Working
 from workflows.plans.proposal import BY_HAND
+from workflows.text import legible
+from workflows.unfinished import Unfinished
 from workflows.web_ui import SIGNS
 
 MANY_TURNS = 12
@@ -47,6 +49,8 @@ USUAL_NAMES, MIN_NAMES = 52, 12
 TAIL = 21
 """Terminal cells for the state of a step (such as its attempts) and its time."""
 MAX_ID, MAX_KIND = 14, 20
+WORD_ROWS, MAX_SPEAKERS = 3, 4
+"""The most rows of the unfinished words of a model, and the most models whose words are shown at once."""
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
 STATUS_COLOURS = {
@@ -158,6 +162,22 @@ def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = No
 def activity_line(what: str) -> Line:
     """The line of an activity that runs now, such as `  ● asking the planner`."""
     return signed(SIGNS[StepStatus.RUNNING], one_line(what), STATUS_COLOURS[StepStatus.RUNNING])
+
+
+def says_line(activity: str) -> Line:
+    """The line above the unfinished words of a model, such as `  ● plan:0 the model says, unfinished:`."""
+    return activity_line(f"{activity} the model says, unfinished:")
+
+
+def words_lines(words: Mapping[str, Unfinished], width: int, height: int) -> list[str]:
+    """The last rows of what models say, dimmed, each below a line that says so; at most half of `height` lines."""
+    lines, most = list[str](), min(MAX_SPEAKERS, height // (2 * WORD_ROWS + 2))
+    for said in [*words.values()][len(words) - most if most < len(words) else 0 :]:
+        # A row more than is shown, so that the first one that is shown is whole.
+        last = said.text[-width * (WORD_ROWS + 1) :].splitlines()[-WORD_ROWS - 1 :]
+        rows = [row for line in last for row in wrap(legible(line), width - 4)][-WORD_ROWS:]
+        lines += [says_line(said.activity), *(Line(f"    {row}", "dim") for row in rows)]
+    return lines
 
 
 def waiting_lines(outcome: Outcome) -> list[str]:

@@ -30,6 +30,9 @@ Session = Annotated[
     typer.Option("--session", metavar="NAME", help="Without an ID: all calls of this session of `mcp` together."),
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON event per line.")]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="While following: what models say, as it comes, unfinished and untrusted.")
+]
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("pygal", "jinja2"),
     "mcp": ("mcp",),

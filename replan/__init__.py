@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         Compacted as Compacted,
         Ended as Ended,
         FaultHappened as FaultHappened,
+        ModelSays as ModelSays,
         Paused as Paused,
         PersonAnswered as PersonAnswered,
         PersonAsked as PersonAsked,

@@ -260,14 +260,17 @@ async def _followed(request: Request, id: Reference, last_id: LastId = "") -> As
 
 @router.get("/tasks/{id}/events", response_class=EventSourceResponse, summary="What happens to a task, as it happens")
 async def events(
-    request: Request, handle: Annotated[Handle, Depends(_followed)], last_id: LastId = ""
+    request: Request,
+    handle: Annotated[Handle, Depends(_followed)],
+    last_id: LastId = "",
+    text: Annotated[bool, Query(description="Whether `words` are told: what models say, as it comes.")] = False,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, named as those of `--jsonl`; the last is `end`, with the document of the task.
 
     With `Last-Event-ID`, a stream that was cut goes on where it was.
     """
     streams: Streams = request.app.state.streams
-    async for number, (name, fields) in streams.listen(handle, last_id):
+    async for number, (name, fields) in streams.listen(handle, last_id, with_words=text):
         yield ServerSentEvent(event=name, id=number or None, raw_data=document.of_event(name, **fields))
 
 

@@ -2,20 +2,23 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.events import Events, TaskEvent, event_fields
-from client.follow import POLL_SECONDS, Follower
+from client.events import Events, Listener, ModelSays, TaskEvent, event_fields
+from client.follow import POLL_SECONDS, Follower, Snapshot
 from client.problem import Problem, ProblemKind
 from client.task_document import task_document
 from client.tasks import Handle
 from server.problems import problem_of
 from server.remedies import as_request
+from workflows.account.outcome import Outcome
+from workflows.unfinished import Unfinished
 
 LINGER_SECONDS = 60.0
 """How long a task is followed after its last listener left: one that comes back until then misses nothing."""
@@ -32,15 +35,26 @@ FeedEvent = tuple[str, dict[str, Any]]
 class Feed:
     """What happened to one task since it is followed, and who listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Callable[[TaskEvent], FeedEvent | None]) -> None:
+        """`fields` gives the name and the fields of an event; None for one that is told in another way."""
+        self._fields = fields
         self.id = secrets.token_hex(4)
         """A new one for each time that the task begins to be followed."""
         self.listeners = 0
+        self.readers = 0
+        """How many of the listeners read the words of models, too."""
+        self.words: Mapping[str, Unfinished] = {}
+        """The words of models that have come at this moment; no events, since nothing keeps them."""
         self.is_cut = False
         """Whether the task is not followed any more; if it has not ended, listeners connect again."""
         self._events = list[FeedEvent]()
         self._dropped = 0
         self._news = asyncio.Event()
+
+    def happens(self, event: TaskEvent) -> None:
+        """Tell what happened, but not the words of models, of which `words` has all."""
+        if not isinstance(event, ModelSays) and (named := self._fields(event)):
+            self.tell(*named)
 
     def tell(self, name: str, fields: dict[str, Any]) -> None:
         self._events.append((name, fields))
@@ -48,6 +62,12 @@ class Feed:
             self._dropped += 1
             del self._events[0]
         self._wake()
+
+    def say(self, words: Mapping[str, Unfinished]) -> None:
+        """Tell the readers what models say at this moment."""
+        if words != self.words:
+            self.words = words
+            self._wake()
 
     def cut(self) -> None:
         self.is_cut = True
@@ -61,10 +81,17 @@ class Feed:
     def is_ended(self) -> bool:
         return bool(self._events) and self._events[-1][0] in (END, "error")
 
-    async def after(self, position: int) -> AsyncIterator[tuple[str, FeedEvent]]:
-        """The events from `position` on with their ids, future events too, until the last event."""
+    async def after(self, position: int, *, with_words: bool) -> AsyncIterator[tuple[str, FeedEvent]]:
+        """The events from `position` on with their ids, future events too, until the last event.
+
+        The words of models come between them, without an id.
+        """
+        listener = Listener()
         while True:
             news = self._news
+            for said in listener.news(self.words) if with_words else ():
+                if words := self._fields(said):
+                    yield "", words
             position = max(position, self._dropped)
             while position < self._dropped + len(self._events):
                 event = self._events[position - self._dropped]
@@ -101,17 +128,24 @@ class Streams:
         finally:
             self._listeners -= 1
 
-    async def listen(self, handle: Handle, last_id: str) -> AsyncIterator[tuple[str, FeedEvent]]:
-        """What happens to a task: after the event `last_id` if its feed is still known, else from the start."""
+    async def listen(
+        self, handle: Handle, last_id: str, *, with_words: bool = False
+    ) -> AsyncIterator[tuple[str, FeedEvent]]:
+        """What happens to a task: after the event `last_id` if its feed is still known, else from the start.
+
+        The words of models have no id: whoever comes back gets what has come of the replies that are still coming.
+        """
         known, _, number = last_id.partition("-")
         feed = self._feed(handle, known)
         position = int(number) if known == feed.id and number.isdecimal() else 0
         feed.listeners += 1
+        feed.readers += with_words
         try:
-            async for event in feed.after(position):
+            async for event in feed.after(position, with_words=with_words):
                 yield event
         finally:
             feed.listeners -= 1
+            feed.readers -= with_words
             if not feed.listeners:
                 asyncio.get_running_loop().call_later(LINGER_SECONDS, self._drop, handle.id, feed)
 
@@ -125,7 +159,7 @@ class Streams:
         # A task that has ended may run again, after a reset; who missed only the end still gets it.
         is_stale = feed is not None and feed.is_ended and not feed.listeners and feed.id != known
         if feed is None or is_stale or (feed.is_cut and not feed.is_ended):
-            feed = self._feeds[handle.id] = Feed()
+            feed = self._feeds[handle.id] = Feed(partial(event_fields, queue=self._queue, door=as_request))
             self._following[handle.id] = asyncio.create_task(self._follow(handle, feed))
         return feed
 
@@ -135,14 +169,11 @@ class Streams:
             self._following.pop(id).cancel()
 
     async def _follow(self, handle: Handle, feed: Feed) -> None:
-        def tell(event: TaskEvent) -> None:
-            if named_fields := event_fields(event, self._queue, as_request):
-                feed.tell(*named_fields)
-
         def least_pause() -> float:
             return max(POLL_SECONDS, len(self._feeds) / POLLS_PER_SECOND)
 
-        follower = Follower(self._client, handle, Events(tell), least_pause=least_pause)
+        view = _FeedView(feed)
+        follower = Follower(self._client, handle, view, least_pause=least_pause, with_words=lambda: bool(feed.readers))
         try:
             outcome = await follower.to_the_end()
             feed.tell(END, {"document": await task_document(self._client, handle, outcome)})
@@ -150,3 +181,19 @@ class Streams:
             feed.tell("error", problem_of(error).fields(as_request))
         finally:
             feed.cut()
+
+
+class _FeedView(Events):
+    """Passes what happens to a task to its feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__(feed.happens)
+        self._feed = feed
+
+    def see(self, snapshot: Snapshot) -> None:
+        super().see(snapshot)
+        self._feed.say(snapshot.words)
+
+    def end(self, outcome: Outcome) -> None:
+        super().end(outcome)
+        self._feed.say({})

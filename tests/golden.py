@@ -46,6 +46,7 @@ from workflows.people.requests import CHOICES, Resolution
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.proposal import Proposed, StepReturn
+from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "schemas"
 MODELS: Mapping[str, TypeAdapter[Any]] = {
@@ -66,6 +67,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
             Resolution,
             Resolve,
             Resolved,
+            Unfinished,
         )
     },
     **{f"Answer-{choice.value}": TypeAdapter(row.given) for choice, row in CHOICES.items()},

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import Interceptor
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
@@ -31,6 +32,7 @@ from activities.storage.store import Datasources, open_store, store_id
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
+from activities.words import Words
 from client.history.reader import read_history
 from client.history.story import Story, with_values
 from runtime import serve
@@ -150,7 +152,8 @@ async def staged(
         own += [Notifier(receiver).notify_people] if receiver else []
         activities = [*own, *boundary.activities(registry), *extra]
         async with (
-            worker(client, name, activities, workflow, jitter, slots),
+            (words := Words(engine)).exchanged(),
+            worker(client, name, activities, workflow, jitter, slots, [words]),
             telling(boundary.breakers, client, meter_of(client, name)),
         ):
             stage = Stage(client, name, breakers=boundary.breakers)
@@ -166,14 +169,15 @@ def worker(
     workflow: type = AgentWorkflow,
     jitter: Callable[[], float] = random.random,
     slots: int = Settings.slots,
+    more: Sequence[Interceptor] = (),
 ) -> serve.Workers:
-    """A worker as the product builds it."""
+    """A worker as the product builds it; `more` are further interceptors."""
     return serve.build(
         client,
         queue,
         workflows=[workflow, UndoWorkflow, InspectWorkflow, NotifyWorkflow, ResolveWorkflow],
         activities=activities,
-        interceptors=[CallInterceptor(), HeaderInterceptor(jitter)],
+        interceptors=[CallInterceptor(), HeaderInterceptor(jitter), *more],
         slots=slots,
         is_watched=True,
     )

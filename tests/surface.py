@@ -55,6 +55,7 @@ from workflows.agent import AgentWorkflow
 from workflows.faults.fault import QUADRANT, Code
 from workflows.people.notifications import Notification
 from workflows.people.requests import CHOICES, HumanRequest
+from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "surface"
 MODULES = ("replan", "replan.forms", "replan.testing", "replan.testing.worker")
@@ -458,12 +459,19 @@ def workflow() -> Surface:
     found: dict[str, Members] = {
         "workflow AgentWorkflow": {"argument": {"takes": ["Task"]}, RESULT: {"gives": ["Outcome"]}},
         "query progress": {},
+        "query words": {},
         "search attributes": {name: {"is": kind} for name, kind in search_attributes.TYPES.items()},
     }
-    assert AgentWorkflow.progress.__name__ == "progress"
+    assert (AgentWorkflow.progress.__name__, AgentWorkflow.words.__name__) == ("progress", "words")
     for name, model in answers.items():
         found |= taken(model, name)
-    return found | taken(Task, "Task", "Task: ") | given(Notification, "Notification") | given(Outcome, "Outcome")
+    return (
+        found
+        | taken(Task, "Task", "Task: ")
+        | given(Notification, "Notification")
+        | given(Outcome, "Outcome")
+        | given(Unfinished, "Unfinished")
+    )
 
 
 PAGE = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import pytest
 
 from client.events import (
     Began,
+    ModelSays,
     PlanAccepted,
     Silence,
     StepChanged,
@@ -71,6 +72,7 @@ EVENTS: list[TaskEvent] = [
     PlanAccepted(Revision(number=1)),
     StepChanged(step(), 1),
     Thinking("plan:1", 9),
+    ModelSays("plan:1", "1f", 3, "is"),
     Working("copy", 3, 10, "copying"),
     Silence(Silent.WORKER, answers=False),
     Silence(Silent.SERVER, answers=True),

@@ -46,6 +46,7 @@ from workflows.plans.proposal import (
     Question,
 )
 from workflows.rollback import roll_back
+from workflows.unfinished import Unfinished, said_now
 from workflows.web_ui import details
 
 T = TypeVar("T")
@@ -112,6 +113,11 @@ class AgentWorkflow(Answers, TakesTurns):
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
         return self._progress.slim(self._catalogue.specs)
+
+    @workflow.query
+    def words(self) -> list[Unfinished]:
+        """What models that are asked for the task say at this moment."""
+        return said_now()
 
     @workflow.run
     @undecoded

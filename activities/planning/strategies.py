@@ -287,13 +287,17 @@ def _parsed(model: type[Arguments], name: str, args: Mapping[str, JsonValue]) ->
 
 def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
     if result_schema is None:
-        return ToolDefinition(FINISH, prompts.FINISH, _one_text("result", "The answer for the user."))
+        answer = _one_text("result", "The answer for the user.")
+        return ToolDefinition(FINISH, prompts.FINISH, answer, words=("result",))
     return ToolDefinition(FINISH, prompts.FINISH, JsonSchema(result_schema).arguments)
 
 
 def _ask_and_give_up() -> list[ToolDefinition]:
     reason = _one_text("reason", "Why, in one sentence.")
-    return [ToolDefinition(ASK, prompts.ASK, QUESTION), ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason)]
+    return [
+        ToolDefinition(ASK, prompts.ASK, QUESTION, words=("question",)),
+        ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason, words=("reason",)),
+    ]
 
 
 def _plan_effects(kinds: Mapping[str, Kind]) -> ToolDefinition:
@@ -410,7 +414,7 @@ def propose_plan(kinds: Mapping[str, Kind]) -> ToolDefinition:
         {"effects": {**_effects_schema(kinds), "description": prompts.PLAN_EFFECTS}} if needs_contract(kinds) else {}
     )
     schema = _closed_object({"because": because, "steps": steps, **ahead}, required=["steps"])
-    return ToolDefinition(PROPOSE, prompts.PROPOSE, {**schema, "$defs": definitions})
+    return ToolDefinition(PROPOSE, prompts.PROPOSE, {**schema, "$defs": definitions}, words=("because", "steps.title"))
 
 
 def _step_schema(kind: str) -> Schema:

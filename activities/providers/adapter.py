@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import server_name
-from activities.providers import streaming
+from activities.providers import spoken, streaming
 from activities.providers.messages import (
     AssistantTurn,
     NoReply,
@@ -31,8 +31,8 @@ from activities.providers.messages import (
     estimate_input,
     estimate_tokens,
 )
-from activities.providers.metering import arrives, count_rejected
-from activities.providers.streaming import IDLE_TIMEOUT, Draft
+from activities.providers.metering import arrives, count_rejected, says
+from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
 from activities.providers.strict import Standing
 from workflows.faults import retries
 from workflows.faults.fault import Code
@@ -43,8 +43,6 @@ VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Matches ids that a provider takes back with the `blocks` of its own model; Responses allows 64 characters."""
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
-WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
 EVENT_STREAM = "text/event-stream"
 
 
@@ -182,6 +180,7 @@ class ModelAdapter(ABC):
             except httpx2.HTTPError as error:
                 raise NoReply(f"{self._server} could not be reached, or the connection broke.") from error
         draft, input_tokens = self._draft(), estimate_input(request)
+        says(lambda: spoken.words(draft, request))
 
         def tell() -> None:
             tokens = draft.written // BYTES_PER_TOKEN

@@ -133,6 +133,16 @@ class _AnthropicDraft(Draft):
     def counted(self) -> Usage:
         return _usage(self._message) if self._message else Usage()
 
+    def text(self) -> str:
+        return "\n".join(block.text for block in self._blocks() if block.type == "text")
+
+    def calls(self) -> list[tuple[str, Any]]:
+        blocks = enumerate(self._blocks())
+        return [(block.name, self._arguments.get(at, "")) for at, block in blocks if block.type == "tool_use"]
+
+    def _blocks(self) -> list[Any]:
+        return [*self._message.content] if self._message else []
+
     def _add_part(self, index: int, delta: Any) -> None:
         block = self._message.content[index]
         match delta.type:

@@ -102,6 +102,13 @@ class _ChatDraft(Draft):
 
     _stop: str | None = None
 
+    def text(self) -> str:
+        return str(self._message["content"])
+
+    def calls(self) -> list[tuple[str, Any]]:
+        functions = [call["function"] for call in [*self._calls]]
+        return [(function["name"], function["arguments"]) for function in functions]
+
     def _add_call(self, part: Any) -> None:
         function = part.function
         call = self._open(part.index, part.id if function and function.name else None)

@@ -148,6 +148,9 @@ class ToolDefinition:
     """The JSON schema of the tool's arguments."""
     strict: bool = False
     """Whether the provider lets the model write only arguments that fit the schema; then it is a strict form."""
+    words: tuple[str, ...] = ()
+    """The arguments that are words for people, to show while the model writes them; `steps.title` is the title of each
+    of `steps`."""
 
 
 @dataclass(frozen=True)

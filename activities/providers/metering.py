@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
@@ -145,6 +146,9 @@ class Arriving:
     """What the request has used so far; None if nothing came, or if nobody can tell."""
     rejected: int = 0
     """How many requests for it were rejected for their form, before this one."""
+    words: Callable[[], tuple[int, str]] = lambda: (0, "")
+    """What the model has said so far for people to read: how many characters, and the last of them; untrusted."""
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
 
 
 _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=None)
@@ -156,18 +160,27 @@ def arrives(tokens: int, usage: Usage | None) -> None:
         arriving.tokens, arriving.usage = tokens, usage
 
 
+def says(words: Callable[[], tuple[int, str]]) -> None:
+    """Let whoever watches read the reply to the current request by `words` while it comes, from any thread."""
+    if (arriving := _ARRIVING.get()) is not None:
+        arriving.words = words
+
+
 def count_rejected() -> None:
     """Tell the meter that the provider rejected the form of the current request, which is sent once more in another."""
     if (arriving := _ARRIVING.get()) is not None:
         arriving.rejected += 1
 
 
+REPLIES: ContextVar[list[Arriving] | None] = ContextVar("replan_replies", default=None)
+"""The list for the replies of the current activity that come at this moment; None if nobody watches them."""
 _METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
 
 
 def start_meter(unreadable_before: Sequence[str] = ()) -> Meter:
     """Make a meter that counts all later requests of the current context; each attempt runs in a context of its own."""
-    meter = Meter(unreadable_before=unreadable_before)
+    watched = REPLIES.get()
+    meter = Meter(unreadable_before=unreadable_before, arriving=[] if watched is None else watched)
     _METER.set(meter)
     return meter
 

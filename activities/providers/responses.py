@@ -120,6 +120,16 @@ class Responses(ModelAdapter):
 class _ResponsesDraft(Draft):
     def __init__(self, error: Callable[[Any], Exception]) -> None:
         self._error = error
+        self._text = list[str]()
+        self._names = dict[int, str]()
+        self._arguments = dict[int, list[str]]()
+        """For each call, by the index of its item in the response: the parts of its arguments."""
+
+    def text(self) -> str:
+        return "".join(self._text)
+
+    def calls(self) -> list[tuple[str, Any]]:
+        return [(name, "".join(self._arguments.get(at, ()))) for at, name in [*self._names.items()]]
 
     def add(self, event: "ResponseStreamEvent") -> None:
         match event.type:
@@ -127,8 +137,15 @@ class _ResponsesDraft(Draft):
                 self.response = event.response
             case "error":
                 raise self._error(event)
+            case "response.output_item.added" if event.item.type == "function_call":
+                self._names[event.output_index] = event.item.name
             case type if type.endswith(".delta"):
                 self.written += len(str(getattr(event, "delta", "")).encode(errors="replace"))
+        match event.type:
+            case "response.output_text.delta":
+                self._text.append(event.delta)
+            case "response.function_call_arguments.delta":
+                self._arguments.setdefault(event.output_index, []).append(event.delta)
 
 
 def _stop(response: "Response", calls: Sequence[ToolCall], *, is_refused: bool) -> StopReason:

@@ -15,6 +15,10 @@ MAX_BYTES = 2**26
 """The most bytes of a stream. No reply of a model is so long."""
 
 
+WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
+
+
 class Draft(ABC):
     """A reply of which some events have come."""
 
@@ -26,6 +30,14 @@ class Draft(ABC):
     @abstractmethod
     def add(self, event: Any) -> None:
         """Add the next event of the stream."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """The text that has come, without reasoning; asked by another thread than the one that adds."""
+
+    @abstractmethod
+    def calls(self) -> list[tuple[str, Any]]:
+        """The name of each call that has begun to come, with the JSON of its arguments as far as it has come."""
 
     def counted(self) -> Usage:
         """The tokens that the server has counted so far."""

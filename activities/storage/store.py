@@ -14,7 +14,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
-from sqlalchemy import Column, DateTime, MetaData, String, Table, create_engine, event, inspect, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    DateTime,
+    Float,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    inspect,
+    literal,
+    select,
+)
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -382,6 +396,13 @@ def spoken(url: str | URL) -> str:
         return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ValueError):  # a port that is no number is a ValueError
         return "whose URL cannot be read"
+
+
+def clock(connection: Connection | AsyncConnection) -> ColumnElement[float]:
+    """The time by which all workers go, as a column `now`: PostgreSQL's, or of the machine with the SQLite file."""
+    if connection.dialect.name == "postgresql":
+        return func.extract("epoch", func.clock_timestamp()).cast(Float).label("now")
+    return literal(time.time(), Float).label("now")
 
 
 class _Writer:

@@ -30,7 +30,7 @@ from client.tree import WIDTH
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
-from console.options import Common, Jsonl, TaskId
+from console.options import Common, Jsonl, Stream, TaskId
 from console.prompt import PromptView
 from console.render import requests
 from console.render.closing import MAX_CLOSING_REASON, closing_lines
@@ -53,15 +53,16 @@ async def show_command(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the task ends.")] = False,
     result: Annotated[str | None, typer.Option(metavar="STEP", help="Only the whole result of this step.")] = None,
     jsonl: Jsonl = False,
+    stream: Stream = False,
     common: Common,
 ) -> int:
-    check(common, jsonl=jsonl, follows=follow)
+    check(common, jsonl=jsonl, stream=stream, follows=follow)
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     if result is not None:
         return await print_result(client, handle, await common.at(handle), result)
     if follow:
-        return await follow_task(client, handle, common, jsonl=jsonl)
+        return await follow_task(client, handle, common, jsonl=jsonl, stream=stream)
     return await show(client, handle, common)
 
 
@@ -104,18 +105,25 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
     return returned[step][0]
 
 
-def check(common: Common, *, jsonl: bool, follows: bool) -> None:
-    """Raise Problem for --jsonl together with --json, or without a task to follow; call it before connecting."""
+def check(common: Common, *, jsonl: bool, stream: bool, follows: bool) -> None:
+    """Raise Problem for options that do not go together, or need a task to follow; call it before connecting."""
     if jsonl and common.json:
         raise Problem("usage", "--json is one document and --jsonl one event per line", "give one of them")
     if jsonl and not follows:
         reason = "--jsonl prints what happens while a task is followed, and nothing is followed here"
         raise Problem("usage", reason, "leave it out, or follow the task")
+    if stream and (common.json or not follows):
+        reason = "--stream shows what models say while a task is followed"
+        missing = "and --json is one document" if common.json else "and nothing is followed here"
+        raise Problem("usage", f"{reason}, {missing}", "leave it out, or follow the task without --json")
 
 
-async def follow_task(client: Client, handle: Handle, common: Common, *, jsonl: bool = False) -> int:
+async def follow_task(
+    client: Client, handle: Handle, common: Common, *, jsonl: bool = False, stream: bool = False
+) -> int:
     view = await _view(client, handle, await common.at(handle), jsonl)
-    outcome = await to_the_end(client, handle, view, is_attended=is_attended(common, jsonl=jsonl))
+    is_watched = is_attended(common, jsonl=jsonl)
+    outcome = await to_the_end(client, handle, view, is_attended=is_watched, with_words=stream)
     if isinstance(view, EventsView):
         view.close(json.loads(await _document(client, handle, outcome)))
     elif common.json:
@@ -133,9 +141,11 @@ def draws_in_place() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-async def to_the_end(client: Client, handle: Handle, view: View, *, is_attended: bool) -> Outcome:
+async def to_the_end(
+    client: Client, handle: Handle, view: View, *, is_attended: bool, with_words: bool = False
+) -> Outcome:
     """Follow a task with a view until it ends; Ctrl-C leaves the task running and prints how to follow it again."""
-    follower = Follower(client, handle, view, is_attended=is_attended)
+    follower = Follower(client, handle, view, is_attended=is_attended, with_words=lambda: with_words)
     try:
         with view:
             return await follower.to_the_end()

@@ -17,7 +17,7 @@ from console.arguments import read_duration, read_effect, read_input
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.completion import task_ids
-from console.options import Common, Jsonl
+from console.options import Common, Jsonl, Stream
 from runtime.settings_file import BadSettings, Profile, SettingsFile
 from workflows.json_values import items
 
@@ -122,9 +122,10 @@ async def start_command(
         ),
     ] = False,
     jsonl: Jsonl = False,
+    stream: Stream = False,
     common: Common,
 ) -> int:
-    show.check(common, jsonl=jsonl, follows=not (detach or dry_run))
+    show.check(common, jsonl=jsonl, stream=stream, follows=not (detach or dry_run))
     if detach and dry_run:
         raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
     if id is not None:
@@ -159,7 +160,7 @@ async def start_command(
     handle = await starting.start(client, new_task, id=id, queue=common.queue, again=again)
     if detach:
         return await show.detached(client, handle, common)
-    return await show.follow_task(client, handle, common, jsonl=jsonl)
+    return await show.follow_task(client, handle, common, jsonl=jsonl, stream=stream)
 
 
 def limits_for(path: Path | None, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:

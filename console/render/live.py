@@ -157,6 +157,7 @@ def running_frame(snapshot: Snapshot, ui_url: str | None, below: Sequence[str], 
     head = wrap(tree.heading(outcome, ui_url), width)
     waits = [*tree.waiting_lines(outcome), *tree.paused_lines(outcome)]
     doing = [*map(tree.activity_line, snapshot.doing), *_wrapped(waits, width)]
+    doing += tree.words_lines(snapshot.words, width, height)
     foot = [*doing, *_wrapped([_state_line(outcome, live.at), *below], width)]
     # The rows are laid out for the columns of the terminal, of which `width` leaves out the last.
     groups = tree.line_groups(outcome, RowLayout(outcome, width + 1), live)

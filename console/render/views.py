@@ -1,13 +1,14 @@
 """How a followed task is printed: as lines (`LinesView`), as JSON events (`EventsView`), or only warnings on stderr."""
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
 from client import document, tree
-from client.events import Events, TaskEvent, event_fields
+from client.events import Events, Listener, ModelSays, TaskEvent, event_fields
 from client.follow import Silent, Snapshot, View
+from client.lines import Line, wrap
 from client.remedy import as_command
 from client.text import one_line, printable, worker
 from client.tree import WIDTH, RowLayout
@@ -18,6 +19,11 @@ from console.render import requests
 from console.render.closing import closing_lines
 from workflows.account.outcome import Outcome
 from workflows.inquiries import Capacity
+from workflows.text import legible
+from workflows.unfinished import Unfinished
+
+MAX_WORD = 1_000
+"""The most characters without a blank that are printed as one line."""
 
 
 class StderrView(View):
@@ -60,8 +66,10 @@ class LinesView(StderrView):
         self._printed = set[Hashable]()
         self._stays = 0
         self._began = self._undoing = False
+        self._words = WordLines(say, width)
 
     def see(self, snapshot: Snapshot) -> None:
+        self._words.see(snapshot.words)
         self._report(snapshot.outcome)
         super().see(snapshot)
 
@@ -69,6 +77,7 @@ class LinesView(StderrView):
         self._say(f"  {sentence}")
 
     def end(self, outcome: Outcome) -> None:
+        self._words.see({})
         self._report(outcome)
         for line in closing_lines(outcome):
             self._say(line)
@@ -123,6 +132,47 @@ class LinesView(StderrView):
         if is_undo and not self._undoing:
             self._undoing = True
             self._say(tree.UNDO_HEADING)
+
+
+class WordLines:
+    """Prints what models say, line by line as it comes: each reply below a line that says that it is unfinished."""
+
+    def __init__(self, say: Callable[[str], None], width: int) -> None:
+        self._say, self._width = say, width - 4
+        self._listener = Listener()
+        self._rests = dict[str, tuple[ModelSays, str]]()
+        """For each activity that asks a model: what has come of the line that is not printed yet."""
+        self._speaker: tuple[str, str] | None = None
+        """The activity and the reply of the last line that was printed."""
+
+    def see(self, words: Mapping[str, Unfinished]) -> None:
+        for said in self._listener.news(words):
+            before, rest = self._rests.pop(said.activity, (said, ""))
+            if said.is_over or before.reply != said.reply:
+                self._print(before, rest)
+                rest = ""
+            if not said.is_over:
+                *lines, rest = self._rows(rest + said.text)
+                for line in lines:
+                    self._print(said, line)
+                self._rests[said.activity] = (said, rest)
+
+    def _rows(self, text: str) -> list[str]:
+        """The text in lines; the last one is not full yet."""
+        *lines, last = text.split("\n")
+        *rows, rest = wrap(last, self._width) if last.strip() else [last]
+        if len(rest) > MAX_WORD:  # no blank to break it at
+            return [*lines, *rows, rest, ""]
+        return [*lines, *rows, rest + " " * (last[-1:].isspace() and not rest[-1:].isspace())]
+
+    def _print(self, said: ModelSays, line: str) -> None:
+        shown = legible(line)
+        if not shown:
+            return
+        if self._speaker != (said.activity, said.reply):
+            self._speaker = (said.activity, said.reply)
+            self._say(tree.says_line(said.activity))
+        self._say(Line(f"    {shown}", "dim"))
 
 
 class EventsView(Events):

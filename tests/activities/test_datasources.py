@@ -47,10 +47,12 @@ async def test_an_adopted_database_has_a_ledger(bank: AsyncEngine) -> None:
         "replan_ahead",
         "replan_breakers",
         "replan_checked",
+        "replan_listeners",
         "replan_store",
         "replan_payloads",
         "replan_tickets",
         "replan_turns",
+        "replan_words",
     }
     assert missing == own | indexes
 

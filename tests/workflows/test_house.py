@@ -23,6 +23,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "progress",
         "storage",
         "providers",
+        "words",
         "toolbox",
         "log_redaction",
         "boundary",

@@ -19,26 +19,22 @@ import structlog
 from pydantic import ValidationError
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
-    Float,
     Integer,
     String,
     Table,
     Text,
-    func,
-    literal,
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.common import MetricMeter
 
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
 from activities.boundary.breakers.states import Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
-from activities.storage.store import REPLAN_TABLES, insert_new, write
+from activities.storage.store import REPLAN_TABLES, clock, insert_new, write
 from workflows.account import metrics
 from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
 from workflows.faults import retries
@@ -330,7 +326,7 @@ class Breakers:
     async def _read(self) -> None:
         at = time.monotonic()
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
-            rows = (await connection.execute(select(BREAKERS, _clock(connection)))).all()
+            rows = (await connection.execute(select(BREAKERS, clock(connection)))).all()
         for row in rows:
             self._remember(row.kind, BreakerRow(Breaker.model_validate_json(row.state), row.version), row.now)
         self._read_at, self._blind_until = at, float("-inf")
@@ -407,11 +403,11 @@ def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now:
 
 def _row(tx: Connection, service: str) -> tuple[BreakerRow, float]:
     """The row of a service, locked until the transaction ends, and the time."""
-    clock = _clock(tx)
-    query = select(BREAKERS.c.version, BREAKERS.c.state, clock).where(BREAKERS.c.kind == service).with_for_update()
+    now = clock(tx)
+    query = select(BREAKERS.c.version, BREAKERS.c.state, now).where(BREAKERS.c.kind == service).with_for_update()
     found = tx.execute(query).one_or_none()
     if found is None:
-        return BreakerRow(), float(tx.execute(select(clock)).scalar_one())
+        return BreakerRow(), float(tx.execute(select(now)).scalar_one())
     return BreakerRow(Breaker.model_validate_json(found.state), found.version), float(found.now)
 
 
@@ -422,10 +418,3 @@ def _set(tx: Connection, kind: str, before: BreakerRow, after: BreakerRow) -> bo
         return insert_new(tx, BREAKERS, {"kind": kind, **values})
     same = (BREAKERS.c.kind == kind, BREAKERS.c.version == before.version)
     return tx.execute(update(BREAKERS).where(*same).values(values)).rowcount == 1
-
-
-def _clock(connection: Connection | AsyncConnection) -> ColumnElement[float]:
-    """The time by which all workers go, as a column `now`: PostgreSQL's, or of the machine with the SQLite file."""
-    if connection.dialect.name == "postgresql":
-        return func.extract("epoch", func.clock_timestamp()).cast(Float).label("now")
-    return literal(time.time(), Float).label("now")

@@ -1,0 +1,59 @@
+"""What of a reply that is still coming is said to people: its text, and the arguments of calls that are words.
+
+The JSON of other arguments is for the program, and reasoning is no answer: neither is shown.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from activities.providers.messages import Request
+from activities.providers.streaming import WRONG_SHAPE, Draft
+
+MAX_READ = 2**18
+"""The most characters of a text that are read, its last ones, and of the arguments of a call: else it is not read. A
+reply that is kept is shorter (`MAX_OUTPUT`)."""
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)|<(?:t(?:h(?:i(?:nk?)?)?)?)?\Z", re.DOTALL)
+"""The reasoning that some servers write into the text, and the beginning of its mark at the end of what has come."""
+
+
+def words(draft: Draft, request: Request) -> tuple[int, str]:
+    """What a draft says to people so far: how many characters, and the last of them, at most about `MAX_READ`.
+
+    What was said stays where it is: only more is said.
+    """
+    if request.answer is not None:  # an answer by a schema, written as text
+        return 0, ""
+    try:
+        text, calls = draft.text(), draft.calls()
+    except WRONG_SHAPE:  # the reply will be rejected
+        return 0, ""
+    left_out = max(0, len(text) - MAX_READ)
+    paths = {tool.name: tool.words for tool in request.tools}
+    said = [part for name, arguments in calls for part in _said(paths.get(name, ()), arguments)]
+    found = "\n".join(filter(None, [_THOUGHT.sub("", text[left_out:]).lstrip(), *said]))
+    return left_out + len(found), found
+
+
+def _said(paths: Sequence[str], arguments: Any) -> Iterator[str]:
+    if not paths or not isinstance(arguments, str) or not arguments or len(arguments) > MAX_READ:
+        return
+    try:
+        args = from_json(arguments, allow_partial="trailing-strings")
+    except ValueError:  # it is no JSON, and the reply will be rejected
+        return
+    # In the order in which the model writes them, so that what was said stays where it is.
+    for name, value in args.items() if isinstance(args, dict) else ():
+        yield from _texts(value, [path.split(".")[1:] for path in paths if path.split(".")[0] == name])
+
+
+def _texts(value: JsonValue, rests: Sequence[Sequence[str]]) -> Iterator[str]:
+    for rest in rests:
+        if not rest and isinstance(value, str):
+            yield value
+        elif rest and isinstance(value, list):
+            named = (item.get(rest[0]) for item in value if isinstance(item, Mapping))
+            yield from (text for text in named if isinstance(text, str))
