@@ -140,12 +140,37 @@ if (signIn) signIn.action += location.hash;
 addEventListener("submit", () => { isSending = true; });
 addEventListener("pageshow", (event) => { if (event.persisted) { isSending = false; soon(); } });
 
+// What a model says while it replies: shown as text only, bounded, and gone when the reply is over.
+const MAX_SAID = 8000, replies = new Map(), said = document.getElementById("words");
+function hear(words) {
+  if (!said) return;
+  let reply = replies.get(words.activity);
+  if (reply && (words.over || reply.id !== words.reply)) { reply.element.remove(); replies.delete(words.activity); reply = null; }
+  if (!words.over) {
+    if (!reply) {
+      reply = { id: words.reply, element: said.appendChild(document.createElement("p")) };
+      reply.element.className = "line said-now";
+      reply.element.dir = "auto";
+      replies.set(words.activity, reply);
+    }
+    const shown = words.text.replace(/[\p{Cc}\p{Cf}]/gu, (sign) => "\n\t".includes(sign) ? sign : "");
+    reply.element.textContent = (reply.element.textContent + shown).slice(-MAX_SAID);
+  }
+  said.hidden = !replies.size;
+}
+
 // A stream that the server refuses is closed by the browser for good: it is opened again.
 function listen() {
   const events = new EventSource(live.dataset.events);
   const names = ["task", "plan", "step", "fault", "failover", "wait", "pause", "request", "answer", "compaction",
     "rejection", "worker", "workflow_task", "busy", "thinking", "working"];
   for (const name of names) events.addEventListener(name, soon);
+  events.addEventListener("open", () => { // whoever connects again gets them from their start
+    for (const reply of replies.values()) reply.element.remove();
+    replies.clear();
+    if (said) said.hidden = true;
+  });
+  events.addEventListener("words", (event) => hear(JSON.parse(event.data)));
   events.addEventListener("end", () => { events.close(); soon(); });
   events.addEventListener("error", (event) => {
     if (event.data) { events.close(); soon(); return; }
