@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio import activity
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from activities import deadline
@@ -23,6 +27,9 @@ from activities.planning.activities import Planning
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.planner import Planner
 from activities.planning.transcript import Transcript
+from activities.providers import spoken
+from activities.providers.adapter import Endpoint
+from activities.providers.chat_completions import ChatCompletions
 from activities.providers.metering import Arriving
 from activities.storage.store import Datasources, open_store, sqlite_url, store_id
 from activities.toolbox.reasoning.model_tools import compose
@@ -36,7 +43,7 @@ from client.follow import fetch_state
 from client.tasks import Handle, query_words
 from console.render.live import running_frame
 from console.render.views import WordLines
-from replan.testing.model_api import Json, running
+from replan.testing.model_api import KEY, MODEL, Json, running
 from replan.testing.openai_api import OpenAIApi
 from replan.testing.script import ModelCall, ModelReply, Streamed, finishes, step
 from runtime import serve
@@ -47,6 +54,7 @@ from tests.gate import on_sqlite
 from tests.harness import DONE, Proposals, outcome, plan, staged, step as planned
 from tests.processes import ROOT, Processes
 from tests.providers.acting import acting, reacting
+from tests.providers.asking import ASKED, request
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of, quickly_one
 from tests.providers.test_react_crash import begun, working
@@ -54,6 +62,7 @@ from tests.providers.test_streams import IDLE, number_of_events
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
+from workflows.faults import retries
 from workflows.unfinished import MAX_SAID, MAX_TOLD, Unfinished
 
 LONG = " ".join(f"Rome is warmer than Paris, for the {number}th time." for number in range(12))
@@ -420,3 +429,38 @@ async def test_off_a_terminal_words_are_lines_and_events(client: Client, server:
     assert lines[first + 1].startswith("    Rome is warmer than Paris, for the 0th time.")
     assert LONG.startswith("".join(found["text"] for found in told)) and told[-1]["over"]
     assert [run.returncode for run in refused] == [2, 2]
+
+
+SHOWN = {
+    "<think>No": "",
+    "<think>Not this.</think>Rome.": "Rome.",
+    "Rome <thi": "Rome ",
+    "Rome <b>": "Rome <b>",
+    " \n Rome.": "Rome.",
+}
+
+
+@pytest.mark.parametrize(("written", "shown"), SHOWN.items(), ids=SHOWN)
+def test_reasoning_in_a_text_is_no_word(written: str, shown: str) -> None:
+    """Some servers write it there, between marks that may be half written."""
+    draft = ChatCompletions(MODEL, Endpoint(KEY))._draft()
+    draft.add(ChatCompletionChunk.construct(choices=[Choice.construct(delta=ChoiceDelta(content=written))]))
+
+    assert spoken.words(draft, request(ASKED)) == (len(shown), shown)
+
+
+async def test_a_worker_that_knows_no_words_says_none(client: Client, tmp_path: Path) -> None:
+    """As in a replay: the query is answered, and empty."""
+    queue = f"mute-{uuid.uuid4().hex[:8]}"
+
+    @activity.defn(name=retries.CATALOGUE.kind)
+    async def nothing(requirements: Any) -> None:
+        raise ApplicationError("Another worker has it.")
+
+    given: Any = {"task_queue": queue, "workflows": [AgentWorkflow], "workflow_runner": serve.sandbox()}
+    async with Worker(client, **given, activities=[nothing], interceptors=[CallInterceptor()]):
+        handle = await begun(client, queue, reacting())
+        told = await handle.query(AgentWorkflow.words)
+        await handle.terminate()
+
+    assert told == []
