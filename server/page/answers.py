@@ -50,7 +50,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
     try:
         values = _form_values(choice, form)
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
-            return await _confirm(request, task, number, values, form.get("call", ""))
+            return await _confirm(request, task, number, values, form)
         if CHOICES[choice].ends_task and form.get("confirmed") != "yes":
             return await _ask_to_stop(
                 request, task, f"requests/{quote(number, safe='')}/{choice}", CHOICES[choice].button, form
@@ -67,7 +67,8 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
         first = error.errors(include_url=False)[0]
         return await _refused(request, task, Problem("usage", f"{first['loc'][-1]} {expected(first)}", "correct it"))
     if form.get("from") == "inbox":
-        return RedirectResponse(f"/ui/inbox?answered={quote(f'{task.id} {number}', safe='')}", 303)
+        answered = quote(f"{task.id} {number}", safe="")
+        return RedirectResponse(f"/ui/inbox?answered={answered}&choice={choice.value}", 303)
     return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}#{quote(number)}", 303)
 
 
@@ -88,15 +89,19 @@ def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
             values[option.name] = json_value(FIELDS[option.name], text)
         elif option.type == "switch":
             values |= {option.name: True} if text else {}
-        elif form.get("option") or text.strip():
-            values[option.name] = form.get("option") or text
+        elif text.strip() or form.get("option"):  # what was written is meant, also where an option is chosen
+            values[option.name] = text if text.strip() else form["option"]
     return values
 
 
-async def _confirm(request: Request, task: Handle, number: str, values: Mapping[str, Any], call: str) -> Response:
-    """The page that shows what an edit changes, before it is sent; `call` is the code of the call that was seen."""
+async def _confirm(
+    request: Request, task: Handle, number: str, values: Mapping[str, Any], form: Mapping[str, str]
+) -> Response:
+    """The page that shows what an edit changes, before it is sent; the form has the code of the call that was seen."""
     shown = await people.request_to_approve(task, number)
-    if shown.call is None or shown.call.code != call:  # the page below shows only the arguments that change
+    if shown.call is None or shown.call.code != form.get(
+        "call", ""
+    ):  # the page below shows only the arguments that change
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
     before = shown.call.args or {}
@@ -107,7 +112,9 @@ async def _confirm(request: Request, task: Handle, number: str, values: Mapping[
         (name, value_text(before[name]) if name in before else "", value_text(value), is_text(value))
         for name, value in changed.items()
     ]
-    return render(request, "edit.html", id=task.id, request=shown, rows=rows)
+    others = [(name, value_text(value)) for name, value in before.items() if name not in changed]
+    about = {"others": others, "back": form.get("from", "")}
+    return render(request, "edit.html", id=task.id, request=shown, rows=rows, **about)
 
 
 async def _refused(request: Request, task: Handle, problem: Problem) -> Response:

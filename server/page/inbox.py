@@ -22,7 +22,7 @@ from server.page.cards import Card, cards_of
 from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, KINDS, render
 from workflows.people.card import Asker
-from workflows.people.requests import HumanRequest, RequestKind
+from workflows.people.requests import Choice, HumanRequest, RequestKind
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -45,7 +45,12 @@ class IncidentCard(NamedTuple):
 
 @router.get("/ui/inbox")
 async def inbox(
-    request: Request, page: Annotated[int, Query(ge=1)] = 1, answered: str = "", kind: str = "", mine: bool = False
+    request: Request,
+    page: Annotated[int, Query(ge=1)] = 1,
+    answered: str = "",
+    choice: str = "",
+    kind: str = "",
+    mine: bool = False,
 ) -> Response:
     """`kind` shows only requests of this kind, `mine` only those of tasks that the visitor started."""
     client, visitor = client_of(request), request.state.visitor
@@ -73,6 +78,7 @@ async def inbox(
         entries=[card for entry in shown for card in (cards[entry.task_id] if isinstance(entry, Waiting) else [entry])],
         silent=[queue for queue, is_silent in zip(queues, silent, strict=True) if is_silent or queue in unseen - seen],
         answered=answered.rpartition(" ")[0],
+        choice=choice if choice in [*Choice] else "",
         chips=_chips(waiting, own, kind, mine=mine),
         filter=urlencode(_filter(kind, mine=mine)) + "&" * bool(kind or mine),
         **number,

@@ -43,6 +43,17 @@ function replace(fresh) {
     const before = known.get(child.id);
     return before && bare(before) === bare(child) ? before : child;
   });
+  // A card whose request is no longer open stays where it is: else the next one would move under a pointer or a finger.
+  const ids = new Set(children.map((child) => child.id));
+  for (const child of live.dataset.count ? live.querySelectorAll(":scope > .request") : []) {
+    if (ids.has(child.id)) continue;
+    if (!child.inert) {
+      child.inert = true;
+      child.classList.add("gone");
+      child.appendChild(document.createElement("p")).textContent = "This is answered, or waits no longer.";
+    }
+    children.splice(children.indexOf(child.previousElementSibling) + 1, 0, child);
+  }
   // What has gone is removed first: an element that is moved, even past one of these, loses the focus.
   for (const child of [...live.children]) if (!children.includes(child)) child.remove();
   children.forEach((child, place) => {

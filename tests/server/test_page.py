@@ -156,6 +156,26 @@ async def test_an_open_page_sees_what_another_person_does(visitor: Visitor, stag
         assert "ann answered approve" in await watching.locator("#r1").inner_text()
 
 
+async def test_a_card_that_another_person_answers_moves_no_button_under_the_pointer(
+    visitor: Visitor, stage: Stage
+) -> None:
+    """It stays where it was, says so, and cannot be used; the card below keeps its place."""
+    first, second = await waiting(stage, "pay ann"), await waiting(stage, "pay bea")
+    async with visitor.page("/ui/inbox") as watching, visitor.page(f"/ui/tasks/{first}", name="ann") as acting:
+        below = watching.locator(f"[id='{second}-r1']")
+        before = await below.bounding_box()
+        await acting.get_by_role("button", name="Approve").click()
+        await says(watching, f"[id='{first}-r1']", "This is answered, or waits no longer.")
+        after = await below.bounding_box()
+        is_inert = await watching.locator(f"[id='{first}-r1']").evaluate("card => card.inert")
+        await watching.reload()
+        left = await watching.locator(f"[id='{first}-r1']").count()
+
+    assert before is not None and after is not None
+    assert abs(after["y"] - before["y"]) < 60, "by no more than the line that says so"
+    assert (is_inert, left) == (True, 0)
+
+
 async def test_of_two_answers_at_once_one_wins_and_the_other_reads_whose(visitor: Visitor, stage: Stage) -> None:
     """Two people press the button at the same time: the call is made once, and the second learns who was first."""
     id = await waiting(stage, "race")

@@ -146,10 +146,12 @@ async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served
         shown = await page.evaluate("document.activeElement.textContent")
         await page.keyboard.press("Enter")
         at = await page.evaluate("document.activeElement.textContent")
+        facts = await page.locator("article.request dl.facts").first.bounding_box()
         await page.keyboard.press("Enter")
         await says(page, "#status", "Completed")
 
     assert (shown, at) == ("To the first answer", "Approve")
+    assert facts is not None and facts["y"] >= 0, "the card is seen that is approved"
 
 
 # The inbox

@@ -16,6 +16,7 @@ MAX_TASK = 200
 MAX_CALL = 200
 """The most characters of a call in words; each argument follows whole."""
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
+QUESTION = "Question"
 
 
 class Fact(NamedTuple):
@@ -49,7 +50,7 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
     started = f", started by {task.by}" if task.by else ""
     found = [Fact(TASK, f"{task.id}: {shorten(task.text, MAX_TASK)}{started}")]
     if request.call is None:
-        found.append(Fact(WHY, request.reason))
+        found.append(Fact(QUESTION if request.kind is RequestKind.QUESTION else WHY, request.reason))
     else:
         for call in (request.call, *request.others):
             found += _of_call(call, request)
