@@ -50,17 +50,17 @@ async def give(args: Payment, key: Key) -> Payment:
 
 
 KINDS = Registry([pay, wire, give])
-WHY = "args.amount > 500 or args.to == 'bob'"
+TRUE, WHY = "the amount is above 500", "the amount is above 500 or the to is bob"
 LATER = {"$from": "price", "path": "amount"}
 CALLS = {
     "false": ("pay", {"amount": "5.00"}, ApprovalNeed(asks="no")),
-    "true as a text": ("pay", {"amount": "250.01"}, ApprovalNeed(asks="yes", why=WHY)),
-    "true as a number": ("pay", {"amount": 250.5}, ApprovalNeed(asks="yes", why=WHY)),
+    "true as a text": ("pay", {"amount": "250.01"}, ApprovalNeed(asks="yes", why=TRUE)),
+    "true as a number": ("pay", {"amount": 250.5}, ApprovalNeed(asks="yes", why=TRUE)),
     "unknown and needed": ("pay", {"amount": LATER}, ApprovalNeed(asks="may", why=WHY)),
-    "decided without it": ("pay", {"amount": "400", "to": LATER}, ApprovalNeed(asks="yes", why=WHY)),
+    "decided without it": ("pay", {"amount": "400", "to": LATER}, ApprovalNeed(asks="yes", why=TRUE)),
     "not decided without it": ("pay", {"amount": "4", "to": LATER}, ApprovalNeed(asks="may", why=WHY)),
     "not needed": ("pay", {"amount": "4", "in": LATER}, ApprovalNeed(asks="no")),
-    "always": ("wire", {"amount": LATER}, ApprovalNeed(asks="yes", why="always")),
+    "always": ("wire", {"amount": LATER}, ApprovalNeed(asks="yes", why="the tool asks before each call")),
     "never": ("give", {"amount": LATER}, ApprovalNeed(asks="no")),
 }
 

@@ -20,7 +20,7 @@ from activities.toolbox.registry import Registry
 from tests.activities.bench import bench
 from tests.mcp.foreign import lines, loaded, serving, table, tool_of
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import Effect
+from workflows.plans.catalogue import MAX_SAYS, Effect
 from workflows.plans.proposal import NewSteps
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -122,12 +122,13 @@ def test_a_tool_whose_schema_cannot_be_used_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_description_that_gives_orders_is_only_a_text(tmp_path: Path) -> None:
-    """On one line, and bounded; nothing else of the tool changes with it."""
+    """On one line, and bounded; nothing else of the tool changes with it but what people are told of it."""
     plain, bad = only(made_of(tmp_path, listed())), only(made_of(tmp_path, listed(description=ORDERS * 100)))
     kind, other = Registry([bad])["shop.do"], Registry([plain])["shop.do"]
 
     assert "\n" not in kind.description and len(kind.description) <= kinds.MAX_DESCRIPTION
-    assert kind.spec.model_copy(update={"digest": other.spec.digest}) == other.spec
+    told = {"digest": other.spec.digest, "says": other.spec.says}
+    assert len(kind.spec.says) <= MAX_SAYS and kind.spec.model_copy(update=told) == other.spec
     assert (kind.args_schema, kind.result_schema) == (other.args_schema, other.result_schema)
 
 
