@@ -25,7 +25,7 @@ from runtime.process import version
 from runtime.validation import expected
 from server import api
 from server.access import Access, Denied
-from server.page import site
+from server.page import answers, inbox, lists, sign_in, task
 from server.page.rendering import problem_page
 from server.page.schemas import Schemas
 from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
@@ -68,7 +68,8 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     app.state.client, app.state.access, app.state.streams = client, access, streams
     app.state.schemas = Schemas(client.temporal)
     app.include_router(api.router)
-    app.include_router(site.router)
+    for part in (sign_in, inbox, task, answers, lists):
+        app.include_router(part.router)
     app.add_api_route("/static/{name}", _static, include_in_schema=False)
     app.add_api_route("/health/live", _live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)

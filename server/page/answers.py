@@ -26,10 +26,7 @@ from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
 from workflows.account.records import StepStatus
-from workflows.people.requests import (
-    CHOICES,
-    Choice,
-)
+from workflows.people.requests import CHOICES, Choice
 
 PLAN_SECONDS = 8.0
 """How long the page before an undo waits for a worker to tell the calls."""
@@ -99,9 +96,7 @@ async def _confirm(
 ) -> Response:
     """The page that shows what an edit changes, before it is sent; the form has the code of the call that was seen."""
     shown = await people.request_to_approve(task, number)
-    if shown.call is None or shown.call.code != form.get(
-        "call", ""
-    ):  # the page below shows only the arguments that change
+    if shown.call is None or shown.call.code != form.get("call", ""):
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
     before = shown.call.args or {}

@@ -82,7 +82,7 @@ def undo_words(call: ProposedCall) -> str:
     """What undoes a call."""
     if call.undo:
         return f"{call.undo} undoes it"
-    return "it changes nothing" if call.effect in (Effect.READ, "pure") else "it cannot be undone"
+    return "it changes nothing" if call.effect == Effect.READ else "it cannot be undone"
 
 
 def _unanswered(request: HumanRequest) -> str:

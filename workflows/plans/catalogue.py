@@ -70,6 +70,7 @@ WHY_OF_TASK: Mapping[str, str] = {
 }
 """By `Task.approve`, why a call needs an approval whose tool does not ask for one."""
 MAX_SAYS = 160
+"""The most characters of `ToolSpec.says`."""
 
 
 class ToolSpec(BaseModel, frozen=True):
