@@ -9,8 +9,10 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
+from server.page.answers import _form_values
 from tests.gate import sampled
 from tests.server.serving import asked, path_of, standing, started
+from workflows.people.requests import Choice
 
 
 def form_of(id: str, request: str, choice: str) -> str:
@@ -45,7 +47,7 @@ async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
     """The first form leads to a page with the difference, and only the second one makes the call."""
     id = await started(program, 921)
     request = await asked(program, id)
-    form = {"arg.amount": "622", "call": request["call"]["code"]}
+    form = {"arg.amount": "622", "call": request["call"]["code"], "from": "inbox"}
     shown = await program.post(form_of(id, request["id"], "edit"), data=form)
     is_open = (await standing(program, id, "waiting"))["requests"][0].get("answer") is None
     done = await program.post(form_of(id, request["id"], "edit"), data={**form, "confirmed": "yes"})
@@ -53,7 +55,17 @@ async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
 
     assert (shown.status_code, is_open, done.status_code) == (200, True, 303)
     assert "<del>921</del>" in shown.text and "<ins>622</ins>" in shown.text
+    assert '<input type="hidden" name="from" value="inbox">' in shown.text
+    assert done.headers["location"].startswith("/ui/inbox?") and done.headers["location"].endswith("&choice=edit")
     assert document["steps"][0]["result"] == {"id": 622}
+
+
+def test_what_is_written_counts_beside_an_option() -> None:
+    """Who chooses an option and writes other words means the words; an option alone is the answer."""
+    written = _form_values(Choice.REPLY, {"option": "Bo", "text": "No, ask Cyd"})
+    chosen = _form_values(Choice.REPLY, {"option": "Bo", "text": " "})
+
+    assert (written, chosen) == ({"text": "No, ask Cyd"}, {"text": "Bo"})
 
 
 async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
