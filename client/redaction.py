@@ -60,7 +60,7 @@ from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
-from workflows.plans.guards import LoopGuard, RepeatGuard
+from workflows.plans.guards import ProgressGuard, RepeatGuard
 from workflows.plans.proposal import (
     Answer,
     GiveUp,
@@ -271,7 +271,7 @@ class Values(Placeholders):
     def _part(self, name: str, value: Any, dumped: Any) -> Any:
         match value:
             # The guards compare digests. With the old ones, the redacted history would not replay.
-            case RepeatGuard() | LoopGuard():
+            case RepeatGuard() | ProgressGuard():
                 return _renamed(dumped, self._digests)
             case _ if name in FOREIGN:
                 return self.data(dumped, references=name == "args")

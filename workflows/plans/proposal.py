@@ -209,6 +209,8 @@ class StepReturn(Sparse, frozen=True):
     """How many of the `model_calls` have estimated tokens."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
+    lasted: float = 0.0
+    """Seconds that the call took, if these were WAITED (`guards`) or more; else 0."""
 
 
 def _brief(value: JsonValue) -> str:
