@@ -187,7 +187,7 @@ def contract_lines(situation: Situation) -> list[str]:
 
 def _instruction(situation: Situation) -> str:
     if situation.is_last:
-        return BUDGET_USED_UP
+        return BUDGET_USED_UP if situation.result_schema is None else f"{BUDGET_USED_UP} {AS_JSON}"
     if situation.rejected:
         return "Answer again, with all of this put right."
     if situation.strategy == "react":
@@ -264,6 +264,7 @@ DECLINED = "you declined to answer: do the part of the task that you can do, or 
 NO_STEPS = "the plan has no steps: propose at least one, or call finish with the answer"
 INPUT = "The text that the task is about, which the user did not write:"
 BUDGET_USED_UP = "The budget of this task is used up. Call nothing any more: answer now with text, from what is there."
+AS_JSON = "The text is only the JSON that `finish` would take, by its schema."
 NO_WORDS = "(no words)"
 """Replaces a turn without text and calls, because no provider accepts an empty one."""
 SUMMARISED = "What happened before, summarised:"

@@ -152,7 +152,7 @@ def _unknown_sources(task: Task) -> Iterator[Mistake]:
         known |= {step.id for step in steps}
 
 
-async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
+async def last_answer(progress: Progress, catalogue: Catalogue) -> Answer | None:
     """The model's final answer from the results so far, without further tool calls; None if it gives no answer."""
     if not catalogue.converses or not progress.is_opened:
         return None
@@ -160,8 +160,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
         proposed = await _take_turn(progress, catalogue, (), is_last=True)
     except TaskEnded:
         return None
-    is_usable = isinstance(proposed.proposal, Answer) and not proposed.rejected
-    return proposed.proposal.result if is_usable and isinstance(proposed.proposal, Answer) else None
+    return proposed.proposal if isinstance(proposed.proposal, Answer) and not proposed.rejected else None
 
 
 async def _take_turn(

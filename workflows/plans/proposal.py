@@ -4,6 +4,7 @@ A step starts when every step is completed that it names in `needs` or refers to
 """
 
 from collections.abc import Mapping
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -101,6 +102,8 @@ class Answer(_Recorded):
 
     type: Literal["answer"] = "answer"
     result: JsonValue
+    misfit: str = Field(default="", exclude_if=not_)
+    """Why the result does not fit the task's `result_schema`, although no better one can be asked for; else empty."""
 
 
 def _joined(value: object) -> object:
