@@ -58,7 +58,7 @@ class Responses(ModelAdapter):
             input=list(_items(request, self.name)),
             **({"include": self._include} if self._include else {}),
             **({"max_output_tokens": limit} if limit else {}),
-            **({"reasoning": {"effort": self._effort}} if self._effort else {}),
+            **({"reasoning": {"effort": effort}} if (effort := request.effort or self._effort) else {}),
             **_tools(request),
             **_format(request),
         )
