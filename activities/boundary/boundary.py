@@ -34,7 +34,7 @@ from activities.extent import fault_of_extent
 from activities.log_redaction import shape
 from activities.providers.metering import total
 from activities.toolbox.declare import conditions
-from activities.toolbox.declare.arguments import changes
+from activities.toolbox.declare.arguments import added_arguments, changes
 from activities.toolbox.declare.condition_words import applies
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
@@ -44,6 +44,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.inquiries import Capacity
 from workflows.json_values import canonical, digest
+from workflows.people.requests import shown_args
 from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.plans.references import PRUNED_ENCODING, pruned
@@ -378,7 +379,8 @@ def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Atte
         return
     void = " What was approved is another call, or one before a reset." if call.approval else ""
     reason = f"{kind.spec.kind} needs approval: {needs}.{void}"
-    raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason), is_certain=True)
+    defaults = shown_args(added_arguments(kind, args, value))
+    raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason, defaults=defaults), is_certain=True)
 
 
 def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None:

@@ -64,7 +64,9 @@ def _fact_line(fact: Fact) -> str:
     text = printable(value_words(fact.text))
     if not fact.is_argument:
         return f"    {printable(one_line(fact.about))}: {text}"
-    return f"      {visible(fact.about)}: {text}" + (f"   ({one_line(fact.origin)})" if fact.origin else "")
+    line = f"      {visible(fact.about)}: {text}"
+    origin = f"   ({one_line(fact.origin_words)})" if fact.origin else ""
+    return Line(line + origin, "bold yellow", len(line)) if fact.is_untrusted else line + origin
 
 
 def undo_lines(planned: PlannedUndo) -> list[str]:

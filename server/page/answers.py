@@ -18,6 +18,7 @@ from client.tasks import Handle
 from client.undo import PlannedUndo, plan as plan_undo, undo, with_code
 from runtime.validation import expected
 from server.api import client_of, rollback_fields, task_of, within
+from server.page.cards import with_all_arguments
 from server.page.effects import effect_rows
 from server.page.inputs import arguments, is_text, json_value, value_text
 from server.page.reaching import PageRoute
@@ -99,7 +100,8 @@ async def _confirm(
     if shown.call is None or shown.call.code != form.get("call", ""):
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
-    before = shown.call.args or {}
+    whole = await with_all_arguments(request, (await task.describe()).task_queue, shown)
+    before = whole.call.whole_args if whole.call else {}
     changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from fastapi import Request
 
 from client.wording import answer_words, closing_words, subject_of
-from server.page.inputs import Field, fields_of
+from server.page.inputs import Field, fields_of, with_defaults
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
 from workflows.people.card import Asker, Fact, facts
-from workflows.people.requests import Choice, HumanRequest, RequestKind
+from workflows.people.requests import HumanRequest, ProposedCall, RequestKind
 
 
 class Card(NamedTuple):
@@ -31,24 +31,31 @@ class Card(NamedTuple):
     """Who answered what; empty while it is open."""
 
 
-def card_of(task: Asker, request: HumanRequest, schema: Schema | None = None) -> Card:
-    """`schema` is that of the arguments of the call that is to be approved, if it is known."""
-    call = request.call
-    known = facts(request, task) if request.is_open else []
-    answered = closing_words(request) if request.closed else ""
-    answered = answer_words(request.answer) if request.answer else answered
-    is_seen = call is not None or request.kind is not RequestKind.APPROVAL
-    fields = fields_of(call.args or {}, schema) if call else []
-    return Card(task.id, task.text, request, subject_of(request), known, fields, is_seen, answered)
-
-
 async def cards_of(request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]]) -> list[Card]:
     """The cards of requests, each given with its task and the queue of that; workers tell the schemas."""
+    return await asyncio.gather(*(_card(request, *one) for one in requests))
+
+
+async def _card(request: Request, task: Asker, queue: str, asked: HumanRequest) -> Card:
+    asked = await with_all_arguments(request, queue, asked)
+    call, known = asked.call, facts(asked, task) if asked.is_open else []
+    answered = closing_words(asked) if asked.closed else ""
+    answered = answer_words(asked.answer) if asked.answer else answered
+    is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
+    fields = fields_of(call, await _schema(request, queue, call)) if call and asked.is_open else []
+    return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered)
+
+
+async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> HumanRequest:
+    """A request with the arguments that the tools of its calls add, also where only the schemas tell them."""
+    if not asked.is_open or asked.call is None:
+        return asked
+    calls = [asked.call, *asked.others]
+    first, *others = [with_defaults(call, await _schema(request, queue, call)) for call in calls]
+    return asked.model_copy(update={"call": first, "others": tuple(others)})
+
+
+async def _schema(request: Request, queue: str, call: ProposedCall) -> Schema | None:
+    """The schema of the arguments of a call; None if no worker tells it soon."""
     schemas: Schemas = request.app.state.schemas
-
-    async def card(task: Asker, queue: str, asked: HumanRequest) -> Card:
-        is_edited = asked.is_open and asked.call is not None and Choice.EDIT in asked.choices
-        schema = await schemas.of(queue, asked.call.kind, ASK_SECONDS) if is_edited and asked.call else None
-        return card_of(task, asked, schema)
-
-    return await asyncio.gather(*(card(*one) for one in requests))
+    return await schemas.of(queue, call.kind, ASK_SECONDS)
