@@ -6,10 +6,10 @@ from client.lines import Line, signed
 from client.text import cut, one_line, printable
 from client.tree import duration
 from client.undo import PlannedCall, PlannedUndo
-from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested
+from client.wording import MAX_REASON, answer_words, asked_calls, closing_words, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.card import Asker, Fact, facts, value_words
+from workflows.people.card import Asker, Fact, facts, made_words, value_words
 from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
@@ -42,6 +42,11 @@ def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     return signed(
         SIGN, f"{request.id} {subject_of(request)}: {asked}{options} (until {until:%Y-%m-%d %H:%MZ})", "yellow"
     )
+
+
+def closed_lines(outcome: Outcome, request: HumanRequest) -> list[str]:
+    """What a closed request asked, with the calls that it was about."""
+    return [asked_line(request), *(f"    {printable(call)}" for call in asked_calls(outcome, request))]
 
 
 def incident_lines(request: HumanRequest) -> list[str]:
@@ -78,7 +83,8 @@ def _undo_call_lines(call: PlannedCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
     args = [f"      {printable(name)}: {printable(value_words(value))}" for name, value in call.args.items()]
-    return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args]
+    undone = f"      ({printable(call.step)} was {printable(made_words(call.undoes_kind, call.undoes_args))})"
+    return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args, undone]
 
 
 def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool, is_whole: bool = False) -> str:

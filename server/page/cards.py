@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from fastapi import Request
 
-from client.wording import answer_words, closing_words, subject_of
+from client.wording import answer_words, asked_calls, closing_words, subject_of
 from server.page.inputs import Field, fields_of, with_defaults
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
+from workflows.account.outcome import Outcome
 from workflows.people.card import Asker, Fact, facts
 from workflows.people.requests import HumanRequest, ProposedCall, RequestKind
 
@@ -29,21 +30,29 @@ class Card(NamedTuple):
     """Whether the call that is to be approved is known."""
     answered: str
     """Who answered what; empty while it is open."""
+    calls: Sequence[str]
+    """The calls that it was about, in words; empty while it is open."""
 
 
-async def cards_of(request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]]) -> list[Card]:
-    """The cards of requests, each given with its task and the queue of that; workers tell the schemas."""
-    return await asyncio.gather(*(_card(request, *one) for one in requests))
+async def cards_of(
+    request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]], outcome: Outcome | None = None
+) -> list[Card]:
+    """The cards of requests, each given with its task and the queue of that; workers tell the schemas.
+
+    `outcome` is that of their task, from which closed ones have their calls.
+    """
+    return await asyncio.gather(*(_card(request, *one, outcome) for one in requests))
 
 
-async def _card(request: Request, task: Asker, queue: str, asked: HumanRequest) -> Card:
+async def _card(request: Request, task: Asker, queue: str, asked: HumanRequest, outcome: Outcome | None) -> Card:
     asked = await with_all_arguments(request, queue, asked)
     call, known = asked.call, facts(asked, task) if asked.is_open else []
     answered = closing_words(asked) if asked.closed else ""
     answered = answer_words(asked.answer) if asked.answer else answered
     is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, await _schema(request, queue, call)) if call and asked.is_open else []
-    return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered)
+    calls = asked_calls(outcome, asked) if outcome and answered else []
+    return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered, calls)
 
 
 async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> HumanRequest:

@@ -210,6 +210,7 @@ async def test_an_edit_may_change_what_the_plan_left_out(client: Client, tmp_pat
     assert ended.steps[0].result == {"to": "ann", "amount": 640.5, "currency": "CHF", "urgent": False}
     assert ended.requests[0].call is not None and not ended.requests[0].call.defaults, "the outcome keeps none"
     assert not any(fault.defaults for fault in ended.faults)
+    assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay with to: ann, amount: 640.5, currency: EUR"]
 
 
 def test_workers_of_two_versions_ask_for_approvals() -> None:

@@ -111,6 +111,12 @@ def args_words(args: JsonValue) -> str:
     return shorten(", ".join(shown), MAX_CALL)
 
 
+def made_words(kind: str, args: JsonValue) -> str:
+    """A call that was made in words, as lists have it: `pay with to: ann, amount: 840`."""
+    words = args_words(args)
+    return f"{kind} with {words}" if words else kind
+
+
 def _short(value: JsonValue) -> str:
     text = text_of(value)
     return shorten(value_words(text[: MAX_VALUE + 1]), MAX_VALUE)  # an argument may have half a megabyte
