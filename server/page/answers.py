@@ -101,7 +101,7 @@ async def _confirm(
     if shown.call is None or shown.call.code != form.get("call", ""):
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
-    whole = await with_all_arguments(request, (await task.describe()).task_queue, shown)
+    whole, _ = await with_all_arguments(request, (await task.describe()).task_queue, shown)
     before = whole.call.whole_args if whole.call else {}
     changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
     if not changed:

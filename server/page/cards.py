@@ -12,7 +12,7 @@ from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
 from workflows.account.outcome import Outcome
 from workflows.people.card import Asker, Fact, facts
-from workflows.people.requests import HumanRequest, ProposedCall, RequestKind
+from workflows.people.requests import HumanRequest, RequestKind
 
 
 class Card(NamedTuple):
@@ -45,26 +45,26 @@ async def cards_of(
 
 
 async def _card(request: Request, task: Asker, queue: str, asked: HumanRequest, outcome: Outcome | None) -> Card:
-    asked = await with_all_arguments(request, queue, asked)
+    asked, schema = await with_all_arguments(request, queue, asked)
     call, known = asked.call, facts(asked, task) if asked.is_open else []
     answered = closing_words(asked) if asked.closed else ""
     answered = answer_words(asked.answer) if asked.answer else answered
     is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
-    fields = fields_of(call, await _schema(request, queue, call)) if call and asked.is_open else []
+    fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []
     return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered, calls)
 
 
-async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> HumanRequest:
-    """A request with the arguments that the tools of its calls add, also where only the schemas tell them."""
+async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> tuple[HumanRequest, Schema | None]:
+    """A request with the arguments that the tools of its calls add, also where only their schemas tell them.
+
+    Also returns the schema of the call of the step that waits; None if no worker tells it soon.
+    """
     if not asked.is_open or asked.call is None:
-        return asked
-    calls = [asked.call, *asked.others]
-    first, *others = [with_defaults(call, await _schema(request, queue, call)) for call in calls]
-    return asked.model_copy(update={"call": first, "others": tuple(others)})
-
-
-async def _schema(request: Request, queue: str, call: ProposedCall) -> Schema | None:
-    """The schema of the arguments of a call; None if no worker tells it soon."""
+        return asked, None
     schemas: Schemas = request.app.state.schemas
-    return await schemas.of(queue, call.kind, ASK_SECONDS)
+    calls = [asked.call, *asked.others]
+    # At the same time, since a worker that does not answer is waited for.
+    known = await asyncio.gather(*(schemas.of(queue, call.kind, ASK_SECONDS) for call in calls))
+    first, *others = map(with_defaults, calls, known)
+    return asked.model_copy(update={"call": first, "others": tuple(others)}), known[0]
