@@ -33,6 +33,7 @@ from activities.boundary.tool_loop import ToolBlocks, ToolLoop, contained
 from activities.extent import fault_of_extent
 from activities.log_redaction import shape
 from activities.providers.metering import total
+from activities.storage.store import time_limit
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.arguments import added_arguments, changes
 from activities.toolbox.declare.condition_words import applies
@@ -155,7 +156,7 @@ class Boundary:
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
         try:
-            async with asyncio.timeout(kind.spec.timeout) as attempt.time:
+            async with time_limit(kind.spec.timeout) as attempt.time:
                 done = await self._apply(call)
         except StillRunning as running:
             late = asyncio.create_task(self._record_late(call, running.thread))

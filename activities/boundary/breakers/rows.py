@@ -34,7 +34,7 @@ from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
 from activities.boundary.breakers.states import Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
-from activities.storage.store import REPLAN_TABLES, clock, insert_new, write
+from activities.storage.store import REPLAN_TABLES, clock, insert_new, time_limit, write
 from workflows.account import metrics
 from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
 from workflows.faults import retries
@@ -362,7 +362,7 @@ class Breakers:
 
         while True:
             with suppress(_Outrun):
-                async with asyncio.timeout(STORE_SECONDS):
+                async with time_limit(STORE_SECONDS):
                     before, after, now = await write(self._engine, transact)
                 self._remember(service, after, now)
                 _report(self.meter, service, before.breaker, after.breaker, now)
