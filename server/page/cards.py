@@ -34,18 +34,11 @@ class Card(NamedTuple):
     """The calls that it was about, in words; empty while it is open."""
 
 
-async def cards_of(
-    request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]], outcome: Outcome | None = None
-) -> list[Card]:
-    """The cards of requests, each given with its task and the queue of that; workers tell the schemas.
+def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None) -> Card:
+    """`schema` is that of the arguments of the call that is to be approved, if it is known.
 
-    `outcome` is that of their task, from which closed ones have their calls.
+    `outcome` is that of the task, from which a closed request has its calls.
     """
-    return await asyncio.gather(*(_card(request, *one, outcome) for one in requests))
-
-
-async def _card(request: Request, task: Asker, queue: str, asked: HumanRequest, outcome: Outcome | None) -> Card:
-    asked, schema = await with_all_arguments(request, queue, asked)
     call, known = asked.call, facts(asked, task) if asked.is_open else []
     answered = closing_words(asked) if asked.closed else ""
     answered = answer_words(asked.answer) if asked.answer else answered
@@ -53,6 +46,21 @@ async def _card(request: Request, task: Asker, queue: str, asked: HumanRequest, 
     fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []
     return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered, calls)
+
+
+async def cards_of(
+    request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]], outcome: Outcome | None = None
+) -> list[Card]:
+    """The cards of requests, each given with its task and the queue of that; workers tell the schemas.
+
+    `outcome` is that of their task, if they have one.
+    """
+
+    async def card(task: Asker, queue: str, asked: HumanRequest) -> Card:
+        whole, schema = await with_all_arguments(request, queue, asked)
+        return card_of(task, whole, schema, outcome)
+
+    return await asyncio.gather(*(card(*one) for one in requests))
 
 
 async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> tuple[HumanRequest, Schema | None]:
