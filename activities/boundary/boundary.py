@@ -376,11 +376,13 @@ def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Atte
     """
     call, run = attempt.call, activity.info().workflow_run_id or ""
     needs = None if call.provided is not None else _needs_approval(kind, args, call)
-    if needs is None or (call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value))):
+    if needs is None:
         return
-    void = " What was approved is another call, or one before a reset." if call.approval else ""
-    reason = f"{kind.spec.kind} needs approval: {needs}.{void}"
     defaults = shown_args(added_arguments(kind, args, value))
+    if call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value), defaults):
+        return
+    void = " What was approved is another call, or one with other defaults, or one before a reset."
+    reason = f"{kind.spec.kind} needs approval: {needs}.{void if call.approval else ''}"
     raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason, defaults=defaults), is_certain=True)
 
 

@@ -1,12 +1,13 @@
 """The card of a request: what an approver sees, the same facts in the same order on every screen."""
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, field_validator, model_validator
 from temporalio.client import Client
 
 from activities.toolbox.declare.kind import Kind
@@ -182,7 +183,6 @@ async def test_what_the_plan_leaves_out_is_shown_too(client: Client, tmp_path: P
         ("amount", "900", "chosen by the planner"),
         ("to", '{"country":"AT","iban":"AT02"}', "chosen by the planner; with defaults in it"),
         ("others", '[{"country":"DE","iban":"AT03"}]', "chosen by the planner"),
-        ("due", "2026-12-02", "default"),
         ("startAt", "soon", "default"),
         ("fee", "9.0", "default"),
         (LEFT_EMPTY, "note, limit", ""),
@@ -211,6 +211,58 @@ async def test_an_edit_may_change_what_the_plan_left_out(client: Client, tmp_pat
     assert ended.requests[0].call is not None and not ended.requests[0].call.defaults, "the outcome keeps none"
     assert not any(fault.defaults for fault in ended.faults)
     assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay with to: ann, amount: 640.5, currency: EUR"]
+
+
+async def test_an_approval_is_for_the_defaults_that_were_shown(client: Client, tmp_path: Path) -> None:
+    """A worker with other defaults asks again; a value that each call makes anew is neither shown nor approved."""
+    fees = [1.0]
+
+    class Fees(BaseModel):
+        amount: float
+        fee: float = Field(default=0, validate_default=True)
+        at: float = Field(default_factory=time.monotonic)
+
+        @field_validator("fee")
+        @classmethod
+        def _of_this_version(cls, _: float) -> float:
+            return fees[-1]
+
+    made = list[Fees]()
+
+    @tool.keyed(approve="always")
+    async def pay_fees(args: Fees, key: Key) -> Price:
+        """Pay fees."""
+        made.append(args)
+        return Price(amount=args.fee)
+
+    steps = plan(step("paid", "pay_fees", amount=5), step("more", "pay_fees", "paid", amount=6))
+    async with staged(client, tmp_path, [pay_fees], [steps, DONE]) as stage:
+        handle = await stage.start(TASK)
+        first = await asked(handle)
+        fees.append(2.0)
+        assert first.call is not None
+        await answer(handle, "approve", call=first.call.code)
+        again = await asked(handle, 2)
+        was_made = [*made]
+        assert again.call is not None
+        await answer(handle, "approve", call=again.call.code)
+        edited = await asked(handle, 3)
+        fees.append(3.0)
+        assert edited.call is not None
+        await answer(handle, "edit", call=edited.call.code, args={"amount": 7})
+        last = await asked(handle, 4)
+        assert last.call is not None
+        await answer(handle, "approve", call=last.call.code)
+        await handle.result()
+
+    assert [one.call and one.call.defaults for one in (first, again, edited, last)] == [
+        {"fee": 1.0},
+        {"fee": 2.0},
+        {"fee": 2.0},
+        {"fee": 3.0},
+    ]
+    assert was_made == [] and [(args.amount, args.fee) for args in made] == [(5, 2.0), (7, 3.0)]
+    assert "one with other defaults" in again.reason
 
 
 def test_workers_of_two_versions_ask_for_approvals() -> None:

@@ -30,7 +30,7 @@ from workflows.faults.decision import (
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit
-from workflows.people.approval import Approval, approval_code
+from workflows.people.approval import Approval, added_digest, approval_code
 from workflows.people.requests import (
     MAX_OTHERS,
     MAX_SHOWN,
@@ -262,13 +262,13 @@ class Execution:
             match answer.choice if answer else None:
                 case Choice.APPROVE | Choice.APPROVE_ALL:
                     for (other, call), code in zip(others, request.given_others, strict=False):
-                        shown = digest(call.kind, call.args)
-                        other.approval = Approval(code=code, shown=shown, allowed=shown)
-                    shown = self._digest(record)
-                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown)
+                        shown, added = digest(call.kind, call.args), added_digest(call.defaults)
+                        other.approval = Approval(code=code, shown=shown, allowed=shown, added=added)
+                    shown, added = self._digest(record), added_digest(fault.defaults)
+                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown, added=added)
                     return await self._attempt(record), None
                 case Choice.EDIT:
-                    if (refused := await self._edit(record, request)) is None:
+                    if (refused := await self._edit(record, request, fault.defaults)) is None:
                         return await self._attempt(record), None
                     reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
                 case Choice.REJECT:
@@ -345,17 +345,19 @@ class Execution:
     def _digest(self, record: StepRecord) -> str:
         return digest(record.kind, record.args)
 
-    async def _edit(self, record: StepRecord, request: HumanRequest) -> Fault | None:
+    async def _edit(self, record: StepRecord, request: HumanRequest, defaults: Mapping[str, JsonValue]) -> Fault | None:
         """Change the arguments as a person edited them; if the tool does not take them, return why, and change nothing.
 
-        The tool checks them in a call that asks for an approval and has none, so it applies no effect.
+        `defaults` are the arguments that the tool adds, as the person was shown them. The tool checks the arguments in
+        a call that asks for an approval and has none, so it applies no effect.
         """
         planned, shown, changes, before = record.args, self._digest(record), request.given_args, record.edited
         record.args, record.approval, request.given_args = {**(planned or {}), **changes}, None, {}
         record.edited = {**before, **changes}
         fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
-            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
+            added = added_digest({name: value for name, value in defaults.items() if name not in changes})
+            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record), added=added)
             request.refused = ""
             return None
         record.args, record.edited, request.refused = planned, before, fault.reason

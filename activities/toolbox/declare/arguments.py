@@ -65,14 +65,18 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
 def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, JsonValue]:
     """By name, the arguments that a tool is called with beside those that were `given`: the defaults of its model.
 
-    A given argument of which parts were left out is among them, whole. Secrets, as the model declares them, and
-    arguments that only a person may give are not. Empty if the model cannot be written as JSON.
+    A given argument of which parts were left out is among them, whole. Secrets, as the model declares them, arguments
+    that only a person may give, and values that are made anew for each call, such as the time, are not. Empty if the
+    model cannot be written as JSON.
     """
     if not isinstance(given, dict):
         return {}
     try:
-        whole = _completed(args, given, args.model_dump(mode="json", by_alias=True, warnings=False))
-    except Exception:  # a serializer is code of the tool, and may raise anything
+        whole, again = (
+            _completed(model, given, model.model_dump(mode="json", by_alias=True, warnings=False))
+            for model in (args, kind.parse(given))
+        )
+    except Exception:  # a serializer or validator is code of the tool, and may raise anything
         return {}
     properties = kind.args_schema.get("properties", {})
     found = dict[str, JsonValue]()
@@ -80,9 +84,22 @@ def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, 
         declared = properties.get(name, {})
         if name in kind.for_people or is_secret(declared) or (name in given and value == given[name]):
             continue
+        if value != again.get(name) or name in _made_anew(args):
+            continue
         # The model of a foreign tool leaves the defaults to its server.
         found[name] = declared.get("default") if value is None and name not in given else value
     return found
+
+
+def _made_anew(model: BaseModel) -> set[str]:
+    """The names of the fields whose defaults a function makes, other than an empty list or the like."""
+    made = {field: info.default_factory for field, info in type(model).model_fields.items() if info.default_factory}
+    return {
+        name
+        for field, factory in made.items()
+        if not isinstance(factory, type)
+        for name in _names(type(model), field, type(model).model_fields[field])
+    }
 
 
 def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
