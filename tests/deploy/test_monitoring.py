@@ -34,7 +34,7 @@ QUERIES = {
     for panel in row
     for legend, query in panel.queries.items()
 }
-PROVOKED = {"ReplanBreakerOpen", "ReplanSpendRate", "ReplanUnknownOutcome"}
+PROVOKED = {"ReplanBreakerOpen", "ReplanIncidentOpen", "ReplanSpendRate", "ReplanUnknownOutcome"}
 """Alerts whose conditions the workload meets; those with a `for:` are pending."""
 GAUGES = {WAITING_TASKS.name: 2, INCIDENTS.name: 1, f'{BREAKER_STATE.name}{{tool="knock"}}': 2}
 """What the workload leaves behind."""
