@@ -246,7 +246,10 @@ GAUGES: Mapping[str, tuple[str, str, Mapping[str, str], Said]] = {
         "replan_incidents",
         "2",
         QUEUE,
-        Said("Tasks of the queue replan wait until somebody repairs 2 causes.", "python starter.py incidents"),
+        Said(
+            "Tasks of the queue replan wait until somebody repairs what they need. Causes: 2.",
+            "python starter.py incidents",
+        ),
     ),
 }
 """By alert, its gauge, a value that makes it fire, and its labels."""
@@ -280,7 +283,7 @@ OF_GAUGES = {
 }
 """Alerts about gauges are those of the newest values that are known."""
 
-GONE = Said("Only 1 workers answer, fewer than there were.", DOCTOR)
+GONE = Said("Fewer workers answer than there were: 1.", DOCTOR)
 NOBODY = Said("No worker has answered for 2 minutes: tasks wait.", DOCTOR, "critical")
 
 

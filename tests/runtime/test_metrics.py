@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.runtime import LoggingConfig, Runtime
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from activities.boundary.breakers.rows import Breakers
 from activities.planning.model_planner import ModelPlanner
@@ -30,7 +31,7 @@ from tests.harness import staged
 from tests.processes import ROOT, Processes
 from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
-from tests.scraping import Scraped, scrape
+from tests.scraping import Scraped, read, scrape
 from workflows.account.metrics import BREAKER_STATE, COUNTED, METRICS, OF_ACTIVITIES, Sample
 from workflows.account.task import Task
 from workflows.plans.catalogue import Price as ModelPrice
@@ -197,6 +198,31 @@ async def _until_sampled(address: str) -> Scraped:
     while ("replan_incidents", ()) not in (found := scrape(address)):
         await asyncio.sleep(0.05)
     return found
+
+
+@workflow.defn
+class Broken:
+    """A workflow whose code has a mistake."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Raise what no workflow of Replan raises."""
+        raise RuntimeError
+
+
+async def test_the_sdk_counts_failed_workflow_tasks(server: DevServer, place: tuple[Runtime, str]) -> None:
+    """By the name and with the labels that an alert asks for, from the first one on."""
+    client = await connect(address=server.address, plain=True, runtime=place[0])
+    async with Worker(client, task_queue="broken", workflows=[Broken], workflow_runner=UnsandboxedWorkflowRunner()):
+        handle = await client.start_workflow(Broken.run, id="broken", task_queue="broken")
+        while "workflow_task_execution_failed" not in (text := read(place[1])):
+            await asyncio.sleep(0.05)
+        await handle.terminate()
+    [line] = [line for line in text.splitlines() if line.startswith("temporal_workflow_task_execution_failed_total{")]
+
+    assert {'failure_reason="WorkflowError"', 'namespace="default"', 'task_queue="broken"'} <= set(
+        re.findall(r'\w+="[^"]*"', line)
+    )
 
 
 async def test_a_store_that_cannot_be_read_leaves_the_worker_alone(
