@@ -154,11 +154,15 @@ class Breakers:
         (breakers, now), waiting = await self.all(), await self.waiting()
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
             since = await connection.run_sync(tickets.longest_since)
-        used = {service: (now - since.get(service, now)) / _patience(breakers[service]) for service in breakers}
+        # A call may have been turned away since the clock of the store was read.
+        waits = {service: max(0.0, now - since.get(service, now)) for service in breakers}
         return [
             *(Sample(BREAKER_STATE, (service,), states.index(breaker.state)) for service, breaker in breakers.items()),
             *(Sample(WAITING_CALLS, (service,), waiting.get(service, 0)) for service in breakers),
-            *(Sample(PATIENCE_USED, (service,), part) for service, part in used.items()),
+            *(
+                Sample(PATIENCE_USED, (service,), wait / _patience(breakers[service]))
+                for service, wait in waits.items()
+            ),
         ]
 
     async def reset(self, service: str) -> BreakerChange:
