@@ -11,10 +11,12 @@ from temporalio.client import Client
 from replan import Key, Tool, tool
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from tests.gate import sampled
-from tests.harness import staged
+from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS, Article
 from tests.providers.planning import planning, quickly_one
+from tests.workflows.test_agent_reset import again
 from workflows.account.task import Task, TaskStatus
+from workflows.agent import AgentWorkflow
 from workflows.plans.guards import REPEATED_NOTICE
 
 REFUSED = "makes the same call for the third time"
@@ -87,6 +89,56 @@ async def test_a_model_that_goes_on_repeating_itself_ends_the_task(
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "proposals_rejected")
     assert REFUSED in ended.reason and ended.spent.tool_calls == made
+
+
+@quickly_one
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_call_may_be_repeated_beside_new_ones(
+    client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
+) -> None:
+    """Parallel calls of which one is new find something out; alone, the old call is refused."""
+    model = Stubborn(strategy, *[[A, ("get_price", f"N-{turn}")] for turn in range(5)], [A], gives_in=True)
+    async with planning(provider, model) as (_, planner), staged(client, tmp_path, TOOLS, planner) as stage:
+        ended = await stage.run(Task(text="what does each cost?", strategy=strategy))
+
+    assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 11)
+    assert (model.told, model.refused) == ([2, 3, 4, 5, 6], [7])
+
+
+@quickly_one
+async def test_a_plan_may_begin_alike_after_each_new_fault(client: Client, tmp_path: Path, provider: str) -> None:
+    """Three plans read the same before they book; each fault is another one."""
+    begin = ("list_free", "at", "14:00:00")
+    plans = [
+        proposes(*(step(f"{kind}{turn}", kind, **{name: at}) for kind, name, at in (begin, made)))
+        for turn, made in enumerate([("book", "at", "14:00:00"), ("get_price", "sku", "A-1"), ("book", "at", "15:00")])
+    ]
+    async with (
+        planning(provider, *plans, finishes("15:00")) as (api, planner),
+        staged(client, tmp_path, TOOLS, planner) as stage,
+    ):
+        ended = await stage.run(Task(text="book a slot"))
+
+    assert (ended.status, ended.replans, len(api.bodies)) == (TaskStatus.COMPLETED, 1, 4), ended.reason
+    assert [one.kind for one in ended.steps].count("list_free") == 3
+
+
+@quickly_one
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_what_was_repeated_before_a_reset_counts(
+    client: Client, tmp_path: Path, provider: str, strategy: Literal["plan", "react"]
+) -> None:
+    """The new run has the same calls behind it, and refuses the same call."""
+    model = Stubborn(strategy, [A], gives_in=True)
+    async with planning(provider, model) as (_, planner), staged(client, tmp_path, TOOLS, planner) as stage:
+        handle = await stage.start(Task(text="what does A-17 cost?", strategy=strategy))
+        first = await outcome(handle)
+        for made in [one.id for one in first.steps]:
+            newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+            second = await again(stage, newest, made)
+            assert (second.status, second.result, second.spent.tool_calls) == (TaskStatus.COMPLETED, "24.50", 2)
+
+    assert (len(first.steps), {*model.told}, {*model.refused}) == (2, {2}, {3})
 
 
 class State(BaseModel):

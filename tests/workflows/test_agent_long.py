@@ -99,6 +99,19 @@ async def test_a_long_task_goes_on_in_new_runs(early: Client, tmp_path: Path) ->
     assert (done.status, done.spent.tool_calls, len(done.revisions)) == (TaskStatus.COMPLETED, 9, 9)
 
 
+async def test_plans_in_turn_end_over_the_change_of_runs(early: Client, tmp_path: Path) -> None:
+    """A later run knows what the runs before it have done: each call of the cycle is made twice."""
+    turns = [plan(step(f"{word}{turn}", "echo", word=word)) for turn in range(4) for word in "abc"]
+    async with staged(early, tmp_path, [echo], [*turns, DONE]) as stage:
+        handle = await stage.start()
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    assert len(parts) > 2 and (done.status, done.code) == (TaskStatus.ESCALATED, "proposals_rejected")
+    assert [one.id for one in done.steps] == ["a0", "b0", "c0", "a1", "b1", "c1"]
+    assert "makes the same call for the third time" in done.reason
+
+
 async def test_the_key_of_a_step_is_of_the_first_run(early: Client, tmp_path: Path) -> None:
     """A call that is made in a later run has the key that it would have had in the first."""
     async with staged(early, tmp_path, [echo], [*chain(9), DONE]) as stage:

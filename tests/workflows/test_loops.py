@@ -27,7 +27,8 @@ CASES: list[tuple[str, Sequence[Made], list[bool], bool]] = [
     ("another result at last", [(1, "x", 0), (2, "x", 0), (3, "y", 0)], [False, True, False], False),
     ("an effect between", [(1, "x", 0), (2, "x", 1)], [False, False], False),
     ("not in a row", [(1, "x", 0), (3, "x", 0)], [False, True], True),
-    ("twice in one turn", [(1, "x", 0), (1, "x", 0)], [False, True], True),
+    ("twice in one turn", [(1, "x", 0), (1, "x", 0)], [False, True], False),
+    ("twice in one turn, and again", [(1, "x", 0), (1, "x", 0), (2, "x", 0)], [False, True, True], True),
     ("a whole number is the same number", [(1, 2, 0), (2, 2.0, 0)], [False, True], True),
 ]
 
@@ -80,10 +81,10 @@ def test_the_memory_stays_small() -> None:
     for turn in range(1, 500):
         guard.note("find", {"query": turn}, "x", Effect.READ, revision=turn, changes=0)
     assert len(guard.calls) == MAX_REMEMBERED
-    for call in range(30):
+    for call in range(60):
         guard.note("look", {"query": call}, "x", Effect.READ, revision=500, changes=0)
 
-    assert len(guard.calls) == 31
+    assert len(guard.calls) == 61
 
 
 Named = tuple[str, JsonValue]
@@ -134,6 +135,7 @@ CYCLES: list[tuple[str, Sequence[Sequence[Named]], dict[str, str], int]] = [
     ("a write that changes nothing", [[A], [B]], {"idempotent": "a"}, 4),
     ("a text of a model, which differs", [[A], [("b", 3)], [A], [("b", 4)]], {"model": "b"}, 4),
     ("a slow call", [[A]], {"waits": "a"}, 2),
+    ("long plans in turn", [[(f"a{n}", n) for n in range(20)], [(f"b{n}", n) for n in range(20)]], {}, 4),
 ]
 
 
@@ -151,6 +153,7 @@ ALLOWED: list[tuple[str, Sequence[Sequence[Named]], dict[str, str]]] = [
     ("an effect, again", [[A]], {"keyed": "a"}),
     ("a look after each wait", [[A], [B]], {"waits": "b"}),
     ("a wait and a look in one plan", [[B, A]], {"waits": "b"}),
+    ("a read at the start of each new plan", [[A, ("b", turn)] for turn in range(50)], {}),
     ("a look between new ones", [[A] if turn % 2 else [("b", turn)] for turn in range(50)], {}),
 ]
 

@@ -571,7 +571,7 @@ class Execution:
                 revision=record.revision,
                 changes=progress.effects,
                 words=len(progress.words),
-                has_waited=back.lasted > 0 or record.slept >= WAITED,
+                has_waited=(back.lasted > 0 and not back.model_calls) or record.slept >= WAITED,
                 is_by_model=back.model_calls > 0,
             )
 

@@ -11,10 +11,10 @@ REPEATED_NOTICE = (
     "You had made the same call before, with the same result, and nothing has changed since: do something else."
 )
 """What the planner is told if a call and its result are the same as before, and nothing has changed between them."""
-MAX_REMEMBERED = 20
+MAX_REMEMBERED = 50
 """How many different calls a task remembers; it remembers those of the two newest turns in any case. So a cycle of
 plans is noticed if it has no more calls."""
-WAITED = 10.0
+WAITED = 5.0
 """Seconds. If a call takes so long, the world may have changed meanwhile: a tool may wait on purpose."""
 
 
@@ -101,8 +101,8 @@ class ProgressGuard(BaseModel):
 
     A call makes progress if the task learns or changes something by it: no identical call had the same result, or
     failed with the same fault, since an effect was applied or a person said something. So a call is rejected if its two
-    identical calls before had the same result, and were made in the two previous turns, or if no call has made progress
-    since the second of them: the same plan again, or several plans in turn.
+    identical calls before had the same result, and no turn has made progress since that of the second, nor that turn by
+    another call: the same call again, the same plan, or several plans in turn.
 
     Time is progress, too: a planner may wait, and look again. See `WAITED`.
     """
@@ -140,30 +140,31 @@ class ProgressGuard(BaseModel):
         """
         made, shown = digest(kind, dict(args)), digest(result)
         # A repeated idempotent call is itself counted as an effect, but changes nothing.
-        before, own = self.calls.pop(made, None), int(effect is Effect.IDEMPOTENT)
+        before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)
         is_shown = before is not None and before.shown == shown
         is_known = before is not None and (is_shown or is_by_model) and before.state == self.state(changes - own, words)
-        is_same = (
-            before is not None and is_shown and before.revision >= revision - 1 and before.changes + own == changes
+        # Not of this turn: which of its calls ends first is chance.
+        is_next = before is not None and before.revision >= revision - 1
+        has_progressed = before and (
+            self._has_waited(before.revision) or (not is_next and self.progressed > before.revision)
         )
-        is_unchanged = is_same or (before is not None and is_known and is_shown and self.progressed <= before.revision)
         self.repeats += own if is_known else 0
         last = LastCall(revision=revision, shown=shown, changes=changes, state=self.state(changes, words))
-        last.count = before.count + 1 if before and is_same else 1
+        last.count = before.count + 1 if before and is_shown and is_next and before.changes + own == changes else 1
         last.known = before.known + 1 if before and is_known else 1
         self._keep(made, last)
         if has_waited:
             self.waited = revision
-        if has_waited or not is_known:
+        if not is_known:
             self.progressed = revision
-        return is_unchanged
+        return is_known and is_shown and not has_progressed
 
     def note_fault(
         self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, words: int
     ) -> None:
         """Record a call of the turn `revision` that failed; `fault` is what it said of the state of the world."""
         made, state = digest(kind, dict(args), fault), self.state(changes, words)
-        before = self.calls.pop(made, None)
+        before = self.calls.get(made)
         if before is None or before.state != state:
             self.progressed = revision
         self._keep(made, LastCall(revision=revision, shown="", changes=changes, state=state))
@@ -177,8 +178,7 @@ class ProgressGuard(BaseModel):
         last = self.calls.get(digest(kind, dict(args)))
         if last is None or last.known == 1 or last.state != self.state(changes, words):
             return False
-        is_next = self.is_third_in_a_row(kind, args, revision=revision, changes=changes)
-        return (is_next and not self._waited_beside(revision)) or self.progressed < last.revision
+        return self.progressed < last.revision and not self._has_waited(last.revision)
 
     def is_third_in_a_row(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
         """Whether the two previous turns made this call, too, with the same result, and no effect was applied since."""
@@ -189,11 +189,12 @@ class ProgressGuard(BaseModel):
         """A number that changes if an effect of the task changes something, or if a person says something."""
         return changes - self.repeats + words
 
-    def _waited_beside(self, revision: int) -> bool:
-        """Whether a turn waited and made another call, so that it looked again; a slow call alone is no wait."""
-        return self.waited == revision and sum(call.revision == revision for call in self.calls.values()) > 1
+    def _has_waited(self, since: int) -> bool:
+        """Whether a turn has waited since the turn `since`, and another call was made; a slow call alone is no wait."""
+        return self.waited >= since and sum(call.revision >= since for call in self.calls.values()) > 1
 
     def _keep(self, made: str, last: LastCall) -> None:
+        self.calls.pop(made, None)  # the newest is the last
         self.calls[made] = last
         old = [key for key, call in self.calls.items() if call.revision < last.revision - 1]
         for key in old[: max(0, len(self.calls) - MAX_REMEMBERED)]:
