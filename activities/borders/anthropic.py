@@ -48,8 +48,6 @@ BY_TYPE: Mapping[str, ModelRow] = {
 
 BY_WORDS: Mapping[str, ModelRow] = {
     "exceed context limit": model_api.TOO_LONG,
-    "`signature` in `thinking`": model_api.THINKING,
-    "blocks in the latest assistant message cannot be modified": model_api.THINKING,
     "does not support the effort parameter": model_api.NO_EFFORT,
     "output_config.effort": model_api.NO_EFFORT,
 }

@@ -52,6 +52,11 @@ THINKING: ModelRow = (
     "does not accept the thinking that a reply had before: a proxy has changed it, or it is of another model or key;"
     " ask the model without that proxy, and start the task again",
 )
+CUT_OFF: ModelRow = (
+    Code.NEEDS_PERSON,
+    "could not end its reply within the limit of a reply: raise it with --reply-tokens,"
+    " or let the model reason less with --effort low",
+)
 NO_EFFORT: ModelRow = (
     Code.NEEDS_PERSON,
     "does not take this effort from the model: leave out --effort, or choose another one,"
@@ -98,9 +103,18 @@ BY_WORDS: Mapping[str, ModelRow] = {
     # What Anthropic and OpenAI say of an output, and Azure of both.
     "content filtering policy": FILTERED,
     "content management policy": FILTERED,
+    "violating our usage policy": FILTERED,
     "prompt is too long": TOO_LONG,
+    "input is too long": TOO_LONG,
     "exceeds the context window": TOO_LONG,
     "maximum context length": TOO_LONG,
+    "could not finish the message because": CUT_OFF,
+    # Anthropic, also behind a proxy that speaks another API, and proxies that left out or changed what it signed.
+    "`signature` in `thinking`": THINKING,
+    "signature in thinking block": THINKING,
+    "thinking.signature": THINKING,
+    "blocks in the latest assistant message cannot be modified": THINKING,
+    "must start with a thinking block": THINKING,
 }
 """Rows by a part of the message of a gateway, or of a server of the user's own, whose code and type say less."""
 

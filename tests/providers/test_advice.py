@@ -18,12 +18,26 @@ FILTERED = "Output blocked by content filtering policy"
 AZURE = "The response was filtered due to the prompt triggering Azure OpenAI's content management policy."
 WINDOW = "Your input exceeds the context window of this model. Please adjust your input and try again."
 VLLM = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+FOUND = (
+    "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`. When `thinking` is"
+    " enabled, a final `assistant` message must start with a thinking block"
+)
+UNFINISHED = "Could not finish the message because max_tokens or model output limit was reached."
+POLICY = "Invalid prompt: your prompt was flagged as potentially violating our usage policy."
 LONG = "prompt is too long: 250000 tokens > 200000 maximum"
 EFFORT = "Unsupported parameter: 'reasoning.effort' is not supported with this model."
 CASES: list[tuple[str, str, Any, Code, str]] = [
     ("anthropic", LONG, None, Code.TOO_LARGE, "split the task"),
     ("anthropic", FILTERED, None, Code.REFUSED, "in other words"),
     ("anthropic", SIGNATURE, None, Code.NEEDS_PERSON, "without that proxy, and start the task again"),
+    ("anthropic", "Invalid signature in thinking block", None, Code.NEEDS_PERSON, "without that proxy"),
+    ("anthropic", "messages.3.content.0.thinking.signature: Field required", None, Code.NEEDS_PERSON, "that proxy"),
+    ("anthropic", FOUND, None, Code.NEEDS_PERSON, "without that proxy"),
+    ("openai", SIGNATURE, "invalid_request_body", Code.NEEDS_PERSON, "without that proxy"),
+    ("anthropic", "Input is too long for requested model.", None, Code.TOO_LARGE, "split the task"),
+    ("openai", UNFINISHED, None, Code.NEEDS_PERSON, "--reply-tokens, or let the model reason less with --effort low"),
+    ("openai", POLICY, None, Code.REFUSED, "in other words"),
+    ("responses", POLICY, None, Code.REFUSED, "in other words"),
     ("anthropic", "This model does not support the effort parameter.", None, Code.NEEDS_PERSON, "leave out --effort"),
     ("openai", VLLM, None, Code.TOO_LARGE, "split the task"),
     ("openai", VLLM, 400, Code.TOO_LARGE, "split the task"),
@@ -87,7 +101,6 @@ async def test_an_invalid_request_in_a_stream_is_not_retried(provider: str) -> N
 
 
 @pytest.mark.parametrize("arguments", ["", " ", '""', "null", "{}"])
-@pytest.mark.parametrize("provider", ["openai", "responses"])
 async def test_no_arguments_are_no_arguments(provider: str, arguments: str) -> None:
     """However a server writes them."""
     reply = await said(provider, ModelReply((ModelCall("now", arguments),)))
@@ -96,13 +109,15 @@ async def test_no_arguments_are_no_arguments(provider: str, arguments: str) -> N
     assert [(call.name, call.args, call.broken) for call in reply.turn.calls] == [("now", {}, "")]
 
 
-async def test_the_items_of_a_stream_are_the_output_that_its_end_leaves_out() -> None:
+@pytest.mark.parametrize("end", [{"output": []}, {"output": None}, {}], ids=["empty", "null", "missing"])
+async def test_the_items_of_a_stream_are_the_output_that_its_end_leaves_out(end: Json) -> None:
     """Some servers send each item in its own event, and an end without them."""
     made = ModelReply((ModelCall("weather", {"place": "Paris"}),), text="I look.", thinking="Where?")
     api = api_of("responses", made)
     events = [*api.events(api.reply_body(made))]
-    end = {**events[-1], "response": {**events[-1]["response"], "output": []}}
-    without = Streamed(made, events=len(events) - 1, then=event_bytes(end))
+    response = {key: value for key, value in events[-1]["response"].items() if key != "output"}
+    last = {**events[-1], "response": response | end}
+    without = Streamed(made, events=len(events) - 1, then=event_bytes(last))
     reply = await said("responses", without)
 
     assert isinstance(reply, Reply), reply
