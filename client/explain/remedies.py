@@ -69,7 +69,7 @@ OF_ENDING: Mapping[str, str] = {
     "plan_refused": "Correct what the reason names.",
     "task_refused": "If it cannot be read, correct the program that started it. Else use another folder (`--documents`,"
     " here or at the worker), or the kinds and arguments of `--contract` as the worker calls them.",
-    "proposals_rejected": "Write the plan by hand (`--plan FILE`), or ask for less.",
+    "proposals_rejected": "Do what the reason says, write the plan by hand (`--plan FILE`), or ask for less.",
     "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
     **{name: limit.remedy.format(option=option_of(name)) for name, limit in LIMITS.items()},
     "aborted": "Start it again if it is still needed.",

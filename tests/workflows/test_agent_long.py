@@ -66,7 +66,8 @@ async def runs(client: Client, handle: Handle) -> list[Handle]:
 
 def chain(count: int) -> list[NewSteps]:
     """Plans of one step each, every one fed by the one before."""
-    words: list[JsonValue] = ["hi", *({"$from": f"s{n}", "path": "said"} for n in range(count - 1))]
+    words: list[JsonValue] = ["hi"]
+    words += [{"$from": f"s{n}", "path": "said"} for n in range(count - 1)]
     return [plan(step(f"s{n}", "echo", word=word)) for n, word in enumerate(words)]
 
 
