@@ -260,8 +260,8 @@ EMPTY_REPLY = "your answer was empty: call propose_plan, finish, ask or give_up"
 EMPTY_TURN = "your answer was empty: call a tool, or answer with text"
 PLAN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: propose fewer steps at once"
 REASONING_CUT_OFF = (
-    "your answer was cut off after {tokens:,} tokens of reasoning, so nothing of it was used: think less, and answer (the"
-    " user can let you write more with --reply-tokens, within --tokens and --usd, or reason less with --effort low)"
+    "your answer was cut off after {tokens:,} tokens of reasoning, so nothing of it was used: think less, and answer"
+    " (a user can let you write more with --reply-tokens, within --tokens and --usd, or reason less with --effort low)"
 )
 TURN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: say and call less at once"
 DECLINED = "you declined to answer: do the part of the task that you can do, or call give_up and say why"
