@@ -1,11 +1,12 @@
 """A model that repeats itself: it is told, then refused, and the task ends if it proposes nothing else."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
 from replan import Key, Tool, tool
@@ -17,7 +18,7 @@ from tests.providers.planning import planning, quickly_one
 from tests.workflows.test_agent_reset import again
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.plans.guards import REPEATED_NOTICE
+from workflows.plans.guards import REPEATED_NOTICE, WAITED
 
 REFUSED = "makes the same call for the third time"
 A, B = ("get_price", "A-17"), ("get_price", "B-2")
@@ -147,6 +148,12 @@ class State(BaseModel):
     percent: int
 
 
+class Pause(BaseModel):
+    """How long to wait."""
+
+    seconds: float
+
+
 def job() -> list[Tool[..., Any]]:
     """A job that goes on while somebody waits, and only then."""
     state = State(percent=0)
@@ -177,3 +184,35 @@ async def test_a_model_may_look_again_after_each_change(
         ended = await stage.run(Task(text="push the job", strategy=strategy))
 
     assert (ended.status, ended.spent.tool_calls, model.refused) == (TaskStatus.COMPLETED, 12, [])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("seconds", "made"), [(WAITED + 0.1, 6), (0.1, 4)])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_model_may_look_again_after_each_wait(
+    client: Client, tmp_path: Path, strategy: Literal["plan", "react"], seconds: float, made: int
+) -> None:
+    """A state that stays the same is looked at as often as the model waits between; a short wait is none."""
+
+    @tool.read
+    async def wait(args: Pause) -> State:
+        """Wait."""
+        await asyncio.sleep(args.seconds)
+        return State(percent=0)
+
+    def next_move(heard: ReceivedRequest) -> ModelReply:
+        if heard.turn == 6 or REFUSED in "".join(result.text for result in heard.results) + heard.last_text:
+            return finishes() if strategy == "plan" else ModelReply(text="done")
+        args: dict[str, JsonValue] = {"sku": "A"} if heard.turn % 2 else {"seconds": seconds}
+        kind = "look" if heard.turn % 2 else "wait"
+        if strategy == "react":
+            return calls(ModelCall(kind, args))
+        return proposes(step(f"s{heard.turn}", kind, **args))
+
+    async with (
+        planning("anthropic", next_move) as (_, planner),
+        staged(client, tmp_path, [*job(), wait], planner) as stage,
+    ):
+        ended = await stage.run(Task(text="look until it is done", strategy=strategy))
+
+    assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, made)
