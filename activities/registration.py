@@ -177,7 +177,7 @@ class Abilities:
         left_out = self.foreign.left_out.items()
         lines += [f"Not offered: {kind}: {reason}." for kind, reason in left_out]
         if options.write_tools is not None:
-            lines.append(writing.write(options.write_tools, self.foreign.classified))
+            lines.append(writing.write(options.write_tools, self.foreign.files, self.foreign.classified))
         return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp import tools_file, writing
 from activities.toolbox.mcp.config import CannotOpen, Config
 from activities.toolbox.mcp.loading import load_servers
 from activities.toolbox.registry import ToolMistakes
@@ -383,3 +383,19 @@ def test_only_some_tools_may_be_offered(tmp_path: Path) -> None:
     found = loaded(tmp_path, f"{OK}only = ['look', 'do']\n")
 
     assert [made.__name__ for made in found.tools] == ["shop.do", "shop.look"]
+
+
+def test_a_person_gets_a_file_to_classify_the_tools_in(tmp_path: Path) -> None:
+    """It has what was written before, also of a server of which no tool is offered, and a table for each other tool."""
+    files = [written(tmp_path, table()), written(tmp_path, f"{table(server='other')}only = []\n", "other.toml")]
+    foreign = load_servers([str(file) for file in files], {}, ())
+    whole = tmp_path / "whole.toml"
+
+    said = writing.write(whole, foreign.files, foreign.classified)
+    again = load_servers([str(whole)], {}, ())
+
+    assert f"{len(foreign.classified)} of them new" in said
+    assert (set(again.configs), all(found.is_in_file for found in again.classified)) == ({"shop", "other"}, True)
+    assert {tool.__name__ for tool in again.tools} == {tool.__name__ for tool in foreign.tools}
+    with pytest.raises(ToolMistakes, match="exists already"):
+        writing.write(whole, foreign.files, foreign.classified)

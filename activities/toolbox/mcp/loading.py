@@ -35,6 +35,8 @@ class ForeignTools:
     listings: Mapping[str, Listing] = field(default_factory=dict)
     classified: Sequence["Classified"] = ()
     """The tools with the reasons of their effects."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The text of each tools file, by its name."""
 
 
 def load_servers(
@@ -89,4 +91,5 @@ def load_servers(
         raise ToolMistakes(made.mistakes)
     for kind, reason in made.left_out.items():
         log.warning("mcp_tool_left_out", kind=kind, reason=reason)
-    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified)
+    files = {str(path): path.read_text(encoding="utf-8-sig") for path in paths}
+    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified, files)
