@@ -142,6 +142,14 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
         "shop.toml:3: servers.shop.env.A cannot be '5': write a text",
     ),
     "no number": (f"{SHOP}timeout = nan\n", "shop.toml:3: servers.shop.timeout cannot be 'nan': input should be a fin"),
+    "a number as a text": (
+        f'{SHOP}timeout = "5"\n',
+        "shop.toml:3: servers.shop.timeout cannot be '5': input should",
+    ),
+    "a word for true or false": (
+        f'{SHOP}trusted = "no"\n',
+        "shop.toml:3: servers.shop.trusted cannot be 'no': input should be a valid boolean",
+    ),
     "another scheme": ('[servers.shop]\nurl = "ftp://x"\n', "shop.toml:2: servers.shop.url is no address: begin with"),
     "a password": (
         '[servers.shop]\nurl = "https://me:hidden@x"\n',
