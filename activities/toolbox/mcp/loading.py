@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from activities.toolbox.declare.tool import Tool
+from activities.toolbox.http.network import Reach
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
@@ -40,9 +41,13 @@ class ForeignTools:
 
 
 def load_servers(
-    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]]
+    names: Iterable[str],
+    environment: Mapping[str, str],
+    others: Iterable[Tool[..., Any]],
+    reach: Reach | None = None,
 ) -> ForeignTools:
-    """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name.
+    """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name;
+    `reach` is what may be reached besides the servers themselves.
 
     The servers are started for a moment, to ask them for their tools.
 
@@ -77,7 +82,7 @@ def load_servers(
                 mistakes.append(f"{place.line()}: {name}: {why}: set it, or correct the file.")
     if mistakes:
         raise ToolMistakes(mistakes)
-    listings, found = dict[str, Listing](), connections.listings(configs)
+    listings, found = dict[str, Listing](), connections.listings(configs, reach or Reach())
     for name, listing in found.items():
         if isinstance(listing, Listing):
             listings[name] = listing
