@@ -4,7 +4,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 
-from activities.borders import KNOWN, declared, entry_of, table_of
+from activities.borders import KNOWN, declared, entries_of, entry_of, http_status, table_of
 from activities.borders.table import Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults.fault import QUADRANT, Quadrant
@@ -48,13 +48,16 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
         lines += _lines(f"in {kind}, by raises=", entry) if entry else []
     if raised and (special := _special(raised)):
         return f"{title}\n  {special}"
-    source = next((class_name for class_name in names if class_name in table_of(class_name.partition(".")[0])), None)
-    entry = entry_of(names)
+    source, entry = next(entries_of(names), ("", None))
     if entry is None:
         follows = FOLLOWS[Quadrant.PERSISTENT_INFRASTRUCTURAL]
         is_named = raised is not None and tells_its_cause(raised)
         unless = ", unless it is raised from one that is known (`raise ... from error`)" if is_named else ""
         lines.append(f"  no table knows it, so it is a bug{unless}: {follows}")
+        if raised and raised.__module__ != "builtins":
+            places = ", ".join(map(".".join, http_status.PLACES))
+            lines.append(f"  guessed  if it carries an HTTP status from 400 to 599 in one of {places}:")
+            lines.append("           then it becomes what docs/errors.md says of that status, and proves nothing")
         if raised and raised.__module__ != "builtins":
             lines.append(f'  a tool may declare it: raises={{{raised.__name__}: "CODE"}} with a code of docs/errors.md')
     else:

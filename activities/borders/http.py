@@ -269,18 +269,23 @@ def _status(error: BaseException) -> Verdict:
     status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
         return _NO_STATUS.verdict()
-    row = by_status(status)
-    method, service = _method_and_service(error, response)
-    verdict = row.verdict(
-        reason=row.reason.replace("The service", service, 1),
-        observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
-        retry_after=wait_of(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
-    )
+    verdict, method = by_answer(error, status), _method_and_service(error, response)[0]
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
         return replace(verdict, proves=Proof.UNKNOWN)
     refused = [sum(sends.may_change(str(_method(request))) for request in some) for some in _earlier(error, *known)]
     return replace(verdict, requests=sends.may_change(method) + max(refused, default=0) if method else None)
+
+
+def by_answer(error: BaseException, status: int) -> Verdict:
+    """The verdict on an answer with this status, and on what an exception carries of it; it may not be the only one."""
+    response, row = _first(attribute(error, "response"), error), by_status(status)
+    cell, headers = QUADRANT[row.code], (attribute(response, "headers"), attribute(error, "headers"))
+    return row.verdict(
+        reason=row.reason.replace("The service", _method_and_service(error, response)[1], 1),
+        observed=_body(response) if cell is Quadrant.PERSISTENT_SEMANTIC else None,
+        retry_after=_first(*map(wait_of, headers)) if cell.is_transient else None,
+    )
 
 
 def _method_and_service(error: BaseException, response: object) -> tuple[str, str]:

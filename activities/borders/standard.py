@@ -20,7 +20,6 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
-    class_name,
     qualified,
     traceback_of,
 )
@@ -36,11 +35,6 @@ _DENIED = Row(
 )
 _REJECTED = Row(
     Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.", Proof.UNKNOWN
-)
-_CHILD = Row(
-    Code.BUG,
-    "The tool raised a child of OSError that no table knows: declare it with raises=, or fix the tool.",
-    Proof.UNKNOWN,
 )
 
 _BY_ERRNO: Mapping[str, Row] = {
@@ -126,8 +120,6 @@ def _was_connecting(error: BaseException) -> bool:
 
 def _by_errno(error: OSError) -> Verdict:
     number: object = error.errno
-    if type(error) is not OSError:  # a library's own class, and its number may be the library's, too: SSLError(1, ...)
-        return replace(_CHILD.verdict(), unknown=class_name(error))
     row = _ROWS.get(number, _REJECTED) if isinstance(number, int) else _REJECTED
     if (row in (_CUT, _TIMEOUT) or number is None) and _was_connecting(error):
         row = _UNSENT
@@ -203,7 +195,8 @@ _CLOSED = _bug("The tool uses a queue that was shut down: fix the tool.")
 _QUEUE_FULL = Row(Code.BUSY, "A queue of the tool is full.", Proof.REFUSED)
 
 TABLE: Table = {
-    "builtins.OSError": Choice("its errno", {**_BY_ERRNO, "any, in a child": _CHILD}, _by_errno, otherwise=_REJECTED),
+    # The number of a library's own class may be the library's, too: SSLError(1, ...).
+    "builtins.OSError": Choice("its errno", _BY_ERRNO, _by_errno, otherwise=_REJECTED, covers_children=False),
     "builtins.TimeoutError": _unless_connecting(_TIMEOUT),
     "builtins.ConnectionError": _unless_connecting(_CUT),
     "builtins.ConnectionRefusedError": _BY_ERRNO["ECONNREFUSED"],
