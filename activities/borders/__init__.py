@@ -42,6 +42,7 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "psycopg_pool",
         "asyncpg",
         "pymysql",
+        "oracledb",
         __name__.partition(".")[0],  # our own: `replan` where the wheel is installed
     ),
     "aws": ("botocore", "boto3", "s3transfer"),

@@ -238,10 +238,19 @@ def _connection(error: BaseException) -> Verdict:
     if not is_traced and any(_is_a(exception, *_TLS) for exception in inner):
         return _if_alone(_UNREACHED, error)
     if any(_is_a(exception, "urllib3.exceptions.ResponseError") for exception in inner):
-        return _FAILING.verdict()
+        return (_ENDLESS if any(map(_was_redirected, inner)) else _FAILING).verdict()
     if any(_is_a(exception, "builtins.TimeoutError", "urllib3.exceptions.TimeoutError") for exception in inner):
         return _SILENT.verdict()
     return _BROKEN.verdict()
+
+
+def _was_redirected(error: BaseException) -> bool:
+    """Whether urllib3 gave up on a redirect; its exception is the same after too many failures."""
+    last = [frame for module, frame in _frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
+    return bool(last and last[-1].f_locals.get("redirect_location"))
+
+
+_URLLIB3_SENDS = ("urllib3.connectionpool", "urllib3.poolmanager")
 
 
 def _no_connection(error: BaseException) -> Verdict:
@@ -331,6 +340,11 @@ def _header(error: BaseException) -> Verdict:
     return _GARBLED.verdict() if is_of_response else _if_alone(_WRONG_HEADER, error)
 
 
+def _payload(error: BaseException) -> Verdict | None:
+    is_complete = any(_is_a(exception, "aiohttp.http_exceptions.ContentEncodingError") for exception in carried(error))
+    return _UNDECODABLE.verdict() if is_complete else None
+
+
 def _unexpected(reason: str) -> Row:
     return Row(Code.UNEXPECTED_RESULT, reason, Proof.UNKNOWN)
 
@@ -377,6 +391,7 @@ _CONNECTION = Choice(
         "while connecting": _UNREACHED,
         "certificate not accepted": _UNTRUSTED,
         "too many failures": _FAILING,
+        "too many redirects": _ENDLESS,
         "timeout": _SILENT,
     },
     _connection,
@@ -498,7 +513,9 @@ _AIOHTTP: Table = {
     "client_exceptions.ServerFingerprintMismatch": _NO_CONNECTION,
     "client_exceptions.ServerTimeoutError": _SILENT,
     "client_exceptions.ConnectionTimeoutError": _LATE_CONNECTION,
-    "client_exceptions.ClientPayloadError": _BROKEN,
+    "client_exceptions.ClientPayloadError": Choice(
+        "the exception that it wraps", {"not decoded": _UNDECODABLE}, _payload, otherwise=_BROKEN
+    ),
     "client_exceptions.UploadAbortedError": _BROKEN,
     "client_exceptions.InvalidURL": _NO_URL,
     "client_exceptions.NonHttpUrlClientError": _SCHEME,

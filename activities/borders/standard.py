@@ -138,6 +138,22 @@ def _by_look_up(error: OSError) -> Verdict:
     return (_LOOK_UPS.get(number, _NO_LOOK_UP) if isinstance(number, int) else _NO_LOOK_UP).verdict()
 
 
+_NO_PROGRAM = Row(
+    Code.NEEDS_PERSON,
+    "A program that the tool runs is not on the worker's machine, or cannot be run there: install it.",
+    Proof.NOT_SENT,
+)
+
+
+def _while_starting(error: OSError) -> Verdict | None:
+    """The verdict on a program that is missing; its folder may be the missing thing, which the arguments name."""
+    for frame, _ in traceback.walk_tb(traceback_of(error)):
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ("subprocess", "_execute_child"):
+            folder: object = frame.f_locals.get("cwd")
+            return None if folder is not None and error.filename == folder else _NO_PROGRAM.verdict()
+    return None
+
+
 # What an exit code means, only the tool can know: it may be a rejection as well as an outage, after any effect.
 _FAILED = Row(
     Code.BUG,
@@ -204,7 +220,9 @@ TABLE: Table = {
     "builtins.InterruptedError": _BY_ERRNO["EINTR"],
     "builtins.ChildProcessError": _BY_ERRNO["ECHILD"],
     "builtins.ProcessLookupError": _BY_ERRNO["ESRCH"],
-    "builtins.FileNotFoundError": _BY_ERRNO["ENOENT"],
+    "builtins.FileNotFoundError": Choice(
+        "where it was raised", {"while a program was started": _NO_PROGRAM}, _while_starting, _BY_ERRNO["ENOENT"]
+    ),
     "builtins.FileExistsError": _BY_ERRNO["EEXIST"],
     "builtins.IsADirectoryError": _BY_ERRNO["EISDIR"],
     "builtins.NotADirectoryError": _BY_ERRNO["ENOTDIR"],
