@@ -1,10 +1,9 @@
 """SQL: the verdict on each exception of SQLAlchemy and of the drivers, and why a database cannot be used.
 
 Data decide, not classes: the SQLSTATE of PostgreSQL, the errno of MySQL, the result code of SQLite, the code of
-Oracle. SQLAlchemy wraps
-the driver's exception as `orig`, which decides there, too. Most codes prove that the statement changed nothing: a
-database undoes a statement that fails, and a transaction whose commit fails. They prove nothing of a statement that may
-have committed a part of itself, such as CALL.
+Oracle. SQLAlchemy wraps the driver's exception as `orig`, which decides there, too. Most codes prove that the statement
+changed nothing: a database undoes a statement that fails, and a transaction whose commit fails. They prove nothing of a
+statement that may have committed a part of itself, such as CALL.
 """
 
 import re
@@ -352,7 +351,7 @@ def _of_psycopg(error: Any) -> Verdict:
 def _of_pool(error: Any) -> Verdict | None:
     """The verdict on a pool that gave no connection, if none of its attempts to connect has succeeded."""
     for frame in _frames(error, "psycopg_pool"):
-        pool = frame.f_locals.get("self")
+        pool: Any = frame.f_locals.get("self")
         counts = pool.get_stats() if hasattr(pool, "get_stats") else {}
         if counts.get("connections_errors") and "connections_ms" not in counts:
             return _NEVER_CONNECTED.verdict()

@@ -176,6 +176,7 @@ class _Details(TypedDict, total=False):
     by_id: bool
     still_running: bool
     queued: float | None
+    defaults: dict[str, JsonValue]
 
 
 class Fault(BaseModel, frozen=True):
@@ -226,6 +227,9 @@ class Fault(BaseModel, frozen=True):
     guessed: str = Field(default="", exclude_if=not_)
     """From which attribute of an exception that no table knows the fault was guessed: `ApiError.status_code`. Empty if
     nothing was guessed. A guess never proves that a call had no effect."""
+    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """Of a call that needs an approval: by name, the arguments that its tool adds to those of the call. An argument of
+    the call whose parts are left out is here whole. A record of the fault has none."""
 
     @classmethod
     def of(cls, code: Code, reason: str, **details: Unpack[_Details]) -> "Fault":
