@@ -1,5 +1,6 @@
 """What the tables say of a class of exceptions, as text: for `worker.py --classify`, and for docs/errors.md."""
 
+import asyncio
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -71,8 +72,8 @@ def _special(raised: type[BaseException]) -> str:
         return "says itself what it is: docs/tools.md#what-to-raise"
     if issubclass(raised, BaseExceptionGroup):
         return "is as bad as the worst of its members, and proves no more than all of them prove"
-    if not issubclass(raised, Exception | SystemExit):
-        return "ends a process or cancels a call: it is no fault of the tool"
+    if issubclass(raised, asyncio.CancelledError):
+        return "cancels a call: it is no fault of the tool, unless the tool did so itself"
     return ""
 
 
