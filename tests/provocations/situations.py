@@ -1,7 +1,6 @@
 """What the service does to each library, what its error should become, and which are known to become something else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -56,34 +55,6 @@ KNOWN_WRONG: Mapping[tuple[str, str], str] = {
     ("azure", "lost"): "the class keeps the exception of urllib3 where no table looks",
 }
 """Provocations that become a `bug`, for a person: safe, and not what a user expects."""
-
-
-@dataclass(frozen=True)
-class Provocation:
-    """What one library raised in one situation, and what became of it."""
-
-    library: str
-    situation: str
-    error: str
-    """The qualified name of the class; empty if nothing was raised."""
-    code: str
-    guessed: str
-    applied: str
-    retried: bool
-    """Whether Replan would make the call again by itself, without finding out whether it took effect."""
-    effects: int
-    """How often the call took effect at the service."""
-    text: str
-    """The fault as JSON."""
-
-    @property
-    def is_right(self) -> bool:
-        return self.code == SITUATIONS[self.situation]
-
-    @property
-    def may_repeat(self) -> bool:
-        """Whether an effect that took place would be repeated."""
-        return self.effects > 0 and (self.retried or self.applied == "none")
 
 
 def prepare(service: Service, situation: str) -> str:

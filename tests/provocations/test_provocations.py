@@ -12,8 +12,9 @@ import pytest
 from tests.processes import ROOT
 from tests.provocations.clients import SECRET
 from tests.provocations.conftest import LINE
-from tests.provocations.environment import MINUTES, Environment, prepared, wanted
-from tests.provocations.situations import CLIENTS, DISTRIBUTIONS, KNOWN_WRONG, POPULAR, SHARE, SITUATIONS, Provocation
+from tests.provocations.environment import MINUTES, REQUIREMENTS, Environment, prepared, wanted
+from tests.provocations.provocation import Provocation, line
+from tests.provocations.situations import CLIENTS, DISTRIBUTIONS, KNOWN_WRONG, POPULAR, SHARE, SITUATIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(60 * MINUTES * len(CLIENTS))]
 
@@ -24,13 +25,7 @@ FOUND = dict[str, list[Provocation]]()
 @pytest.fixture(scope="module")
 def environment() -> Environment:
     """The Python that has the libraries."""
-    return prepared()
-
-
-def line(library: str) -> str:
-    """A library, how many of its errors became what a user expects, and what the others became."""
-    wrong = [f"{one.situation} -> {one.code or 'nothing'}" for one in FOUND[library] if not one.is_right]
-    return f"{library:13} {right(library)} of {asked(library)} right  {', '.join(wrong)}".rstrip()
+    return prepared(REQUIREMENTS)
 
 
 def right(*libraries: str) -> int:
@@ -53,7 +48,7 @@ def test_the_errors_of_a_library(
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60 * MINUTES)
     found = [Provocation(**json.loads(one)) for one in done.stdout.splitlines() if one.startswith("{")]
     FOUND[library] = found
-    record_property(LINE, line(library))
+    record_property(LINE, line(found))
 
     assert [one.situation for one in found] == [*SITUATIONS]
     assert {
@@ -76,4 +71,4 @@ def test_most_are_right(record_property: Callable[[str, str], None]) -> None:
 
 def test_each_library_is_required() -> None:
     """One that is in no file is installed by nobody."""
-    assert {DISTRIBUTIONS.get(library, library).lower() for library in CLIENTS} == {*wanted()}
+    assert {DISTRIBUTIONS.get(library, library).lower() for library in CLIENTS} == {*wanted(REQUIREMENTS)}
