@@ -163,6 +163,10 @@ class Boundary:
             self._late_calls.add(late)  # the loop itself keeps no reference to a task
             late.add_done_callback(self._late_calls.discard)
             raise
+        except TimeoutError:
+            if attempt.raised:  # the end of the attempt came while that was written down
+                raise attempt.raised from None
+            raise
         attempt.committing, attempt.replayed = True, done.replayed
         await self._effects.mark_undone(attempt)
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_COMMIT)
@@ -259,7 +263,11 @@ class Boundary:
             with begin():
                 return await kind.function(call.args, **injected)
 
-        value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
+        try:
+            value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
+        except Exception as error:
+            attempt.raised = None if attempt.time.expired() else error
+            raise
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._inject(attempt, Failpoint.AFTER_COMMIT)
         _note_return(attempt, value)
