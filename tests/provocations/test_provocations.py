@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.processes import ROOT
+from tests.provocations import LINE
 from tests.provocations.clients import SECRET
-from tests.provocations.conftest import LINE
 from tests.provocations.environment import MINUTES, REQUIREMENTS, Environment, prepared, wanted
 from tests.provocations.provocation import Provocation, line
 from tests.provocations.situations import CLIENTS, DISTRIBUTIONS, KNOWN_WRONG, POPULAR, SHARE, SITUATIONS

@@ -13,9 +13,8 @@ import pytest
 from replan.testing.postgresql import Cluster
 from runtime.dev_server import free_port
 from tests.activities.bench import bench
-from tests.provocations import servers, stores
+from tests.provocations import LINE, servers, stores
 from tests.provocations.clients import SECRET
-from tests.provocations.conftest import LINE
 from tests.provocations.provocation import Provocation, line, provoke
 from tests.provocations.relay import Relay, relaying
 from tests.provocations.stores import Calls
