@@ -56,7 +56,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for line in [line for name, line in report.user_properties if name == LINE]:
                 terminalreporter.write_line(line)
             if outcome == "skipped":
-                terminalreporter.write_line(f"{report.nodeid} was skipped. {report.longrepr[-1]}")
+                terminalreporter.write_line(
+                    f"{report.nodeid} was skipped. {report.longrepr[-1].removeprefix('Skipped: ')}"
+                )
 
 
 @pytest.fixture(scope="session")

@@ -217,8 +217,9 @@ _SQLITE = _by_code(
 """Rows by the beginning of SQLite's result code (https://sqlite.org/rescode.html): the longest beginning wins."""
 
 _ORACLE: Mapping[str, Row] = _by_code(
-    (_UNREACHED, "ORA-01033 ORA-01034 ORA-01089 ORA-12170 ORA-12541 ORA-12543 DPY-6005"),
+    (_UNREACHED, "ORA-01033 ORA-12170 ORA-12541 ORA-12543 DPY-6005"),
     (_LOST, "ORA-00028 ORA-01012 ORA-01092 ORA-03113 ORA-03114 ORA-03135 ORA-12537 ORA-12547 DPY-4011 DPY-1001"),
+    (_LOST, "ORA-01034 ORA-01089"),
     (_STOPPED, "ORA-01013 ORA-03136 DPY-4024"),
     (_NO_MEMORY, "ORA-04031 ORA-04030"),
     (_LOCKED, "ORA-00054 ORA-00060 ORA-08177 ORA-30006"),
@@ -305,7 +306,9 @@ def _wrapper(otherwise: Row) -> Choice:
 
 
 _IN_PART = re.compile(
-    r"^(?:\W|SQL\b|Composed\b)*(?:call|exec|execute|begin\s+not)\b|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
+    r"^(?:\W|SQL\b|Composed\b)*(?:(?:call|exec|execute|declare)\b"
+    r"|begin\s+(?!(?:deferred|immediate|exclusive|concurrent|work|tran|transaction|isolation|read)\b)\w)"
+    r"|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
     re.IGNORECASE,
 )
 """What a statement has that may keep a part of itself when it fails: a procedure or a block, which may commit; several
@@ -324,6 +327,7 @@ def _statements(error: Any) -> Iterator[str]:
         attribute(error, "statement"),
         attribute(error, "cursor", "query"),
         *(frame.f_locals.get("query") for frame in _frames(error, "psycopg", "asyncpg", "pymysql")),
+        *(frame.f_locals.get("statement") for frame in _frames(error, "oracledb")),
     )
     for query in found:
         if query is not None:

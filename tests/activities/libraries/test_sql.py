@@ -455,6 +455,26 @@ def test_what_oracle_answers() -> None:
     assert short(judged(other)) == (Code.UNAUTHORIZED, Proof.NOT_SENT)
 
 
+@pytest.mark.parametrize(
+    ("statement", "proves"),
+    [
+        ("INSERT INTO orders VALUES (1)", Proof.REFUSED),
+        ("begin pay(1); end;", Proof.UNKNOWN),
+        ("DECLARE n NUMBER; BEGIN pay(n); END;", Proof.UNKNOWN),
+    ],
+)
+def test_a_block_of_oracle_may_have_committed_a_part(statement: str, proves: Proof) -> None:
+    """Directly, where only the function of the driver knows the statement, and under SQLAlchemy."""
+    error = oracle_error("ORA-00001: unique constraint violated", 1)
+    space: dict[str, Any] = {"__name__": "oracledb.cursor"}
+    exec("def execute(statement, error): raise error", space)  # noqa: S102
+    with pytest.raises(oracledb.IntegrityError) as raised:
+        space["execute"](statement, error)
+    wrapped = exc.IntegrityError(statement, {}, oracle_error("ORA-00001: unique constraint violated", 1))
+
+    assert [short(judged(one)) for one in (raised.value, wrapped)] == [(Code.CONFLICT, proves)] * 2
+
+
 async def test_an_oracle_that_cannot_be_reached_was_sent_nothing() -> None:
     """The code of the driver says so."""
     with pytest.raises(oracledb.Error) as refused:
