@@ -210,7 +210,8 @@ def _slack(error: Any) -> Verdict:
         is_failure = isinstance(status, int) and status >= 400
         row = http.by_status(status) if is_failure else _SLACK_REJECTED
     known = {"error": code} if code else None
-    return answered("Slack answered with", code or f"status {status}", row, known, wait_of(field(response, "headers")))
+    said = code or f"status {status if isinstance(status, int) else 'unknown'}"
+    return answered("Slack answered with", said, row, known, wait_of(field(response, "headers")))
 
 
 # It may be of a method that does several things.

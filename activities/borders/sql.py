@@ -515,6 +515,9 @@ _DRIVERS: Table = {
     **_drivers("oracledb.exceptions", _ORACLE),
     # Most codes have no class of their own.
     "oracledb.exceptions.DatabaseError": _driver(_ORACLE, _BUG),
+    # The driver catches these two itself.
+    "oracledb.thin_impl.MarkerDetected": _LOST,
+    "oracledb.thin_impl.OutOfPackets": _LOST,
 }
 
 TABLE: Table = {
