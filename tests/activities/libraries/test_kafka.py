@@ -59,7 +59,7 @@ def produced(value: bytes = b"x", **options: Any) -> BaseException:
     except Exception as error:
         return error
     producer.flush(10)
-    if told == [None]:
+    if told[0] is None:
         raise AssertionError("it was delivered")
     made: BaseException = confluent.KafkaException(told[0])
     return made
