@@ -30,8 +30,19 @@ WITHOUT_RECORD = {"activities", "anthropic", "openai"}
 """Packages whose classes are not recorded: Replan's own, and the models' SDKs, which have their own tests."""
 PACKAGES = tuple(one for packages in WIRES.values() for one in packages if one not in WITHOUT_RECORD)
 STANDARD = tuple(package for package in PACKAGES if package in sys.stdlib_module_names)
-DISTRIBUTIONS = {"google": "google-api-core", "grpc": "grpcio", "psycopg2": "psycopg2-binary"}
+DISTRIBUTIONS = {
+    "bson": "pymongo",
+    "cimpl": "confluent-kafka",
+    "confluent_kafka": "confluent-kafka",
+    "google": "google-api-core",
+    "gridfs": "pymongo",
+    "grpc": "grpcio",
+    "kafka": "kafka-python",
+    "psycopg2": "psycopg2-binary",
+}
 """The distribution of a package, where it has another name; that of `google`, which is in several, is the main one."""
+IMPORTED_AS = {"cimpl": "confluent_kafka.cimpl"}
+"""The module to import for a package, where classes name another one than theirs."""
 _APART = {"__main__", "_testbase", "conftest", "pytest_plugin", "test", "testing", "tests"}
 """Parts of a module's name that say that a library does not raise what it defines, or that it runs when imported."""
 
@@ -88,7 +99,7 @@ def installed(package: str) -> list[Recorded]:
 def _classes(package: str) -> Iterator[Recorded]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _import_modules(importlib.import_module(package))
+        _import_modules(importlib.import_module(IMPORTED_AS.get(package, package)))
     found = {qualified(one): one for one in _below(BaseException) if one.__module__.partition(".")[0] == package}
     for name, one in sorted(found.items()):
         if issubclass(one, BaseExceptionGroup) or _APART & {*one.__module__.split(".")}:

@@ -135,7 +135,8 @@ class Attempt:
                 return Applied.UNKNOWN if self.committing else Applied.NONE
             case _ if self.returned:
                 return Applied.APPLIED
-            case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # a rejection changes nothing
+            # A rejection changes nothing.
+            case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and not fault.guessed:
                 return fault.applied
             case _ if not self.called or self._proves_no_effect(error):
                 return Applied.NONE
@@ -414,6 +415,8 @@ def _described(attempt: Attempt, error: BaseException) -> Fault:
     attempt.more["error"] = class_name(error)
     if LOGS_VALUES.get():
         attempt.more["message"] = scrubbed(error)
+    if verdict.fault.guessed:
+        attempt.more["guessed"] = verdict.fault.guessed
     if verdict.fault.code is not Code.BUG:
         return verdict.fault
     # The fault goes into history and to the planner, so it does not quote the exception.

@@ -155,7 +155,9 @@ def failed_as(failing: AttemptFailure, often: str = "") -> str:
 
 
 def code(failing: AttemptFailure) -> str:
-    """The fault's code; if that cannot be read, the fault's quadrant, else `unknown`."""
+    """The fault's code and whether it is guessed; if that cannot be read, the fault's quadrant, else `unknown`."""
+    if failing.fault and failing.fault.guessed:
+        return f"{failing.fault.code.value}, guessed from {shorten(one_line(failing.fault.guessed), MAX_REASON)}"
     if failing.code:
         return failing.code.value
     return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"

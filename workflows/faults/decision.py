@@ -225,6 +225,8 @@ def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
         return repeat
     if remaining.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
         return Reconcile()
+    if fault.guessed and fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and spec.effect is Effect.IDEMPOTENT:
+        return Replan()
     return _transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 

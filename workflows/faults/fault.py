@@ -224,6 +224,9 @@ class Fault(BaseModel, frozen=True):
     counted as an attempt of the step."""
     held: float = Field(default=0.0, exclude_if=not_)
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
+    guessed: str = Field(default="", exclude_if=not_)
+    """From which attribute of an exception that no table knows the fault was guessed: `ApiError.status_code`. Empty if
+    nothing was guessed. A guess never proves that a call had no effect."""
     defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """Of a call that needs an approval: by name, the arguments that its tool adds to those of the call. An argument of
     the call whose parts are left out is here whole. A record of the fault has none."""
