@@ -37,11 +37,17 @@ function bare(element) {
   return copy.outerHTML;
 }
 
+// A form that was refused has what was typed, which the server shows once: it stays as long as the same is asked.
+function isKept(before, child) {
+  if (bare(before) === bare(child)) return true;
+  return "refused" in before.dataset && before.dataset.call === child.dataset.call && !child.classList.contains("answered");
+}
+
 function replace(fresh) {
   const known = new Map([...live.children].filter((child) => child.id).map((child) => [child.id, child]));
   const children = [...fresh.children].map((child) => {
     const before = known.get(child.id);
-    return before && bare(before) === bare(child) ? before : child;
+    return before && isKept(before, child) ? before : child;
   });
   // A card whose request is no longer open stays where it is: else the next one would move under a pointer or a finger.
   const ids = new Set(children.map((child) => child.id));

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from replan import CircuitBreaker, Key, NeedsPerson, Unreachable, tool
 
@@ -10,7 +10,7 @@ from replan import CircuitBreaker, Key, NeedsPerson, Unreachable, tool
 class Amount(BaseModel):
     """What is paid."""
 
-    amount: int = 0
+    amount: int = Field(default=0, ge=0)
 
 
 class Receipt(BaseModel):
