@@ -15,6 +15,11 @@ from workflows.people.requests import Change, HumanAnswer, HumanRequest, Request
 
 MAX_REASON = 400
 """The most terminal cells of a reason; `explain` and `--json` have the rest."""
+ENDS: Mapping[str, str] = {
+    TaskStatus.ESCALATED: "it needed a person, and nobody answered",
+    TaskStatus.OVER_BUDGET: "a limit was reached, and nobody raised it",
+}
+"""What the statuses mean whose names do not say it, as clauses."""
 LEAST_USD = 0.0001
 NEAR_DEADLINE = timedelta(hours=6)
 """From this time before its deadline on, a paused call is shown with the command that moves the deadline."""

@@ -56,10 +56,15 @@ async def test_a_call_is_shown_and_approved(writing: tuple[Desk, Handle], consol
     await until(handle, lambda now: len(now.requests) == 1 and not now.open_requests)
 
     why = "write needs approval: the task asks before each call that changes something."
-    call = "    Call: write dunlin\n    The tool: Change the world.\n      word: dunlin   (chosen by the planner)\n"
+    call = (
+        "    Call: write word dunlin\n    The tool: Change the world.\n      word: dunlin   (chosen by the planner)\n"
+    )
     call += f"    Why: {why}\n"
     assert "? r1 noted: may this call be made?" in asked.stdout
-    assert "    Undo: it cannot be undone\n    If nobody answers: the task ends as escalated" in asked.stdout
+    assert (
+        "    Undo: it cannot be undone\n    If nobody answers: the task ends without this call as escalated"
+        in asked.stdout
+    )
     assert call in asked.stdout
     assert f"    python starter.py answer {handle.id} edit --args JSON\n" in asked.stdout
     assert document["requests"][0]["call"]["args"] == {"word": "dunlin"}
@@ -108,7 +113,7 @@ async def test_a_rejection_is_told(client: Client, tmp_path: Path, console: Cons
     assert (writer.calls["write dunlin"], writer.calls["write ruff"], ended.replans) == (0, 1, 1)
     assert "bob answered reject after" in explained.stdout
     assert ': "Not that bird".' in explained.stdout
-    assert "noted was rejected (rejected): A person rejected the call of write: Not that bird." in explained.stdout
+    assert "noted was not called: A person rejected the call of write: Not that bird." in explained.stdout
 
 
 @pytest.mark.full

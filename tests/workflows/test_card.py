@@ -171,13 +171,13 @@ async def test_every_screen_has_the_same_facts_in_the_same_order(
 
     assert texts[0].endswith(": Pay ann what A-17 costs, started by dora")
     assert texts[1:] == [
-        "pay ann 640.5",
+        "pay to ann, amount 640.5",
         "Pay somebody by bank transfer.",
         "ann",
         "640.5",
         "pay needs approval: the amount is above 500.",
         "refund undoes it",
-        "the task ends as escalated without this call, and what it has done until then stays",
+        "the task ends without this call as escalated (it needed a person), and what it has done until then stays",
     ]
     for screen, lines in screens.items():
         plain = [one_line(line).replace("*", "").replace("\\", "").strip(" -") for line in lines]

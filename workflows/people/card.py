@@ -1,5 +1,7 @@
 """The card of a request: the facts that a person needs in order to answer, on every screen the same in this order."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -17,6 +19,8 @@ MAX_CALL = 200
 """The most characters of a call in words; each argument follows whole."""
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
 QUESTION = "Question"
+WORD = re.compile(r'[^\s,"]+')
+"""A text that is shown without quotes among others."""
 
 
 class Fact(NamedTuple):
@@ -69,8 +73,15 @@ def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
 
 
 def call_words(kind: str, args: Mapping[str, JsonValue]) -> str:
-    """A call in words: the kind of tool and the values of its arguments, `charge C-7 840 EUR`."""
-    return shorten(" ".join([kind, *(value_words(value) for value in args.values())]), MAX_CALL)
+    """A call in words: the kind of tool, and each argument by its name: `pay amount 840, to "Ann Lee"`."""
+    named = (f"{visible(name).replace('_', ' ')} {_plain(value)}" for name, value in args.items())
+    return shorten(f"{kind} {', '.join(named)}".rstrip(), MAX_CALL)
+
+
+def _plain(value: JsonValue) -> str:
+    """A value in a list of arguments; in quotes if a reader could take a part of it for another argument."""
+    words = value_words(value)
+    return json.dumps(words, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(words) else words
 
 
 def value_words(value: JsonValue) -> str:
@@ -87,6 +98,7 @@ def undo_words(call: ProposedCall) -> str:
 
 def _unanswered(request: HumanRequest) -> str:
     stays = "what it has done until then stays"
-    if request.kind is RequestKind.APPROVAL:
-        return f"the task ends as escalated without this call, and {stays}"
-    return f"the task ends as {'over_budget' if request.kind is RequestKind.BUDGET else 'escalated'}, and {stays}"
+    if request.kind is RequestKind.BUDGET:
+        return f"the task ends as over budget, and {stays}"
+    without = " without this call" if request.kind is RequestKind.APPROVAL else ""
+    return f"the task ends{without} as escalated (it needed a person), and {stays}"
