@@ -10,8 +10,9 @@ from client.wording import answer_words, closing_words, subject_of
 from server.page.inputs import Field, fields_of
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
-from workflows.people.card import Asker, Fact, facts
+from workflows.people.card import CALL, MAX_CALL, Asker, Fact, facts
 from workflows.people.requests import Choice, HumanRequest, RequestKind
+from workflows.text import shorten
 
 
 class Card(NamedTuple):
@@ -29,6 +30,12 @@ class Card(NamedTuple):
     """Whether the call that is to be approved is known."""
     answered: str
     """Who answered what; empty while it is open."""
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a line: the call, or the question."""
+        call = next((fact.text for fact in self.facts if fact.about == CALL), "")
+        return call or shorten(self.request.reason, MAX_CALL)
 
 
 def card_of(task: Asker, request: HumanRequest, schema: Schema | None = None) -> Card:

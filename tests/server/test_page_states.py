@@ -68,9 +68,9 @@ async def visitor(browser: "Browser", office: tuple[Client, Served]) -> AsyncIte
     assert [one for one in visiting.complaints if "404" not in one] == []  # of the unknown task
 
 
-async def waiting(client: Client, *plan: Mapping[str, Any]) -> str:
+async def waiting(client: Client, *plan: Mapping[str, Any], by: str = "") -> str:
     """The id of a new task that waits for the approval of its first step."""
-    fields = {"text": "an errand", "plan": plan, "on_escalation": "wait", "approve": "effects"}
+    fields = {"text": "an errand", "plan": plan, "on_escalation": "wait", "approve": "effects", "by": by}
     task = await client.start(Task.model_validate(fields), id=f"errand-{uuid.uuid4().hex[:8]}")
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -154,13 +154,99 @@ async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served
     assert facts is not None and facts["y"] >= 0, "the card is seen that is approved"
 
 
+# A form that was refused
+
+
+async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_task(
+    visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
+) -> None:
+    """The focus is in the wrong field, its error is read with it, the link above leads there, and it stays there."""
+    script, id = axe.source(pytestconfig.cache.mkdir("axe")), await waiting(office[0], ROOM)
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("summary", has_text="Edit").click()
+        await page.locator("[name='number.seats']").fill("-5")
+        await page.locator("[name='arg.room']").select_option("library")
+        await page.get_by_role("button", name="Show what changes").click()
+        await says(page, "[role=alert]", "seats must be")
+        focused = await page.evaluate("document.activeElement.name")
+        error = await page.evaluate(
+            "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
+        )
+        found = await axe.violations(page, script)
+        await page.evaluate("document.activeElement.blur()")
+        await page.get_by_role("link", name="seats must be").click()
+        linked = await page.evaluate("document.activeElement.name")
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type("12")
+        await page.evaluate("refresh()")
+        await page.evaluate("refresh()")
+        kept = [await page.locator(f"[name='{name}']").input_value() for name in ("number.seats", "arg.room")]
+        await page.get_by_role("button", name="Show what changes").click()
+        changed = await page.locator("ins").all_inner_texts()
+        await page.get_by_role("button", name="Make this call").click()
+        await says(page, "#status", "Completed")
+    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
+
+    assert (focused, linked, found) == ("number.seats", "number.seats", [])
+    assert error.startswith("seats must be at least ") and kept == ["12", '"library"'] and changed == ["library"]
+
+
 # The inbox
+
+
+async def test_three_keys_approve_in_the_inbox(visitor: Visitor, office: tuple[Client, Served]) -> None:
+    """The same keys as on the page of a task, and the page says them; the card of the button is seen."""
+    id = await waiting(office[0], LETTER, by="zoe")
+    async with visitor.page("/ui/inbox?mine=true", name="zoe") as page:
+        told = await page.locator(".keys").inner_text()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        at = await page.evaluate("document.activeElement.closest('article').id + document.activeElement.textContent")
+        card = await page.locator(f"[id='{id}-r1'] dl.facts").bounding_box()
+        await page.keyboard.press("Enter")
+        await says(page, "#said", f"Your answer to {id}: approve.")
+
+    assert at == f"{id}-r1Approve" and "first answer" in told
+    assert card is not None and card["y"] >= 0, "the card is seen that is approved"
+
+
+async def test_many_requests_are_lines_that_open_by_keyboard(
+    visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
+) -> None:
+    """Each line has the task and the call; only the first card is open, and the three keys approve it."""
+    script, ids = (
+        axe.source(pytestconfig.cache.mkdir("axe")),
+        [await waiting(office[0], LETTER, by="yan") for _ in range(11)],
+    )
+    async with visitor.page("/ui/inbox?mine=true", name="yan") as page:
+        lines = page.locator("details.entry")
+        shown = [await lines.count(), await page.locator("details.entry[open]").count()]
+        heights = [box["height"] for box in [await lines.nth(place).bounding_box() for place in (1, 10)] if box]
+        text = await lines.nth(1).locator("> summary").inner_text()
+        await lines.nth(1).locator("> summary").focus()
+        await page.keyboard.press("Enter")
+        is_open = await page.locator(f"[id='{ids[1]}-r1']").is_visible()
+        await page.evaluate("refresh()")
+        is_still = await page.locator(f"[id='{ids[1]}-r1']").is_visible()
+        found = await axe.violations(page, script)
+        await page.reload()
+        for key in ("Tab", "Enter", "Enter"):
+            await page.keyboard.press(key)
+        await says(page, "#said", f"Your answer to {ids[0]}: approve.")
+        await page.goto("/ui/inbox?mine=true")
+        left = [await page.locator("details.entry").count(), await page.locator("article.request").count()]
+    for id in ids[1:]:
+        await (await office[0].task(id)).cancel()
+
+    assert shown == [11, 1] and max(heights) < 60
+    assert "an errand" in text and "send_letter to Ann, text Hello" in text
+    assert (is_open, is_still, found, left) == (True, True, [], [0, 10])
 
 
 async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
     """It names their number, lists them, and has the form that says that the cause is repaired."""
     async with visitor.page("/ui/inbox") as page:
-        title = await page.title()
+        title, count = await page.title(), await page.locator("#count").inner_text()
         card = page.locator("article.incident")
         heading = await card.locator("h2").inner_text()
         listed = await card.locator("li a").count()
@@ -168,7 +254,10 @@ async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
         action = await card.locator("form").get_attribute("action")
         await page.get_by_label("What was repaired").fill("a new key")
 
-    assert title == "(7) Inbox - Replan"
+    assert (title, count) == (
+        "(5) Inbox - Replan",
+        "5 requests wait for a person, from 7 tasks, the longest wait first.",
+    )
     assert heading == "look_up_company/unauthorized: 3 tasks wait for one repair"
     assert (listed, of_tasks, action) == (3, 0, "/ui/incidents/look_up_company%2Funauthorized/resolve")
 
@@ -183,7 +272,7 @@ async def test_a_filter_shows_one_kind_and_the_other_filters(visitor: Visitor) -
         empty = await page.locator("#empty").inner_text()
 
     assert shown == ["room-thursday-r1"]
-    assert "Show all 7" in empty
+    assert "Show all 5" in empty
 
 
 async def test_times_are_local_with_the_exact_one_in_the_title(visitor: Visitor) -> None:
