@@ -243,6 +243,51 @@ async def test_many_requests_are_lines_that_open_by_keyboard(
     assert (is_open, is_still, found, left) == (True, True, [], [0, 10])
 
 
+SEEN = """
+window.seen = [];
+window.Notification = class extends Notification {
+  constructor(title, how) {
+    super(title, how);
+    this.addEventListener("show", () => window.seen.push(`${title}: ${how.body}`));
+  }
+};
+// The driver of the browser keeps each page visible; this one is told that it is not.
+Object.defineProperty(document, "hidden", { get: () => true });
+"""
+"""Notes each notification that the browser has really shown, on a page that nobody looks at."""
+
+
+async def test_the_browser_notifies_if_a_person_has_turned_it_on(
+    visitor: Visitor, office: tuple[Client, Served]
+) -> None:
+    """Off at first; then a page in the background says how many requests wait; and off again, it says no more."""
+    async with visitor.page("/login", permissions=["notifications"]) as page:
+        await page.add_init_script(SEEN)
+        await page.goto("/ui/inbox")
+        before = int(await page.locator("#live").get_attribute("data-count") or 0)
+        ids = [await waiting(office[0], LETTER)]
+        await page.reload()
+        button = page.locator("#notify")
+        states, unasked = [await button.inner_text()], await page.evaluate("seen")
+        await button.click()
+        states.append(await button.inner_text())
+        ids.append(await waiting(office[0], LETTER))
+        async with asyncio.timeout(PATIENCE):
+            while not (told := await page.evaluate("seen")):
+                await asyncio.sleep(0.2)
+        await button.click()
+        states.append(await button.inner_text())
+        ids.append(await waiting(office[0], LETTER))
+        await page.evaluate("refresh()")
+        await page.locator(f"[id='{ids[-1]}-r1']").wait_for()
+        after = await page.evaluate("seen")
+    for id in ids:
+        await (await office[0].task(id)).cancel()
+
+    assert states == ["Notify me in this browser", "Stop notifying me", "Notify me in this browser"]
+    assert (unasked, told, after) == ([], [f"Replan: {before + 2} requests wait for a person"], told)
+
+
 async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
     """It names their number, lists them, and has the form that says that the cause is repaired."""
     async with visitor.page("/ui/inbox") as page:
