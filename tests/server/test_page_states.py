@@ -382,7 +382,7 @@ async def test_an_end_is_asked_again_by_name(visitor: Visitor, office: tuple[Cli
     async with visitor.page(f"/ui/tasks/{id}", java_script_enabled=False) as page:
         await page.locator("summary", has_text="End the task").click()
         await page.locator("details[open] textarea").fill("not needed")
-        await page.get_by_role("button", name="End the task").click()
+        await page.get_by_role("button", name="Show what stops").click()
         asked = await page.locator("main").inner_text()
         before = (await (await office[0].task(id)).outcome()).ended_at
         await page.get_by_role("button", name="End the task").click()
