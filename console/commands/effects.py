@@ -18,6 +18,7 @@ from console.render.sessions import print_more
 from console.render.terminal import print_lines
 from workflows.inquiries import ToolCard
 from workflows.json_values import canonical
+from workflows.people.card import args_words
 
 MAX_RESULT = 400
 
@@ -85,6 +86,8 @@ def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, To
         f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}",
         f"    key {effect.key}",
     ]
+    if args := args_words(effect.args):
+        lines.append(f"    call {one_line(args)}")
     if effect.result is not None:
         schema = tools[effect.kind].result_schema if effect.kind in tools else {}
         lines.append(f"    {cut(one_line(with_numbers(canonical, effect.result, schema)), MAX_RESULT)}")
