@@ -12,7 +12,7 @@ from workflows.account.task import TaskStatus
 from workflows.inquiries import BreakerCard
 from workflows.json_values import canonical
 from workflows.limits.budget import Spent
-from workflows.people.card import made_words, value_words
+from workflows.people.card import call_words, value_words
 from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
 
 MAX_REASON = 400
@@ -96,7 +96,7 @@ def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
     for call in (request.call, *request.others) if request.call else ():
         step = steps.get(call.step or request.step or "")
         args = _args_before(outcome, request, step) if step else {}
-        found.append(f"{one_line(call.step)}: " * bool(call.step) + made_words(call.kind, args))
+        found.append(f"{one_line(call.step)}: " * bool(call.step) + call_words(call.kind, args))
     return found
 
 

@@ -26,7 +26,7 @@ from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
 from workflows.account.records import StepStatus
-from workflows.people.card import made_words
+from workflows.people.card import call_words
 from workflows.people.requests import CHOICES, Choice
 
 PLAN_SECONDS = 8.0
@@ -196,7 +196,7 @@ def _shown(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str,
     return [
         (
             call,
-            made_words(call.undoes_kind, call.undoes_args),
+            call_words(call.undoes_kind, call.undoes_args),
             [(name, value_text(value)) for name, value in call.args.items()],
         )
         for call in planned.calls

@@ -87,12 +87,13 @@ async def says(page: "Page", selector: str, words: str) -> None:
 # Who can use it
 
 
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing(visitor: Visitor, scheme: str, pytestconfig: pytest.Config) -> None:
+async def test_axe_finds_nothing(visitor: Visitor, scheme: str, width: int, pytestconfig: pytest.Config) -> None:
     """On every page and in every state, with all forms unfolded: WCAG 2.2 AA and what else axe recommends."""
     script = axe.source(pytestconfig.cache.mkdir("axe"))
     found = list[str]()
-    async with visitor.page("/ui/inbox", color_scheme=scheme) as page:
+    async with visitor.page("/ui/inbox", color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
         for name, path in PAGES.items():
             await page.goto(path)
             await page.evaluate(OPEN_ALL)
@@ -173,6 +174,8 @@ async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_ta
             "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
         )
         found = await axe.violations(page, script)
+        await page.set_viewport_size({"width": 390, "height": 800})
+        found += await axe.violations(page, script)
         await page.evaluate("document.activeElement.blur()")
         await page.get_by_role("link", name="seats must be").click()
         linked = await page.evaluate("document.activeElement.name")
@@ -183,6 +186,7 @@ async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_ta
         kept = [await page.locator(f"[name='{name}']").input_value() for name in ("number.seats", "arg.room")]
         await page.get_by_role("button", name="Show what changes").click()
         changed = await page.locator("ins").all_inner_texts()
+        found += await axe.violations(page, script)
         await page.get_by_role("button", name="Make this call").click()
         await says(page, "#status", "Completed")
     visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal

@@ -210,7 +210,7 @@ async def test_an_edit_may_change_what_the_plan_left_out(client: Client, tmp_pat
     assert ended.steps[0].result == {"to": "ann", "amount": 640.5, "currency": "CHF", "urgent": False}
     assert ended.requests[0].call is not None and not ended.requests[0].call.defaults, "the outcome keeps none"
     assert not any(fault.defaults for fault in ended.faults)
-    assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay with to: ann, amount: 640.5, currency: EUR"]
+    assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay to ann, amount 640.5, currency EUR"]
 
 
 async def test_an_approval_is_for_the_defaults_that_were_shown(client: Client, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from workflows.text import shorten, visible
 MAX_TASK = 200
 """The most characters of the text of a task."""
 MAX_CALL = 200
-"""The most characters of a call in words; each argument follows whole."""
+"""The most characters of a call in words; on a card, each argument follows whole."""
 MAX_VALUE = 60
 """The most characters of each value where all arguments stand on one line."""
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
@@ -102,35 +102,24 @@ def _origin(call: ProposedCall, name: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def call_words(kind: str, args: Mapping[str, JsonValue]) -> str:
+def call_words(kind: str, args: JsonValue) -> str:
     """A call in words: the kind of tool, and each argument by its name: `pay amount 840, to "Ann Lee"`."""
-    named = (f"{visible(name).replace('_', ' ')} {_plain(value)}" for name, value in args.items())
-    return shorten(f"{kind} {', '.join(named)}".rstrip(), MAX_CALL)
-
-
-def _plain(value: JsonValue) -> str:
-    """A value in a list of arguments; in quotes if a reader could take a part of it for another argument."""
-    words = value_words(value)
-    return json.dumps(words, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(words) else words
+    return shorten(f"{kind} {args_words(args)}".rstrip(), MAX_CALL)
 
 
 def args_words(args: JsonValue) -> str:
-    """The arguments of a call on one line and cut, as lists of calls have them: `to: ann, amount: 840`."""
+    """The arguments of a call on one line and cut, as lists of calls have them: `to ann, amount 840`."""
     if not isinstance(args, dict):
         return ""
-    shown = (f"{visible(name)}: {_short(value)}" for name, value in args.items())
-    return shorten(", ".join(shown), MAX_CALL)
-
-
-def made_words(kind: str, args: JsonValue) -> str:
-    """A call that was made in words, as lists have it: `pay with to: ann, amount: 840`."""
-    words = args_words(args)
-    return f"{kind} with {words}" if words else kind
+    named = (f"{visible(name).replace('_', ' ')} {_short(value)}" for name, value in args.items())
+    return shorten(", ".join(named), MAX_CALL)
 
 
 def _short(value: JsonValue) -> str:
-    text = text_of(value)
-    return shorten(value_words(text[: MAX_VALUE + 1]), MAX_VALUE)  # an argument may have half a megabyte
+    """A value in a list of arguments; in quotes if a reader could take a part of it for another argument."""
+    # An argument may have half a megabyte.
+    words = shorten(value_words(text_of(value)[: MAX_VALUE + 1]), MAX_VALUE)
+    return json.dumps(words, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(words) else words
 
 
 def value_words(value: JsonValue) -> str:
