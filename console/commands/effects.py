@@ -87,7 +87,7 @@ def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, To
         f"    key {effect.key}",
     ]
     if args := args_words(effect.args):
-        lines.append(f"    call {one_line(args)}")
+        lines.append(f"    with {one_line(args)}")
     if effect.result is not None:
         schema = tools[effect.kind].result_schema if effect.kind in tools else {}
         lines.append(f"    {cut(one_line(with_numbers(canonical, effect.result, schema)), MAX_RESULT)}")

@@ -83,7 +83,7 @@ def _undo_call_lines(call: PlannedCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
     args = [f"      {printable(name)}: {printable(value_words(value))}" for name, value in call.args.items()]
-    undone = f"      ({printable(call.step)} was {printable(call_words(call.undoes_kind, call.undoes_args))})"
+    undone = f"      (the call was: {printable(call_words(call.undoes_kind, call.undoes_args))})"
     return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args, undone]
 
 

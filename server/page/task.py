@@ -32,7 +32,7 @@ from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.faults.fault import Code
 from workflows.inquiries import TranscriptInquiry, TurnCard
 from workflows.json_values import canonical, text_of
-from workflows.people.card import Asker, args_words
+from workflows.people.card import Asker, call_words
 from workflows.people.requests import Choice, HumanRequest
 from workflows.plans.contract import contract_words
 from workflows.web_ui import SIGNS
@@ -237,7 +237,7 @@ async def effects_page(request: Request, id: str) -> Response:
             request, "effects.html", id=task.id, effects=[], rows=effects, unread=unread, tab="effects", tabs=tabs
         )
     shown = [
-        (effect, args_words(effect.args), "" if effect.result is None else canonical(effect.result)[:400])
+        (effect, call_words(effect.kind, effect.args), "" if effect.result is None else canonical(effect.result)[:400])
         for effect in found.effects
     ]
     unread += [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]

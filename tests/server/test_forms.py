@@ -208,9 +208,10 @@ async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2
     assert document["steps"][0]["args"] == {"to": "ann", "currency": "CHF"}
     assert '<p class="call" dir="auto">give to ann, currency EUR</p>' in task, "as it was asked"
     assert '<rect class="failed" x=' not in task and '<rect class="completed" x=' in task
-    assert all('dir="auto">to ann, currency CHF<' in page for page in (task, effects, undone))
-    assert "gift was give to ann, currency CHF" in undo
+    assert all("to ann, currency CHF<" in page for page in (task, effects, undone))
+    assert "The call was: give to ann, currency CHF" in undo
     assert f"{path_of(id)}/undo" in task and f"{path_of(id)}/undo" not in undone
+    assert "<h2>Result</h2>" in task and "<h2>Result, before it was undone</h2>" in undone
 
 
 async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2.AsyncClient) -> None:

@@ -305,7 +305,7 @@ async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
 
     assert (title, count) == (
         "(5) Inbox - Replan",
-        "5 requests wait for a person, from 7 tasks, the longest wait first.",
+        "5 requests wait for a person, 7 tasks wait for them; the longest wait is first.",
     )
     assert heading == "look_up_company/unauthorized: 3 tasks wait for one repair"
     assert (listed, of_tasks, action) == (3, 0, "/ui/incidents/look_up_company%2Funauthorized/resolve")

@@ -116,6 +116,7 @@ _RECONCILE = {
 }
 _REPLAN = {
     "by_id": ("only its id is used up", "the same call may be made under another id"),
+    "rejected": ("a person rejected the call", "{plan}, no retry"),
     "transient": (_USED_UP, "{plan}"),
     "": ("the same call would fail again", "{plan}, no retry"),
 }

@@ -117,8 +117,9 @@ def args_words(args: JsonValue) -> str:
 
 def _short(value: JsonValue) -> str:
     """A value in a list of arguments; in quotes if a reader could take a part of it for another argument."""
-    # An argument may have half a megabyte.
-    words = shorten(value_words(text_of(value)[: MAX_VALUE + 1]), MAX_VALUE)
+    text = text_of(value)
+    begin = text[: 10 * MAX_VALUE]  # an argument may have half a megabyte
+    words = shorten(value_words(begin) + "…" * (begin != text), MAX_VALUE)
     return json.dumps(words, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(words) else words
 
 

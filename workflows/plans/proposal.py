@@ -20,12 +20,15 @@ from workflows.json_values import text_of
 from workflows.plans.contract import AllowedEffect, Origin
 from workflows.plans.references import is_reference, references
 from workflows.sparse import Sparse, without_defaults
+from workflows.text import shorten
 
 BY_HAND = "by hand"
 """Stands for the planner's name where a person wrote the plan."""
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
+MAX_LABEL = 80
+"""The most characters of what a step does, in a few words."""
 MAX_QUESTION, MAX_OPTIONS, MAX_OPTION = 4_000, 10, 200
 """The most characters of a question, the most options that it has, and the most characters of each."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -71,7 +74,7 @@ class Step(_Frozen):
     @property
     def label(self) -> str:
         """What the step does, in a few words."""
-        return self.title or ", ".join(_brief(value) for value in self.args.values())[:80]
+        return self.title or shorten(", ".join(_brief(value) for value in self.args.values()), MAX_LABEL)
 
 
 def _sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -212,4 +215,6 @@ class StepReturn(Sparse, frozen=True):
 
 
 def _brief(value: JsonValue) -> str:
-    return f"<{value['$from']}>" if is_reference(value) else text_of(value)
+    if is_reference(value):
+        return f"<{'.'.join(filter(None, (str(value['$from']), str(value.get('path', '')))))}>"
+    return text_of(value)
