@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from client import document
 from client.problem import Problem
 from client.remedy import render
-from client.schemas import decimal_part, plain
+from client.schemas import NUMBER, decimal_part, plain
 from runtime.validation import expected
 from server.remedies import on_page
 from workflows.people.requests import CUT, ProposedCall, is_secret, shown_args
@@ -97,6 +97,8 @@ def _field(name: str, value: JsonValue, schema: Mapping[str, Any]) -> Field:
         return Field(name, "text_or_null", "text", "", hint)
     if not (isinstance(value, str) and is_text(value)):
         return Field(name, "arg", "area", value_text(value), hint)
+    if decimal_part(schema) and NUMBER.fullmatch(value):
+        return Field(name, "decimal", "number", value, hint)
     for type, pattern in (("date", DATE), ("time", TIME)):
         if schema.get("format") == type and pattern.fullmatch(value):
             return Field(name, "text", type, value, hint)
@@ -219,14 +221,26 @@ def _number(name: str, text: str) -> JsonValue:
     except ValueError:
         value = None
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise Problem("usage", f"{name} is not a number", "write digits, with a point before decimals, e.g. 12.50")
+        raise _no_number(name)
     return value
+
+
+def _decimal_text(name: str, text: str) -> JsonValue:
+    """A number as a text, so that none of its digits is lost."""
+    if not NUMBER.fullmatch(text.strip()):
+        raise _no_number(name)
+    return text.strip()
+
+
+def _no_number(name: str) -> Problem:
+    return Problem("usage", f"{name} is not a number", "write digits, with a point before decimals, e.g. 12.50")
 
 
 READERS: Mapping[str, Callable[[str, str], JsonValue]] = {
     "text": lambda _, text: text,
     "arg": _json,
     "number": _number,
+    "decimal": _decimal_text,
     "text_or_null": lambda _, text: text or None,
     "number_or_null": lambda name, text: _number(name, text) if text.strip() else None,
 }

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from server.page.answers import _form_values
-from server.page.inputs import fields_of, misfits, with_defaults
+from server.page.inputs import Mistakes, arguments, fields_of, misfits, with_defaults
 from tests.gate import sampled
 from tests.server.serving import asked, path_of, standing, started
 from workflows.people.requests import Choice, ProposedCall
@@ -233,6 +233,7 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
         "amount": {"type": "integer", "default": 20},
         "until": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
         "is_paid": {"type": "boolean", "default": None},
+        "price": {"anyOf": [{"type": "number"}, {"type": "string"}], "default": "9.50"},
         "pin": {"type": "string", "default": "1234", "writeOnly": True},
         "at": {"type": "string"},
     }
@@ -240,7 +241,7 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
     whole = with_defaults(call, {"properties": properties})
     told = with_defaults(call.model_copy(update={"defaults": {"amount": 7}}), {"properties": properties})
 
-    assert whole.defaults == {"amount": 20, "until": None, "is_paid": None}
+    assert whole.defaults == {"amount": 20, "until": None, "is_paid": None, "price": "9.50"}
     assert told.defaults == {"amount": 7} and with_defaults(call, None) == call
     assert [
         (one.name, one.form, one.type, one.value, one.is_default)
@@ -250,7 +251,17 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
         ("amount", "number", "number", "20", True),
         ("until", "text_or_null", "text", "", True),
         ("is_paid", "arg", "select", "null", True),
+        ("price", "decimal", "number", "9.50", True),
     ]
+
+
+def test_a_decimal_keeps_its_digits() -> None:
+    """A form gives it as a text with a number; other words are a mistake of that field."""
+    with pytest.raises(Mistakes) as raised:
+        arguments({"decimal.price": "nine", "number.seats": "4"})
+
+    assert arguments({"decimal.price": " 0.10 "}) == {"price": "0.10"}
+    assert {*raised.value.fields_of_form} == {"decimal.price"} and "price is not a number" in str(raised.value)
 
 
 def test_what_is_written_counts_beside_an_option() -> None:

@@ -195,6 +195,37 @@ async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_ta
     assert error.startswith("seats must be at least ") and kept == ["12", '"library"'] and changed == ["library"]
 
 
+async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed(
+    visitor: Visitor, office: tuple[Client, Served]
+) -> None:
+    """Of a Decimal, too, whose field is as short as that of any number; its digits are kept."""
+    bill = {"payee": "Ann", "iban": "AT61 1904 3002 3457 3201", "amount": "640.50", "due": "2026-12-04"}
+    id = await waiting(office[0], {"id": "bill", "kind": "pay", "args": bill})
+    told = list[str]()
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("summary", has_text="Edit").click()
+        for amount in ("-5", "10000.01", "much"):
+            field = page.locator("[name='decimal.amount']")
+            await field.fill(amount)
+            await page.get_by_role("button", name="Show what changes").click()
+            await page.locator("[name='decimal.amount'][aria-invalid]").wait_for()
+            told.append(await page.locator(".mistake").inner_text())
+            assert await field.input_value() == amount
+        await page.locator("[name='decimal.amount']").fill("600.10")
+        await page.get_by_role("button", name="Show what changes").click()
+        changed = await page.locator("ins, del").all_inner_texts()
+        await page.get_by_role("button", name="Make this call").click()
+        await says(page, "#status", "Completed")
+    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
+
+    assert [words.removeprefix("! ").partition(":")[0] for words in told] == [
+        "amount must be more than 0.",
+        "amount must be at most 10000.",
+        "amount is not a number",
+    ]
+    assert changed == ["640.50", "600.10"]
+
+
 # The inbox
 
 
