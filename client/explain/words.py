@@ -17,6 +17,7 @@ from workflows.faults.decision import Action, what_follows
 from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.json_values import canonical
+from workflows.plans.references import is_reference, label
 from workflows.text import capitalised, shorten
 
 
@@ -254,10 +255,8 @@ def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
 
 def _plain(data: JsonValue) -> str:
     match data:
-        case {"$from": source, "path": str(path)} if path:
-            return f"<{source}.{path}>"
-        case {"$from": source}:
-            return f"<{source}>"
+        case dict() if is_reference(data):
+            return label(data)
         case dict():
             return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in data.items())}}}"
         case list():

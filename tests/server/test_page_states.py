@@ -406,6 +406,26 @@ async def test_a_number_that_is_none_is_named(visitor: Visitor, office: tuple[Cl
     visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
 
 
+async def test_the_first_answer_to_several_calls_says_which_it_approves(
+    visitor: Visitor, office: tuple[Client, Served]
+) -> None:
+    """The button names the step; afterwards the answered card has that call alone, and the other one is asked."""
+    id = await waiting(office[0], LETTER, {**LETTER, "id": "other", "args": {"to": "Bo", "text": "Hello"}})
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        names = await page.locator("article.request button").all_inner_texts()
+        headings = await page.locator("dl.facts dt", has_text="Call of the step").all_inner_texts()
+        first = headings[0].rpartition(" ")[2]
+        await page.get_by_role("button", name=f"Approve only {first}").click()
+        await page.locator("article.answered").wait_for()
+        calls = await page.locator("article.answered .call").all_inner_texts()
+        last = page.get_by_role("button", name="Approve", exact=True)
+        await last.click()
+        await says(page, "#status", "Completed")
+
+    assert names[:2] == [f"Approve only {first}", "Approve all calls"] and len(headings) == 2
+    assert len(calls) == 1 and ("Ann" in calls[0]) == (first == "letter")
+
+
 # Before an act
 
 

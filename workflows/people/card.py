@@ -78,7 +78,8 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
 
 
 def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
-    also = f" of the step {call.step}" if call.step else ""
+    step = call.step or (request.step if request.others else "")
+    also = f" of the step {step}" if step else ""
     yield Fact(f"{CALL}{also}", call_words(call.kind, call.args or {}))
     if call.says:
         yield Fact(TOOL, call.says)

@@ -16,9 +16,8 @@ from pydantic import (
     WrapSerializer,
 )
 
-from workflows.json_values import text_of
 from workflows.plans.contract import AllowedEffect, Origin
-from workflows.plans.references import is_reference, references
+from workflows.plans.references import label, references
 from workflows.sparse import Sparse, without_defaults
 from workflows.text import shorten
 
@@ -74,7 +73,7 @@ class Step(_Frozen):
     @property
     def label(self) -> str:
         """What the step does, in a few words."""
-        return self.title or shorten(", ".join(_brief(value) for value in self.args.values()), MAX_LABEL)
+        return self.title or shorten(", ".join(map(label, self.args.values())), MAX_LABEL)
 
 
 def _sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -212,9 +211,3 @@ class StepReturn(Sparse, frozen=True):
     """How many of the `model_calls` have estimated tokens."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
-
-
-def _brief(value: JsonValue) -> str:
-    if is_reference(value):
-        return f"<{'.'.join(filter(None, (str(value['$from']), str(value.get('path', '')))))}>"
-    return text_of(value)
