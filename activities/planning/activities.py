@@ -56,6 +56,7 @@ class Planning:
         breaks: FaultInjection | None = None,
         step_prices: Mapping[str, Price | None] | None = None,
         notifies: bool = False,
+        page: str | None = None,
     ) -> None:
         """`planner` plans the tasks that name no planner; `planner_for_task` makes the planner that a task names.
 
@@ -63,7 +64,8 @@ class Planning:
         folder of the tasks' documents; None if the worker has no documents. `store` is the id of the worker's store.
         `patience` is how many seconds the workflow waits for a worker that has a missing tool. `transcript` records
         conversations; without it a planner is told the whole task in each request. `step_prices` are the prices of the
-        models that tools use. `notifies` says whether the worker tells a receiver of requests to people.
+        models that tools use. `notifies` says whether the worker tells a receiver of requests to people,
+        and `page` where these open the page.
         """
         self._planner = planner
         self._specs = {name: kind.spec for name, kind in kinds.items()}
@@ -72,7 +74,7 @@ class Planning:
         self._documents = documents
         self._store = store
         self._patience = patience
-        self._notifies = notifies
+        self._notifies, self._page = notifies, page
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
         self._breaks = breaks or FaultInjection((), {})
@@ -139,6 +141,7 @@ class Planning:
             store=self._store,
             refused=refused,
             notifies=self._notifies,
+            page=self._page or "",
         )
 
     @activity.defn(name=retries.PLAN.kind)
