@@ -104,7 +104,7 @@ class Tape(BaseModel, frozen=True):
     """Of the tasks whose first choice another actor takes before their first call about it."""
     lost: Share = 0.08
     """Of the effects; the next two alike."""
-    kills: Share = 0.03
+    kills: Share = 0.02
     lying: Share = 0.0
     """Of the errors: a transient one has the status of a persistent one, and the other way round."""
 
