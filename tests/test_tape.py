@@ -55,7 +55,7 @@ def test_outcomes_do_not_depend_on_the_order_of_tasks(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
-    tape = Tape(seed=7, lying=0.15, denied=0.2)
+    tape = Tape(seed=7, lying=0.15, denied=0.2, kills=0.2)
     one, other = journal(folders[0], tape, CALLS), journal(folders[1], tape, shuffled_between_tasks())
 
     assert one == other
@@ -164,3 +164,15 @@ async def test_a_process_of_its_own_plays_the_same_tape(tmp_path: Path) -> None:
 
 def _outcome(entry: Entry) -> str:
     return canonical(entry.model_dump(mode="json", exclude={"id", "at", "worker"}))
+
+
+def test_a_result_is_found_by_the_key_of_its_call(tmp_path: Path) -> None:
+    """How a tool finds out whether a call without an answer was applied."""
+    with opened(tmp_path, Tape.calm(1).model_copy(update={"lost": 1.0})) as world:
+        before = world.call("t", "find_result", {"key": "k"}, 0.0)
+        lost = world.call("t", "send_note", {"text": "hello"}, 0.0, "k")
+        after = world.call("t", "find_result", {"key": "k"}, 0.0)
+
+    assert lost.reply is None
+    assert before.reply is not None and before.reply.status == 404
+    assert after.reply == (200, {"number": 1})

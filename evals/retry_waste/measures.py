@@ -59,7 +59,7 @@ class Calls(BaseModel, frozen=True):
     futile: int = 0
     """Retries that could not succeed: the same call against the same state after a persistent fault."""
     transient: int = 0
-    """Failures that a retry may cure."""
+    """Failures that a retry may cure; those not among them whose effect was applied, and only the answer is missing."""
     retried: int = 0
     """Those of them that were followed by the same call."""
     lies: int = 0
@@ -106,7 +106,7 @@ def count(entries: Iterable[Entry]) -> Calls:
             before = group[number - 1] if number else None
             for name in _labels(before, entry):
                 counted[name] += 1
-            if entry.is_transient and not entry.is_success:
+            if entry.is_transient and not (entry.is_success or entry.applied):
                 counted["transient"] += 1
                 counted["retried"] += number + 1 < len(group)
     return Calls(**counted)

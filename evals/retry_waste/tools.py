@@ -16,6 +16,8 @@ from workflows.faults.retries import STANDARD_BREAKER
 
 PATIENCE = 5.0
 """Seconds that a call waits for its answer."""
+SETTLE = 1.0
+"""Seconds after which a call that is not found never comes: the world applies nothing late."""
 SEPARATOR = "--"
 """In the id of a workflow, before the order."""
 
@@ -77,6 +79,12 @@ class Booked(BaseModel):
     at: str
 
 
+class Reference(BaseModel):
+    """By what the result of a call is found."""
+
+    key: str
+
+
 class Note(Customer):
     """A note to send."""
 
@@ -123,14 +131,24 @@ def replan_tools(url: str, arm: Arm) -> list[Tool[..., Any]]:
         """Look up the price of an item."""
         return PriceTag.model_validate(await send(http, "get_price", args))
 
-    @tool.keyed(**options, observe=find_slots)
+    @tool.read(**options)
+    async def find_booking(args: Reference, http: httpx2.AsyncClient) -> Booked:
+        """Find a booking by the key that it was made with."""
+        return Booked.model_validate(await send(http, "find_result", args))
+
+    @tool.read(**options)
+    async def find_note(args: Reference, http: httpx2.AsyncClient) -> Sent:
+        """Find a note by the key that it was sent with."""
+        return Sent.model_validate(await send(http, "find_result", args))
+
+    @tool.keyed(**options, observe=find_slots, reconcile=find_booking.using(key="key"), settle=SETTLE)
     async def book_slot(args: Slot, key: Key, http: httpx2.AsyncClient) -> Booked:
         """Book an hour for a customer."""
         return Booked.model_validate(await send(http, "book_slot", args, key))
 
-    @tool.keyed(**options)
+    @tool.keyed(**options, reconcile=find_note.using(key="key"), settle=SETTLE)
     async def send_note(args: Note, key: Key, http: httpx2.AsyncClient) -> Sent:
         """Send a customer a note."""
         return Sent.model_validate(await send(http, "send_note", args, key))
 
-    return [find_slots, get_list_price, get_price, book_slot, send_note]
+    return [find_slots, get_list_price, get_price, find_booking, find_note, book_slot, send_note]

@@ -105,7 +105,13 @@ def send_note(state: State, args: Mapping[str, Any]) -> Reply:
     return Reply(200, {"number": len(state.notes)})
 
 
+def find_result(state: State, args: Mapping[str, Any]) -> Reply:
+    """Nothing; the world answers with the first result of the call that had the key `args` names, if there is one."""
+    return Reply(404, {"detail": "there is no such call"})
+
+
 TOOLS: Mapping[str, DeskTool] = {
+    "find_result": DeskTool(find_result),
     "find_slots": DeskTool(find_slots),
     "get_price": DeskTool(get_price),
     "get_list_price": DeskTool(get_list_price),

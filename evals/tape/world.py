@@ -25,6 +25,7 @@ CREATE INDEX IF NOT EXISTS by_call ON calls (task, tool, args);
 ARGS = TypeAdapter(dict[str, Any])
 STATUS: Mapping[Trouble, int] = {Trouble.BLIP: 503, Trouble.OUTAGE: 503, Trouble.LIMIT: 429, Trouble.DENIED: 401}
 SUCCESS, UNKNOWN_TOOL = 200, 404
+FIND = "find_result"
 LIE_OF_TRANSIENT, LIE_OF_PERSISTENT = 422, 503
 
 
@@ -104,9 +105,10 @@ class World:
             if desk.change(self._tape, call, state):
                 version += 1
                 _save(db, task, version, state)
-            known = _result(db, task, key)
+            known = _result(db, task, str(args.get("key")) if tool == FIND else key)
             trouble, point, reply = self._met(call, state, known)
             applied = reply.status == SUCCESS and known is None and desk.TOOLS[tool].is_effect
+            replayed = known is not None and trouble is Trouble.NONE and tool != FIND
             applied &= point is not Point.KILL_BEFORE
             if applied:
                 _save(db, task, version + 1, state)
@@ -125,7 +127,7 @@ class World:
                 status=reply.status,
                 shown=None if shown is None else shown.status,
                 applied=applied,
-                replayed=known is not None and trouble is Trouble.NONE,
+                replayed=replayed,
                 version=version,
             )
             row = (task, tool, words, number, entry.model_dump_json(exclude={"id"}))
