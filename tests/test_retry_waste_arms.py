@@ -56,6 +56,7 @@ LOST: dict[str, Any] = {"point": Point.LOST, "shown": None, "applied": True}
         ([entry(**{**BLIP, "shown": 422})], {"transient": 1, "lies": 1}),
         ([entry(**LOST), entry()], {"retries": 1, "helped": 1}),
         ([entry(), entry()], {"repeated": 1}),
+        ([entry("find_result", status=404, shown=404)] * 2, {}),
         ([entry("web_browser", status=404, shown=404)], {"made_up": 1}),
     ],
 )

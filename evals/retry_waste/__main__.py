@@ -52,6 +52,9 @@ def main(
     rows: Annotated[Path, typer.Option(help="The raw rows, one task a line; what is there is not run again.")] = Path(
         "retry-waste.jsonl"
     ),
+    figures: Annotated[
+        Path | None, typer.Option(help="Draw pictures into this folder; needs matplotlib, extra `benchmarks`.")
+    ] = None,
     only_table: Annotated[bool, typer.Option("--table", help="Run nothing: the table of the rows so far.")] = False,
 ) -> None:
     """Measure wasted retries; interrupted, the same command goes on.
@@ -59,7 +62,7 @@ def main(
     With --published, exit code 1 if a figure of the model is not what is expected of it.
     """
     if published:
-        leave(_publish(seeds or PUBLISHED_SEEDS))
+        leave(_publish(seeds or PUBLISHED_SEEDS, figures))
     for name in arms or ():
         if name not in ARMS:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(ARMS)}.", param_hint="--arm")
@@ -85,15 +88,23 @@ def main(
     if found:
         typer.echo("\n\n".join(pages(found)))
         typer.echo(f"\nOn {Machine.this()}")
+    if found and figures:
+        from evals.retry_waste.figures import draw_arms  # matplotlib
+
+        draw_arms(found, figures)
     leave(code)
 
 
-def _publish(seeds: int) -> int:
+def _publish(seeds: int, figures: Path | None) -> int:
     def shown(numbers: Iterable[int]) -> Iterable[int]:
         return track(list(numbers), "seeds", console=Console(stderr=True), disable=not sys.stderr.isatty())
 
     report = Published.run(seeds, shown)
     typer.echo("\n\n".join(report.pages()))
+    if figures:
+        from evals.retry_waste.figures import draw_published  # matplotlib
+
+        draw_published(report.runs, figures)
     return 0 if all(check.holds for check in report.checks) else 1
 
 

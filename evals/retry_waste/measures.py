@@ -113,7 +113,7 @@ def count(entries: Iterable[Entry]) -> Calls:
 
 
 def _labels(before: Entry | None, entry: Entry) -> Sequence[str]:
-    if before is None:
+    if before is None or before.is_absence:
         return ()
     if before.is_success:
         return ("repeated",)

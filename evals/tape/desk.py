@@ -107,7 +107,7 @@ def send_note(state: State, args: Mapping[str, Any]) -> Reply:
 
 def find_result(state: State, args: Mapping[str, Any]) -> Reply:
     """Nothing; the world answers with the first result of the call that had the key `args` names, if there is one."""
-    return Reply(404, {"detail": "there is no such call"})
+    return Reply(404, {"detail": "there is no such call"})  # an answer: see `Entry.is_absence`
 
 
 TOOLS: Mapping[str, DeskTool] = {

@@ -24,7 +24,7 @@ CREATE INDEX IF NOT EXISTS by_call ON calls (task, tool, args);
 """
 ARGS = TypeAdapter(dict[str, Any])
 STATUS: Mapping[Trouble, int] = {Trouble.BLIP: 503, Trouble.OUTAGE: 503, Trouble.LIMIT: 429, Trouble.DENIED: 401}
-SUCCESS, UNKNOWN_TOOL = 200, 404
+SUCCESS, ABSENT = 200, 404
 FIND = "find_result"
 LIE_OF_TRANSIENT, LIE_OF_PERSISTENT = 422, 503
 
@@ -58,6 +58,11 @@ class Entry(BaseModel, frozen=True):
     def is_success(self) -> bool:
         """Whether the caller has the result."""
         return self.shown == SUCCESS
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether a lookup was answered: there is no such call. That is a result, and no failure."""
+        return self.tool == FIND and self.shown == self.status == ABSENT
 
     @property
     def is_transient(self) -> bool:
@@ -150,7 +155,7 @@ class World:
         """What a call meets, and the true reply; the state is changed if the tool succeeds."""
         tool = desk.TOOLS.get(call.tool)
         if tool is None:
-            return Trouble.NONE, Point.NONE, Reply(UNKNOWN_TOOL, {"detail": "there is no such tool"})
+            return Trouble.NONE, Point.NONE, Reply(ABSENT, {"detail": "there is no such tool"})
         trouble = self._tape.trouble(call, is_effect=tool.is_effect)
         if trouble:
             return trouble, Point.NONE, Reply(STATUS[trouble], {"detail": STATUS[trouble]})
