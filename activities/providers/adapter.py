@@ -298,7 +298,7 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
         for call in turn.calls
     )
     blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
-    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks)
+    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks, aside=_replaced(turn.aside))
 
 
 def _replaced(value: Any) -> Any:

@@ -73,6 +73,9 @@ class AssistantTurn:
     """The turn as the provider wrote it, if the same model must get it back unchanged; else empty."""
     by: str = ""
     """The full name of the model that wrote the turn."""
+    aside: str = ""
+    """What the model wrote that is no part of its answer, such as its reasoning between `<think>` and `</think>`: it is
+    only kept, and no model gets it back."""
 
 
 Turn = UserTurn | AssistantTurn

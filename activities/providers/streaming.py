@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx2
+
 from activities.providers.messages import NoReply, Usage
 
 IDLE_TIMEOUT = 60.0
@@ -17,6 +19,10 @@ MAX_BYTES = 2**26
 
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
+MAX_END = 64
+"""How many of its last bytes a stream keeps."""
+DONE = b"data: [DONE]"
+"""The last event of OpenAI's streams, which the SDK passes over."""
 
 
 class Draft(ABC):
@@ -43,6 +49,26 @@ class Draft(ABC):
         """The tokens that the server has counted so far."""
         return Usage()
 
+    def end(self, *, is_done: bool) -> None:  # noqa: B027 - most protocols say the end in an event
+        """Note that the stream has ended without an error; `is_done` says that `[DONE]` came."""
+
+
+class _Received(httpx2.AsyncByteStream):
+    """The bytes of a response, of which the last ones are kept."""
+
+    end = b""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            self.end = (self.end + part)[-MAX_END:]
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
 
 async def read(stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None]) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
@@ -52,11 +78,13 @@ async def read(stream: Any, draft: Draft, idle_timeout: float, on_event: Callabl
         Exception: any exception of the SDK, or of `draft.add`.
     """
     response = stream.response
+    response.stream = received = _Received(response.stream)
     try:
         async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout):
             async for event in stream:
                 draft.add(event)
                 on_event()
+        draft.end(is_done=received.end.rstrip().endswith(DONE))
     except TimeoutError:
         if not limit.expired():
             raise
