@@ -146,7 +146,7 @@ class Abilities:
         `own` are tools of the user beside those that the options name.
 
         Raises:
-            UnknownPlanner, ToolMistakes, BadBreak, BadReceiver: an option cannot be used.
+            UnknownPlanner, ToolMistakes, BadBreak, BadReach, BadReceiver: an option cannot be used.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
         adapters = AdapterOptions(models.wires, models.reasoning_effort, models.idle_timeout, models.strict)
@@ -155,7 +155,7 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
-        foreign = load_servers(files, environment, [*offered, *loaded])
+        foreign = load_servers(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         notify = receiver_of(options.notify, environment), page_base(options.notify_base)
@@ -177,7 +177,7 @@ class Abilities:
         left_out = self.foreign.left_out.items()
         lines += [f"Not offered: {kind}: {reason}." for kind, reason in left_out]
         if options.write_tools is not None:
-            lines.append(writing.write(options.write_tools, self.foreign.classified))
+            lines.append(writing.write(options.write_tools, self.foreign.files, self.foreign.classified))
         return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from client.follow import Silent, Snapshot, View
+from client.follow import Attempt, Silent, Snapshot, View
 from client.remedy import Door
 from client.workflow_task import FailingTask
 from workflows.account.outcome import Outcome, OutcomeStep
@@ -82,6 +82,18 @@ class Thinking(TaskEvent):
     """The id of the activity that asks it."""
     tokens: int
     """The tokens of the reply that have come, estimated."""
+    attempt: int = 1
+    """The number of the attempt that asks it: the reply of an earlier attempt was lost."""
+
+
+@dataclass(frozen=True)
+class RequestRetried(TaskEvent):
+    """A request to the planner, or another call of Replan's own, is made again after it failed."""
+
+    activity: str
+    """Its id, e.g. `plan:2`."""
+    attempt: Attempt
+    """The second attempt, or a later one."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +191,9 @@ class Ended(TaskEvent):
     outcome: Outcome
 
 
+FIRST = Attempt(1, None)
+
+
 class Listener:
     """Tells what is new in the words of models for one reader, who has heard what was told before."""
 
@@ -217,8 +232,12 @@ class Events(View):
             self._report(snapshot.outcome, attempts)
         for pause in snapshot.outcome.paused:  # also of a task that no worker tells of, since it is paused
             self._once(("pause", pause.activity, pause.since), Paused(pause))
+        for activity, attempt in snapshot.requests.items():
+            if attempt.number > 1:
+                self._once(("retry", activity, attempt), RequestRetried(activity, attempt))
         for activity, tokens in snapshot.thinking.items():
-            self._once(("thinking", activity, tokens), Thinking(activity, tokens))
+            attempt = {**snapshot.attempts, **snapshot.requests}.get(activity, FIRST)
+            self._once(("thinking", activity, attempt.number, tokens), Thinking(activity, tokens, attempt.number))
         for activity, far in snapshot.working.items():
             self._once(("working", activity, far), Working(activity, far.done, far.total, far.words))
         for said in self._listener.news(snapshot.words):
@@ -297,8 +316,17 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "failover", failover.model_dump(mode="json")
         case PlannerAwaited(wait):
             return "wait", wait.model_dump(mode="json")
-        case Thinking(activity, tokens):
-            return "thinking", {"activity": activity, "tokens": tokens}
+        case Thinking(activity, tokens, attempt):
+            return "thinking", {"activity": activity, "tokens": tokens, "attempt": attempt}
+        case RequestRetried(activity, attempt):
+            due = attempt.due.isoformat() if attempt.due else None
+            return "retry", {
+                "activity": activity,
+                "attempt": attempt.number,
+                "of": attempt.of,
+                "code": attempt.code,
+                "due": due,
+            }
         case ModelSays(activity, reply, start, text, is_over):
             return "words", {"activity": activity, "reply": reply, "start": start, "text": text, "over": is_over}
         case Working(step, done, total, words):

@@ -34,7 +34,7 @@ from client.tasks import QUERY_TIMEOUT, Handle, converter_of, query_progress, qu
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from workflows import ids
-from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
@@ -84,6 +84,8 @@ class Snapshot:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     doing: tuple[str, ...] = ()
     """In words, the open activities that are not steps: planning, observing, reconciling."""
+    requests: Mapping[str, Attempt] = field(default_factory=dict)
+    """For each open request to the planner, and each other activity of Replan's own, by its id: the newest attempt."""
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each activity that waits for a model's reply, by its id: how many tokens of the reply have come."""
     working: Mapping[str, Working] = field(default_factory=dict)
@@ -203,7 +205,7 @@ def _unless_permanent() -> Iterator[None]:
 
 async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status in OPEN}
-    attempts, doing, queued = dict[str, Attempt](), list[str](), set[str]()
+    attempts, requests, doing, queued = dict[str, Attempt](), dict[str, Attempt](), list[str](), set[str]()
     thinking, working, converter = dict[str, int](), dict[str, Working](), converter_of(client, description.id)
     for activity in description.raw_description.pending_activities:
         kind = activity.activity_type.name
@@ -220,10 +222,11 @@ async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowEx
         if activity.paused and activity.activity_id not in running:
             continue  # `pauses` tells of it
         if kind in INTERNAL_ACTIVITIES:
+            requests[activity.activity_id] = await _attempt(converter, activity)
             phrase = await asking(converter, outcome, activity)
             doing.append(phrase if tokens is None else f"{phrase}: {thinking_words(tokens)}")
         elif step := running.get(activity.activity_id):
-            attempts[step.id] = await _attempt(converter, step, activity)
+            attempts[step.id] = await _attempt(converter, activity, step.attempts)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
             doing.append(f"finding out with {kind} whether a call took effect")
         elif activity.activity_id.endswith(ids.OBSERVATION):
@@ -231,7 +234,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowEx
         else:  # of a step that is not known
             doing.append(f"calling {kind}")
     shown = with_pauses(outcome, pauses(client, description))
-    return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), thinking, working, frozenset(queued))
+    return Snapshot(shown, attempts, tuple(dict.fromkeys(doing)), requests, thinking, working, frozenset(queued))
 
 
 async def _heartbeat_details(converter: DataConverter, activity: PendingActivityInfo) -> list[Any]:
@@ -263,14 +266,15 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
     return f"{phrase}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
 
 
-async def _attempt(converter: DataConverter, step: OutcomeStep, activity: PendingActivityInfo) -> Attempt:
+async def _attempt(converter: DataConverter, activity: PendingActivityInfo, made: int = 0) -> Attempt:
+    """The newest attempt of an activity, after `made` attempts of earlier activity executions."""
     # The server's number counts only the attempts of the open activity execution.
     waits = activity.HasField("next_attempt_schedule_time")
     number = await number_of_attempt(converter, activity)
     most = activity.maximum_attempts + number - activity.attempt if activity.maximum_attempts else None
     return Attempt(
-        number=step.attempts + number,
-        of=step.attempts + most if most else None,
+        number=made + number,
+        of=made + most if most else None,
         code=await _code(converter, activity) if activity.HasField("last_failure") else None,
         due=activity.next_attempt_schedule_time.ToDatetime(UTC) if waits else None,
     )

@@ -60,7 +60,7 @@ from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
-from workflows.plans.guards import LoopGuard, RepeatGuard
+from workflows.plans.guards import ProgressGuard, RepeatGuard
 from workflows.plans.proposal import (
     Answer,
     GiveUp,
@@ -166,10 +166,10 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Rejection: frozenset({"steps"}),
     Resolution: frozenset({"id", "cause"}),
     Revision: frozenset({"refused", "kept", "looked", "planner"}),
-    Situation: frozenset({"down", "withheld", "strategy", "planner", "continues"}),
+    Situation: frozenset({"down", "withheld", "strategy", "planner", "effort", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
     StepRecord: frozenset({"kind", "undoes"}),
-    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "continues", "effect_key"}),
+    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "effort", "continues", "effect_key"}),
     Contract: frozenset({"kinds", "tainted"}),
     Origin: frozenset({"step", "source"}),
     ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),
@@ -270,7 +270,7 @@ class Values(Placeholders):
     def _part(self, name: str, value: Any, dumped: Any) -> Any:
         match value:
             # The guards compare digests. With the old ones, the redacted history would not replay.
-            case RepeatGuard() | LoopGuard():
+            case RepeatGuard() | ProgressGuard():
                 return _renamed(dumped, self._digests)
             case _ if name in FOREIGN:
                 return self.data(dumped, references=name == "args")

@@ -17,7 +17,7 @@ from client.remedy import Argument, Text
 from client.tasks import BY_MEMO, MAX_ID, TASK_MEMO, Handle, memo_field
 from runtime import tracing
 from runtime.validation import expected
-from workflows.account.task import CONTINUES_MEMO, Task
+from workflows.account.task import CONTINUES_MEMO, MAX_REPLY, MIN_REPLY, Effort, Task
 from workflows.agent import AgentWorkflow
 from workflows.commands import command
 from workflows.faults import retries
@@ -40,6 +40,8 @@ class Options(BaseModel):
 
     strategy: Literal["plan", "react"] | None = None
     planner: str | None = None
+    effort: Effort | None = None
+    reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY)
     result_schema: dict[str, JsonValue] | None = None
 
 

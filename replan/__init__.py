@@ -69,6 +69,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         PlannerAwaited as PlannerAwaited,
         PlannerPassedOver as PlannerPassedOver,
         ProposalRejected as ProposalRejected,
+        RequestRetried as RequestRetried,
         Silence as Silence,
         StepChanged as StepChanged,
         TaskEvent as TaskEvent,

@@ -28,7 +28,7 @@ from server.access import Visitor
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.remedies import as_request
 from server.streams import END, Streams
-from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_TEXT, Task
+from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_REPLY, MAX_TEXT, MIN_REPLY, Effort, Task
 from workflows.faults import retries
 from workflows.limits.budget import Limits
 from workflows.people.incidents import Fate, Resolved
@@ -99,6 +99,8 @@ class NewTask(BaseModel):
     plan_only: bool = False
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
+    effort: Effort | None = None
+    reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY)
     documents: str | None = None
     untrusted_input: str = Field(default="", max_length=MAX_INPUT)
     """A text that the task is about and that the user did not write, such as a mail."""

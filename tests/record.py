@@ -376,6 +376,18 @@ SCENARIOS: Sequence[Scenario] = (
         limits={"tool_calls": 1},
         incident="results that came before the last answer were more than the budget had kept back",
     ),
+    Scenario(
+        "repeated",
+        says=(*(proposes(written(f"a{turn}", "say", word="x")) for turn in range(4)), finishes("x")),
+        incident="a planner that proposed a finished step again and again used up the budget",
+    ),
+    Scenario(
+        "repeats_rejected",
+        says=(
+            *(proposes(written(f"{word}{turn}", "say", word=word)) for turn in range(3) for word in "ab"),
+            finishes("b"),
+        ),
+    ),
 )
 
 

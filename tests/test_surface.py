@@ -8,6 +8,7 @@ from client.events import (
     Began,
     ModelSays,
     PlanAccepted,
+    RequestRetried,
     Silence,
     StepChanged,
     TaskEvent,
@@ -17,7 +18,7 @@ from client.events import (
     Working,
     event_fields,
 )
-from client.follow import Silent
+from client.follow import Attempt, Silent
 from client.remedy import as_command
 from client.workflow_task import Cause, FailingTask
 from tests import promises, surface
@@ -72,6 +73,7 @@ EVENTS: list[TaskEvent] = [
     PlanAccepted(Revision(number=1)),
     StepChanged(step(), 1),
     Thinking("plan:1", 9),
+    RequestRetried("plan:1", Attempt(2, 5, "timeout")),
     ModelSays("plan:1", "1f", 3, "is"),
     Working("copy", 3, 10, "copying"),
     Silence(Silent.WORKER, answers=False),

@@ -221,7 +221,8 @@ class AgentWorkflow(Answers, TakesTurns):
         except TaskEnded as early:
             if early.ending.status is not TaskStatus.OVER_BUDGET:
                 return early.ending
-            return early.ending.model_copy(update={"result": await last_answer(progress, self._catalogue)})
+            answer = await last_answer(progress, self._catalogue)
+            return early.ending if answer is None else early.ending.with_answer(answer.result, answer.misfit)
         return None
 
     async def _asked_about(self, work: Callable[[], Awaitable[T]]) -> T:

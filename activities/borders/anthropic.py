@@ -47,11 +47,12 @@ BY_TYPE: Mapping[str, ModelRow] = {
 """Rows (code and reason of a Fault) by `error.type`; for any other type, the HTTP status decides."""
 
 BY_WORDS: Mapping[str, ModelRow] = {
-    "prompt is too long": model_api.TOO_LONG,
     "exceed context limit": model_api.TOO_LONG,
+    "does not support the effort parameter": model_api.NO_EFFORT,
+    "output_config.effort": model_api.NO_EFFORT,
 }
-"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 to 499 whose `error_code`
-is not in BY_CODE; for any other message, BY_TYPE decides."""
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 to 499, or an error in a
+stream, whose `error_code` is not in BY_CODE; for any other message, BY_TYPE decides."""
 
 
 def _status(error: Any) -> Verdict:

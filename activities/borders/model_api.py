@@ -47,6 +47,21 @@ ENCRYPTED: ModelRow = (
     Code.NEEDS_PERSON,
     "cannot read the reasoning that it sent earlier, perhaps to a key of another organisation: set the earlier key",
 )
+THINKING: ModelRow = (
+    Code.NEEDS_PERSON,
+    "does not accept the thinking that a reply had before: a proxy has changed it, or it is of another model or key;"
+    " ask the model without that proxy, and start the task again",
+)
+CUT_OFF: ModelRow = (
+    Code.NEEDS_PERSON,
+    "could not end its reply within the limit of a reply: raise it with --reply-tokens,"
+    " or let the model reason less with --effort low",
+)
+NO_EFFORT: ModelRow = (
+    Code.NEEDS_PERSON,
+    "does not take this effort from the model: leave out --effort, or choose another one,"
+    " also in reasoning_effort of the worker's settings file",
+)
 RESIDENCY: ModelRow = (
     Code.FORBIDDEN,
     "serves this organisation at another address: set OPENAI_BASE_URL to the address of its region",
@@ -85,6 +100,21 @@ BY_WORDS: Mapping[str, ModelRow] = {
     # OpenRouter
     "support tool use": NO_TOOLS,
     "requires moderation": FILTERED,
+    # What Anthropic and OpenAI say of an output, and Azure of both.
+    "content filtering policy": FILTERED,
+    "content management policy": FILTERED,
+    "violating our usage policy": FILTERED,
+    "prompt is too long": TOO_LONG,
+    "input is too long": TOO_LONG,
+    "exceeds the context window": TOO_LONG,
+    "maximum context length": TOO_LONG,
+    "could not finish the message because": CUT_OFF,
+    # Anthropic, also behind a proxy that speaks another API, and proxies that left out or changed what it signed.
+    "`signature` in `thinking`": THINKING,
+    "signature in thinking block": THINKING,
+    "thinking.signature": THINKING,
+    "blocks in the latest assistant message cannot be modified": THINKING,
+    "must start with a thinking block": THINKING,
 }
 """Rows by a part of the message of a gateway, or of a server of the user's own, whose code and type say less."""
 
@@ -136,9 +166,9 @@ def _row(provider: str, row: ModelRow) -> Row:
 def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> ModelRow | None:
     """The row, of `rows` or BY_WORDS, whose key is a part of `message` in any case of letters; None if no key is.
 
-    Only for a status of 400 to 499.
+    Only for a status of 400 to 499, and for an error in a stream, which began with 200 or tells no status.
     """
-    text = str(message or "").lower() if 400 <= status < 500 else ""
+    text = str(message or "").lower() if 400 <= status < 500 or status < 300 else ""
     return next((row for words, row in {**rows, **BY_WORDS}.items() if words in text), None)
 
 

@@ -65,17 +65,21 @@ BY_CODE: Mapping[str, ModelRow] = {
 BY_WORDS: Mapping[str, ModelRow] = {
     "use /v1/responses": model_api.OTHER_WIRE,
     "only supported in v1/responses": model_api.OTHER_WIRE,
-    "maximum context length": model_api.TOO_LONG,
+    "'reasoning.effort'": model_api.NO_EFFORT,
+    "'reasoning_effort'": model_api.NO_EFFORT,
 }
-"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 to 499 whose
-`error.code` is not in BY_CODE."""
+"""Rows (code and reason of a Fault) by a part of the message, for a response with status 400 to 499, or an error in a
+stream, whose `error.code` is not in BY_CODE."""
 HTTP_ERROR = re.compile("[45][0-9]{2}")
+INVALID_REQUEST = "invalid_request_error"
+"""The type of an error for which an answer has the status 400."""
 
 
 def _judge(error: Any) -> Verdict:
-    code, type = (value if isinstance(value, str) else "" for value in (error.code, error.type))
+    code, type = (str(value) if isinstance(value, str | int) else "" for value in (error.code, error.type))
     # An event of a stream that began with 200 has no status, but gateways and vLLM send it as the code.
     status = getattr(error, "status_code", None) or (int(code) if HTTP_ERROR.fullmatch(code) else 0)
+    status = status or (400 if type == INVALID_REQUEST else 0)
     row = BY_CODE.get(code) or model_api.by_words(BY_WORDS, error.message, status) or BY_CODE.get(type)
     if not status:
         return model_api.verdict(PROVIDER, row or model_api.BROKEN, error)

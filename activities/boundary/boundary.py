@@ -9,6 +9,7 @@ recorded result.
 import asyncio
 import functools
 import math
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ from workflows.inquiries import Capacity
 from workflows.json_values import canonical, digest
 from workflows.people.requests import shown_args
 from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
+from workflows.plans.guards import WAITED
 from workflows.plans.proposal import StepReturn
 from workflows.plans.references import PRUNED_ENCODING, pruned
 
@@ -154,7 +156,7 @@ class Boundary:
             await guard.admit(kind.service_of(args))
         self._inject(attempt, Failpoint.BEFORE_CLAIM)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
-        call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
+        call, began = _Call(kind, attempt, args, digest(kind.spec.kind, value)), time.monotonic()
         try:
             async with time_limit(kind.spec.timeout) as attempt.time:
                 done = await self._apply(call)
@@ -172,7 +174,7 @@ class Boundary:
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_COMMIT)
         if kind.spec.effect is Effect.TRANSACTIONAL:
             self._inject(attempt, Failpoint.AFTER_COMMIT)
-        used = total(attempt.meter.use)
+        used, lasted = total(attempt.meter.use), round(time.monotonic() - began, 1)
         return StepReturn(
             result=done.result,
             attempt=attempt.number,
@@ -183,6 +185,7 @@ class Boundary:
             usd=used.usd,
             estimated=used.estimated,
             held=attempt.held,
+            lasted=lasted if lasted >= WAITED else 0.0,
         )
 
     async def _compute(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:

@@ -11,6 +11,7 @@ from activities.borders import validation
 from activities.errors import NeedsPerson
 from activities.offline.planner import OfflinePlanner
 from activities.planning.planner import Planner, RecordedTurn
+from activities.providers.registry import takes_effort
 from activities.toolbox.declare.arguments import unknown_arguments, wrong_arguments
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import folder
@@ -170,6 +171,7 @@ def why_task_is_refused(
         or _missing_price(requirements, prices)
         or _bad_schema(requirements.get("result_schema"))
         or _needs_model(requirements, planner)
+        or _without_effort(requirements, planner)
         or _lost_conversation(continued)
         or _bad_folder(requirements.get("documents"), documents)
     )
@@ -217,6 +219,7 @@ def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str
         "--result-schema": "result_schema",
         "--continue": "continues",
         "--untrusted-input": "untrusted_input",
+        "--effort": "effort",
     }
     needs = [option for option, name in options.items() if requirements.get(name)]
     needs += ["--strategy react"] if requirements.get("strategy") == "react" else []
@@ -224,6 +227,14 @@ def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str
         return None
     remedy = "give the worker a model (a key in its environment), or leave it out"
     return f"{needs[0]} is for models, and {planner.name} plans here: {remedy}."
+
+
+def _without_effort(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
+    if requirements.get("effort") is None:
+        return None
+    lacking = next((name for name in planner.name.split(", ") if not takes_effort(name)), None)
+    remedy = "leave it out, or name a model that reasons (--planner)"
+    return lacking and f"--effort is for models that reason, and {lacking} has no efforts: {remedy}."
 
 
 def _lost_conversation(continued: Sequence[RecordedTurn] | None) -> str | None:

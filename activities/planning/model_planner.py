@@ -70,7 +70,7 @@ class ModelPlanner:
         """
         self._model = MeteredModel(model, price)
         self._timeout = timeout
-        self._max_reply = min(MAX_OUTPUT, window // REPLY_PART) if window else None
+        self._max_reply = window // REPLY_PART if window else None
         self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._max_conversation = window * compact_at - self._max_summary if window else None
         self.name = model.name
@@ -204,7 +204,9 @@ def _request(
     turns: Sequence[Turn],
     max_reply: int | None = None,
 ) -> Request:
-    max_output = min(filter(None, (situation.max_output, max_reply)), default=None)
+    # Without a limit of the task, the usual one: no reply needs a quarter of a large window.
+    usual = MAX_OUTPUT if max_reply else None
+    max_output = min(filter(None, (situation.max_output or usual, max_reply)), default=None)
     answer = last_answer_tool(situation)
     if answer and max_output:
         # The provider tells the model the schema of the answer; that must not exceed what was reserved.
@@ -216,6 +218,7 @@ def _request(
         turns=turns,
         max_output=max_output,
         may_call=not situation.is_last,
+        effort=situation.effort,
         answer=answer,
     )
 
@@ -234,6 +237,10 @@ def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping
         return last_answer(reply.turn.text.strip(), situation.result_schema)
     if reply.stop is StopReason.REFUSED:
         raise UnusableReply(prompts.DECLINED)
+    # Anthropic does not count the tokens of thinking apart.
+    is_silent = not reply.turn.calls and not reply.turn.text.strip()
+    if reply.stop is StopReason.CUT and (is_silent or reply.usage.reasoning * 2 > reply.usage.output):
+        raise UnusableReply(prompts.REASONING_CUT_OFF.format(tokens=reply.usage.reasoning or reply.usage.output))
     if reply.stop is StopReason.CUT:
         raise UnusableReply(strategy.cut_off)
     return strategy.read(reply, situation, kinds, branch)

@@ -187,7 +187,7 @@ def contract_lines(situation: Situation) -> list[str]:
 
 def _instruction(situation: Situation) -> str:
     if situation.is_last:
-        return BUDGET_USED_UP
+        return BUDGET_USED_UP if situation.result_schema is None else f"{BUDGET_USED_UP} {AS_JSON}"
     if situation.rejected:
         return "Answer again, with all of this put right."
     if situation.strategy == "react":
@@ -259,11 +259,16 @@ TEXT_WITHOUT_FINISH = "you answered with text where an answer by its schema is w
 EMPTY_REPLY = "your answer was empty: call propose_plan, finish, ask or give_up"
 EMPTY_TURN = "your answer was empty: call a tool, or answer with text"
 PLAN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: propose fewer steps at once"
+REASONING_CUT_OFF = (
+    "your answer was cut off after {tokens:,} tokens of reasoning, so nothing of it was used: think less, and answer"
+    " (a user can let you write more with --reply-tokens, within --tokens and --usd, or reason less with --effort low)"
+)
 TURN_CUT_OFF = "your answer was cut off before its end, so nothing of it was used: say and call less at once"
 DECLINED = "you declined to answer: do the part of the task that you can do, or call give_up and say why"
 NO_STEPS = "the plan has no steps: propose at least one, or call finish with the answer"
 INPUT = "The text that the task is about, which the user did not write:"
 BUDGET_USED_UP = "The budget of this task is used up. Call nothing any more: answer now with text, from what is there."
+AS_JSON = "The text is only the JSON that `finish` would take, by its schema."
 NO_WORDS = "(no words)"
 """Replaces a turn without text and calls, because no provider accepts an empty one."""
 SUMMARISED = "What happened before, summarised:"

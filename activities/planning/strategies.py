@@ -51,6 +51,8 @@ MAX_PROVIDER_ID = 200
 """How many characters of a provider's call id a step keeps."""
 MAX_CALL_NAME = 64
 """How many characters of a name every provider takes."""
+MAX_MISFIT = 500
+"""How many characters of what is wrong with a last answer are kept."""
 MAX_REASON = 200
 """How many characters of the text beside a model's calls are kept as the reason of the steps."""
 
@@ -158,11 +160,12 @@ def last_answer_tool(situation: Situation) -> ToolDefinition | None:
 
 
 def last_answer(words: str, result_schema: Mapping[str, JsonValue] | None) -> Answer:
-    """The answer in a text for which no further request follows: the value that fits the schema, else the text."""
+    """The answer in a text for which no further request follows: the value that fits the schema, else what there is."""
     try:
         return _text_answer(words, result_schema)
-    except (UnusableReply, BadSchema):
-        return Answer(result=words)
+    except (UnusableReply, BadSchema) as misfit:
+        call = parse_call("", FINISH, words)
+        return Answer(result=words if call.broken else call.args, misfit=f"{misfit}"[:MAX_MISFIT])
 
 
 def _text_answer(words: str, result_schema: Mapping[str, JsonValue] | None) -> Answer:

@@ -283,9 +283,11 @@ def parse_call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> Too
     if isinstance(arguments, dict):  # some servers send an object in place of a text
         return ToolCall(id, name, arguments)
     try:
-        args: JsonValue = from_json(arguments or "{}", allow_inf_nan=False)
+        args: JsonValue = from_json((arguments or "").strip() or "{}", allow_inf_nan=False)
     except ValueError as error:
         return ToolCall(id, name, {}, broken=f"they are no JSON ({str(error)[:80]})")
+    if args is None or args == "":  # of a call without arguments, from some servers
+        args = {}
     if not isinstance(args, dict):
         return ToolCall(id, name, {}, broken=f"they are a JSON {type(args).__name__}, not an object")
     return ToolCall(id, name, args)

@@ -43,6 +43,12 @@ STRICT: Sequence[StrictRow] = (
 )
 """The first row that matches a model's name decides. A model without a row is probably newer, and gets strict schemas:
 if it rejects them, they are left out (see `StrictModel`)."""
+EFFORTS = "https://platform.claude.com/docs/en/build-with-claude/effort"
+WITHOUT_EFFORT: Sequence[str] = (
+    *("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*"),
+    *("claude-sonnet-4-5*", "claude-haiku-4*"),
+)
+"""Patterns of the models that EFFORTS does not list; they reject an effort with a 400."""
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of the part of a request that the provider shall cache, because the next request begins with the same
 part."""
@@ -61,6 +67,11 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
 def takes_strict(model: str) -> bool:
     """Whether a model takes strict schemas at Anthropic's own address."""
     return next((row.is_strict for row in STRICT if any(fnmatchcase(model, name) for name in row.models)), True)
+
+
+def takes_effort(model: str) -> bool:
+    """Whether a model has efforts at Anthropic's own address; one that is not known is probably newer, and has them."""
+    return not any(fnmatchcase(model, pattern) for pattern in WITHOUT_EFFORT)
 
 
 class AnthropicModel(ModelAdapter):
@@ -195,10 +206,12 @@ def _tools(request: Request) -> dict[str, Any]:
 
 
 def _format(request: Request) -> dict[str, Any]:
-    answer = request.answer
-    if answer is None or not answer.strict:
-        return {}
-    return {"output_config": {"format": {"type": "json_schema", "schema": dict(answer.schema)}}}
+    answer, config = request.answer, dict[str, Any]()
+    if request.effort:
+        config["effort"] = request.effort
+    if answer is not None and answer.strict:
+        config["format"] = {"type": "json_schema", "schema": dict(answer.schema)}
+    return {"output_config": config} if config else {}
 
 
 def _cached(request: Request) -> Mapping[str, Any]:

@@ -53,7 +53,7 @@ class ChatCompletions(ModelAdapter):
             stream=True,
             stream_options={"include_usage": True},
             **({"max_completion_tokens": limit} if limit else {}),
-            **({"reasoning_effort": self._effort} if self._effort else {}),
+            **({"reasoning_effort": effort} if (effort := request.effort or self._effort) else {}),
             messages=list(_messages(request, self.name)),
             **_tools(request),
             **_format(request),

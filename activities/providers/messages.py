@@ -172,6 +172,8 @@ class Request:
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
+    effort: str | None = None
+    """How much the model reasons: `low`, `medium` or `high`; None for the effort of the worker's settings."""
     answer: ToolDefinition | None = None
     """A tool whose arguments the text of the reply should be, as JSON, because the model may not call it; None for any
     text."""

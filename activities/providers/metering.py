@@ -19,6 +19,7 @@ from activities.providers.messages import (
     NoReply,
     Reply,
     Request,
+    UnreadableReply,
     UnusableResponse,
     Usage,
     estimate_input,
@@ -42,10 +43,9 @@ Role = Literal["planner", "compaction", "step"]
 """The purpose of a request to a model."""
 MAX_UNREADABLE = 2
 """How many responses to the same request may cost tokens and be unreadable; then the model is not asked again."""
-UNREADABLE = (
-    "{name} counted tokens for a response without a usable reply, twice: check what answers at its address,"
-    " or use another model."
-)
+UNREADABLE = "{name} counted tokens for a response without a usable reply, twice: {remedy}, or use another model."
+CHECK_ADDRESS, TRY_LATER = "check what answers at its address", "it failed, so try again later"
+"""What to do about a response that has not the shape of a reply, and about one that says that it failed."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """The fields of Usage with tokens."""
 IDENTIFIERS = {
@@ -203,7 +203,7 @@ class MeteredModel:
         """
         meter = _METER.get() or Meter()
         if meter.was_unreadable_twice(self.name):
-            raise NeedsPerson(UNREADABLE.format(name=self.name))
+            raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=TRY_LATER))
         # Until there is an answer: the attempt may be cancelled at any time.
         lost = (self.name, self._use(Usage(input=estimate_input(request), output=request.max_output or MAX_OUTPUT)))
         meter.lost.append(lost)
@@ -221,7 +221,8 @@ class MeteredModel:
             meter.wasted.append(self._counted(used))
             meter.unreadable.append(self.name)
             if meter.was_unreadable_twice(self.name):
-                raise NeedsPerson(UNREADABLE.format(name=self.name)) from error
+                remedy = CHECK_ADDRESS if isinstance(error, UnreadableReply) else TRY_LATER
+                raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=remedy)) from error
             raise
         except BaseException as error:  # also a cancellation, as at the end of a timeout
             if arriving.usage is not None:

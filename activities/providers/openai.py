@@ -120,6 +120,12 @@ def row_of(model: str) -> WireRow | None:
     return next((row for row in WIRES if any(fnmatchcase(model, pattern) for pattern in row.models)), None)
 
 
+def takes_effort(model: str) -> bool:
+    """Whether a model reasons, so that it has efforts at OpenAI's own address; one that is not known may."""
+    row = row_of(model)
+    return row is None or row.is_reasoning
+
+
 def _takes_no_responses(error: Exception) -> bool:
     message = str(getattr(error, "message", "")).lower()
     return getattr(error, "status_code", 0) in (400, 404) and any(words in message for words in NO_RESPONSES)

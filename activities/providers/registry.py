@@ -24,6 +24,8 @@ class Provider:
     """What it supports in strict schemas."""
     takes_strict: Callable[[str], bool]
     """Whether a model takes strict schemas, at the provider's own host."""
+    takes_effort: Callable[[str], bool]
+    """Whether a model has reasoning efforts, at the provider's own host."""
     host: str
     default: str
     """The model that is used if the name of the planner has no `:MODEL`."""
@@ -38,6 +40,7 @@ PROVIDERS: Mapping[str, Provider] = {
         lambda model, endpoint, _: anthropic.AnthropicModel(model, endpoint),
         ANTHROPIC,
         anthropic.takes_strict,
+        anthropic.takes_effort,
         anthropic.HOST,
         anthropic.DEFAULT_MODEL,
         "ANTHROPIC_API_KEY",
@@ -47,6 +50,7 @@ PROVIDERS: Mapping[str, Provider] = {
         openai.OpenAIModel,
         OPENAI,
         lambda _: True,
+        openai.takes_effort,
         openai.HOST,
         openai.DEFAULT_MODEL,
         "OPENAI_API_KEY",
@@ -82,6 +86,13 @@ def model_named(
     is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if strict is None else strict
     standings = options.standings.setdefault(adapter.name, {})
     return StrictModel(adapter, provider.rules, standings) if is_strict else adapter
+
+
+def takes_effort(name: str) -> bool:
+    """Whether the model with this full name takes an effort; one on a server of the user's own may."""
+    provider_name, _, model = name.partition(":")
+    provider = PROVIDERS.get(provider_name)
+    return provider is None or "@" in model or provider.takes_effort(model)
 
 
 def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:

@@ -58,7 +58,7 @@ class Responses(ModelAdapter):
             input=list(_items(request, self.name)),
             **({"include": self._include} if self._include else {}),
             **({"max_output_tokens": limit} if limit else {}),
-            **({"reasoning": {"effort": self._effort}} if self._effort else {}),
+            **({"reasoning": {"effort": effort}} if (effort := request.effort or self._effort) else {}),
             **_tools(request),
             **_format(request),
         )
@@ -124,6 +124,8 @@ class _ResponsesDraft(Draft):
         self._names = dict[int, str]()
         self._arguments = dict[int, list[str]]()
         """For each call, by the index of its item in the response: the parts of its arguments."""
+        self._items = dict[int, Any]()
+        """The items that are complete, by their index in the response."""
 
     def text(self) -> str:
         return "".join(self._text)
@@ -135,8 +137,12 @@ class _ResponsesDraft(Draft):
         match event.type:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self.response = event.response
+                if not self.response.output:  # some servers send the items in their own events alone
+                    self.response.output = [item for _, item in sorted(self._items.items())]
             case "error":
                 raise self._error(event)
+            case "response.output_item.done":
+                self._items[event.output_index] = event.item
             case "response.output_item.added" if event.item.type == "function_call":
                 self._names[event.output_index] = event.item.name
             case type if type.endswith(".delta"):

@@ -9,6 +9,7 @@ from client.history.story import Story
 from client.remedy import Remedy, Text
 from client.wording import withheld_calls
 from workflows import ids
+from workflows.account.metrics import PLANNERS
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
 from workflows.commands import option_of
@@ -55,13 +56,20 @@ OF_FAULT: Mapping[Code, str] = {
     Code.REJECTED: "Nothing: a person did not want the call.",
 }
 """By fault code, what to do about the fault; docs/errors.md has the same sentences."""
+OF_PLANNER: Mapping[Code, str] = {
+    **dict.fromkeys((Code.MALFORMED_SCHEMA, Code.UNAUTHORIZED, Code.FORBIDDEN), "Do what the reason says."),
+    Code.TOO_LARGE: "Split the task, or use a model with a larger window.",
+    Code.TIMEOUT: "Start it again later, or use another model.",
+    Code.BUG: "Read the exception in the worker's log, and report it.",
+}
+"""By fault code, what to do if a request to the planner has failed, where that differs from OF_FAULT: no tool did."""
 OF_ENDING: Mapping[str, str] = {
     "gave_up": "Say it in other words, or ask for less.",
     "question": "Start the task again with the answer in its text, or with `--on-escalation wait`.",
     "plan_refused": "Correct what the reason names.",
     "task_refused": "If it cannot be read, correct the program that started it. Else use another folder (`--documents`,"
     " here or at the worker), or the kinds and arguments of `--contract` as the worker calls them.",
-    "proposals_rejected": "Write the plan by hand (`--plan FILE`), or ask for less.",
+    "proposals_rejected": "Do what the reason says, write the plan by hand (`--plan FILE`), or ask for less.",
     "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
     **{name: limit.remedy.format(option=option_of(name)) for name, limit in LIMITS.items()},
     "aborted": "Start it again if it is still needed.",
@@ -107,7 +115,9 @@ def remedies(story: Story) -> Iterator[Sentence]:
     elif outcome.code in OF_ENDING:
         yield from _of_ending(outcome, outcome.code)
     elif outcome.code in set(Code):
-        text = OF_FAULT[Code(outcome.code)]
+        code = Code(outcome.code)
+        is_planner = last is None and any(fault.source in PLANNERS for fault in outcome.own_faults)
+        text = OF_PLANNER.get(code, OF_FAULT[code]) if is_planner else OF_FAULT[code]
         if outcome.status is TaskStatus.ESCALATED:
             failed = [call.id for call in story.failed]
             step = last.step_id if last else failed[-1] if failed else "STEP"

@@ -50,7 +50,9 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "dry_run": True,
         "task": task.text,
         "documents": task.documents,
-        "options": task.model_dump(mode="json", include={"strategy", "planner", "result_schema"}),
+        "options": task.model_dump(
+            mode="json", include={"strategy", "planner", "effort", "reply_tokens", "result_schema"}
+        ),
         "planner": draft.planner,
         "proposal": draft.proposal.type if draft.proposal else None,
         "because": draft.proposal.because if isinstance(draft.proposal, NewSteps) else "",

@@ -19,6 +19,7 @@ from console.commands.dry_run import show_plan
 from console.completion import task_ids
 from console.options import Common, Jsonl, Stream
 from runtime.settings_file import BadSettings, Profile, SettingsFile
+from workflows.account.task import MAX_REPLY, MIN_REPLY
 from workflows.json_values import items
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
@@ -48,6 +49,19 @@ async def start_command(
     ] = None,
     planner: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Planners in the order to try; else the worker's own.")
+    ] = None,
+    effort: Annotated[
+        Literal["low", "medium", "high"] | None,
+        typer.Option(help="How much the planner's model reasons; else as the worker says, or as usual for the model."),
+    ] = None,
+    reply_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=MIN_REPLY,
+            max=MAX_REPLY,
+            metavar="N",
+            help="The most tokens of a reply, reasoning included; else 16000.",
+        ),
     ] = None,
     result_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A JSON schema for the answer; else the answer is text.")
@@ -139,6 +153,8 @@ async def start_command(
         documents=documents or None,
         strategy=strategy,
         planner=planner,
+        effort=effort,
+        reply_tokens=reply_tokens,
         result_schema=read_schema(result_schema) if result_schema is not None else None,
         on_escalation=on_escalation or ("wait" if profile == "interactive" else "end"),
         approve=approve,

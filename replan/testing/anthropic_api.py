@@ -30,6 +30,7 @@ ID = r"[a-zA-Z0-9_-]+"
 NAME = r"[a-zA-Z0-9_-]{1,128}"
 COMMON_NAME = r"[a-zA-Z0-9_-]{1,64}"
 """The pattern of tool names that every provider accepts."""
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MAX_MARKS = 4
 """How many blocks of a request may carry `cache_control`."""
 
@@ -196,7 +197,9 @@ def _begun(block: Json) -> tuple[Json, list[Json]]:
 def _strict_mistakes(body: Json) -> Iterator[str]:
     config = body.get("output_config", {})
     formats = [config["format"]] if "format" in config else []
-    yield from unknown_fields("output_config", config, {"format"})
+    yield from unknown_fields("output_config", config, {"format", "effort"})
+    if config.get("effort", EFFORTS[0]) not in EFFORTS:
+        yield f"output_config.effort: Input should be one of {', '.join(EFFORTS)}, not {config['effort']!r}"
     for output_format in formats:
         yield from unknown_fields("output_config.format", output_format, {"type", "schema"})
         if output_format.get("type") != "json_schema":

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -100,6 +101,23 @@ def test_a_wait_for_the_planner_is_told_once(told: Told) -> None:
     assert [one for one in told.events if one["event"] == "wait"] == [
         {**{"schema": 1, "event": "wait", "until": "2026-11-22T16:05:00Z"}, "code": "overloaded", "reason": "Later."}
     ]
+
+
+def test_the_second_attempt_of_a_request_is_told(told: Told) -> None:
+    """Also in what comes of its reply, which begins anew."""
+    lost, waits = Attempt(1, 5), Attempt(2, 5, "timeout", datetime(2026, 11, 22, 16, 5, tzinfo=UTC))
+    for attempt in (lost, waits, replace(waits, due=None)):
+        told.view.see(Snapshot(running(), requests={"plan:2": attempt}, thinking={"plan:2": 40}))
+
+    assert [one for one in told.events if one["event"] in ("retry", "thinking")] == [
+        {"schema": 1, "event": "thinking", "activity": "plan:2", "tokens": 40, "attempt": 1},
+        {**RETRIED, "due": "2026-11-22T16:05:00+00:00"},
+        {"schema": 1, "event": "thinking", "activity": "plan:2", "tokens": 40, "attempt": 2},
+        {**RETRIED, "due": None},
+    ]
+
+
+RETRIED = {"schema": 1, "event": "retry", "activity": "plan:2", "attempt": 2, "of": 5, "code": "timeout"}
 
 
 def test_a_step_is_told_with_what_names_it(told: Told) -> None:

@@ -140,6 +140,27 @@ def test_an_outage_is_one_item_however_often_the_planner_was_asked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (Code.MALFORMED_SCHEMA, "Do what the reason says."),
+        (Code.UNAUTHORIZED, "Do what the reason says."),
+        (Code.TOO_LARGE, "Split the task, or use a model with a larger window."),
+        (Code.QUOTA_EXHAUSTED, "Pay, or make room."),
+    ],
+)
+def test_no_remedy_speaks_of_a_tool_where_the_planner_failed(code: Code, remedy: str) -> None:
+    """A tool has the same codes, and another remedy."""
+    call = made.call(4, "plan:1", "plan", Fault.of(code, "No.", source="plan"))
+    call.situation = Situation(turn=1, now=made.BEGAN)
+    ended: dict[str, Any] = {"status": "escalated", "code": code.value, "reason": "No.", "result": None}
+    explained = told(call, own_faults=(made.decided(call, "escalate"),), revisions=(), **ended)
+
+    text = " ".join(said(explained))
+
+    assert remedy in text and "tool" not in text, text
+
+
+@pytest.mark.parametrize(
     ("number", "words"), [(1, "its oldest turn was summarised."), (40, "its oldest 40 turns were summarised.")]
 )
 def test_a_summary_is_told_where_it_was_made(number: int, words: str) -> None:

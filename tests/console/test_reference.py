@@ -421,6 +421,7 @@ def parts() -> dict[str, dict[str, Any]]:
         "by": "dora",
         "extensions": (given,),
         "question_options": ("a",),
+        "result_misfit": "no JSON",
     }
     also |= {"own_faults": (refused,), "counts": {"retries": {"book_slot/busy": 1}}, "limits": Limits()}
     whole = outcome(steps=(step(fault=refused, silent=1),), faults=(refused,), **also, **parts_of)

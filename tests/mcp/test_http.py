@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from activities.toolbox.http.network import Reach
 from activities.toolbox.mcp.config import Config
+from activities.toolbox.mcp.connections import listings
 from activities.toolbox.mcp.loading import ForeignTools
 from tests.activities.bench import Bench, bench
 from tests.mcp.bad_http import BadHttp, running
@@ -206,6 +208,9 @@ async def test_an_authorization_server_in_the_private_network_must_be_allowed(
             failed = None if is_allowed else (await calls.fails(tool_of(shop, "shop.do")))[0]
             if is_allowed:
                 await calls.call(tool_of(shop, "shop.do"))
+            named = Config("shop", url=server.url, issuer=issuer, **OAUTH)
+            listed = await asyncio.to_thread(listings, {"shop": named}, Reach.of(hosts))
 
+    assert isinstance(listed["shop"], str) is not is_allowed
     assert bool(other.requests) is is_allowed
     assert failed is None or (failed.applied, failed.quadrant.is_transient) == (Applied.NONE, False)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp import tools_file, writing
 from activities.toolbox.mcp.config import CannotOpen, Config
 from activities.toolbox.mcp.loading import load_servers
 from activities.toolbox.registry import ToolMistakes
@@ -142,6 +142,14 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
         "shop.toml:3: servers.shop.env.A cannot be '5': write a text",
     ),
     "no number": (f"{SHOP}timeout = nan\n", "shop.toml:3: servers.shop.timeout cannot be 'nan': input should be a fin"),
+    "a number as a text": (
+        f'{SHOP}timeout = "5"\n',
+        "shop.toml:3: servers.shop.timeout cannot be '5': input should",
+    ),
+    "a word for true or false": (
+        f'{SHOP}trusted = "no"\n',
+        "shop.toml:3: servers.shop.trusted cannot be 'no': input should be a valid boolean",
+    ),
     "another scheme": ('[servers.shop]\nurl = "ftp://x"\n', "shop.toml:2: servers.shop.url is no address: begin with"),
     "a password": (
         '[servers.shop]\nurl = "https://me:hidden@x"\n',
@@ -383,3 +391,19 @@ def test_only_some_tools_may_be_offered(tmp_path: Path) -> None:
     found = loaded(tmp_path, f"{OK}only = ['look', 'do']\n")
 
     assert [made.__name__ for made in found.tools] == ["shop.do", "shop.look"]
+
+
+def test_a_person_gets_a_file_to_classify_the_tools_in(tmp_path: Path) -> None:
+    """It has what was written before, also of a server of which no tool is offered, and a table for each other tool."""
+    files = [written(tmp_path, table()), written(tmp_path, f"{table(server='other')}only = []\n", "other.toml")]
+    foreign = load_servers([str(file) for file in files], {}, ())
+    whole = tmp_path / "whole.toml"
+
+    said = writing.write(whole, foreign.files, foreign.classified)
+    again = load_servers([str(whole)], {}, ())
+
+    assert f"{len(foreign.classified)} of them new" in said
+    assert (set(again.configs), all(found.is_in_file for found in again.classified)) == ({"shop", "other"}, True)
+    assert {tool.__name__ for tool in again.tools} == {tool.__name__ for tool in foreign.tools}
+    with pytest.raises(ToolMistakes, match="exists already"):
+        writing.write(whole, foreign.files, foreign.classified)

@@ -213,9 +213,12 @@ async def test_what_a_failed_response_used_is_paid() -> None:
     used = failed("server_error", usage={"input_tokens": 500, "output_tokens": 1_000})
     async with running(api_of("responses", used)) as api:
         model, meter = MeteredModel(model_of("responses", api), None), start_meter()
-        codes = [classify(await _error(model)).code for _ in range(3)]
+        faults = [classify(await _error(model)) for _ in range(3)]
 
-    assert codes == [Code.SERVER_ERROR, Code.NEEDS_PERSON, Code.NEEDS_PERSON]
+    assert [fault.code for fault in faults] == [Code.SERVER_ERROR, Code.NEEDS_PERSON, Code.NEEDS_PERSON]
+    assert [("try again later" in fault.reason, "its address" in fault.reason) for fault in faults[1:]] == [
+        (True, False)
+    ] * 2
     assert ([use.tokens for use in meter.use], len(api.bodies)) == ([1_500, 1_500], 2)
 
 

@@ -39,17 +39,28 @@ async def test_the_last_answer_keeps_the_result_schema(
         ended = await one.run(more={"result_schema": schema}, tool_calls=1)
     *before, last = (FORMATS & body.keys() for body in one.api.bodies)
 
-    assert (ended.status, ended.result) == (TaskStatus.OVER_BUDGET, result)
+    assert (ended.status, ended.result, ended.result_misfit) == (TaskStatus.OVER_BUDGET, result, "")
     assert (len(last), any(before), one.api.violations) == (1, False, [])
 
 
 @quickly_one
 async def test_a_last_answer_in_other_words_is_the_result(client: Client, tmp_path: Path, provider: str) -> None:
-    """Nothing is left to ask for another one; a server without strict schemas sends what it likes."""
+    """Nothing is left to ask for another one; a server without strict schemas sends what it likes, so it is marked."""
     async with acting(client, tmp_path, provider, spender("It costs 24.50.")) as one:
         ended = await one.run(more={"result_schema": TOTAL}, tool_calls=1)
 
     assert (ended.status, ended.result) == (TaskStatus.OVER_BUDGET, "It costs 24.50.")
+    assert ended.result_misfit in ended.reason and "where an answer by its schema is wanted" in ended.result_misfit
+
+
+@quickly_one
+async def test_a_last_answer_that_breaks_the_schema_is_marked(client: Client, tmp_path: Path, provider: str) -> None:
+    """It is kept as it is, with what is wrong with it; a program need not check it again."""
+    async with acting(client, tmp_path, provider, spender('{"total": "much"}')) as one:
+        ended = await one.run(more={"result_schema": TOTAL}, tool_calls=1)
+
+    assert (ended.status, ended.result) == (TaskStatus.OVER_BUDGET, {"total": "much"})
+    assert "total" in ended.result_misfit and ended.result_misfit in ended.reason
 
 
 @quickly_one

@@ -8,6 +8,8 @@ import pytest
 from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
+from client.client import TaskHandle
+from client.events import RequestRetried, Thinking
 from client.follow import fetch_state
 from console.render.live import running_frame
 from replan.testing.model_api import running
@@ -36,6 +38,26 @@ async def test_half_a_call_is_never_executed(client: Client, tmp_path: Path, pro
     assert (len(api.bodies), api.violations) == (3, [])
     assert ended.spent.model_calls == 3
     assert ended.spent.tokens > 260
+
+
+@pytest.mark.parametrize("then", ["drop", "stall"])
+async def test_a_reader_is_told_that_an_attempt_is_the_second(
+    client: Client, tmp_path: Path, provider: str, then: Any
+) -> None:
+    """With why it is made, and with what comes of its reply."""
+    answer = finishes("Rome is warmer, " * 40)
+    lost, slow = Streamed(answer, events=2, then=then), Streamed(answer, pause=0.1)
+    async with running(api_of(provider, lost, slow)) as api:
+        planner = ModelPlanner(model_of(provider, api, idle_timeout=IDLE))
+        async with staged(client, tmp_path, TOOLS, planner) as stage:
+            handle = await stage.start()
+            told = [event async for event in TaskHandle(client, handle.id).follow()]
+    retried = [event for event in told if isinstance(event, RequestRetried)]
+    thinking = [event for event in told if isinstance(event, Thinking) and event.tokens]
+
+    assert {(event.activity, event.attempt.number) for event in retried} == {("plan:1", 2)}
+    assert retried[0].attempt.code in ("unreachable", "timeout", "server_error")
+    assert thinking and {event.attempt for event in thinking} <= {1, 2} and thinking[-1].attempt == 2
 
 
 async def test_the_tokens_that_came_are_shown_and_nothing_else(client: Client, tmp_path: Path, provider: str) -> None:

@@ -351,10 +351,23 @@ async def test_a_call_that_changes_nothing_is_told_once_and_then_refused(client:
     ]
 
 
-@pytest.mark.full
-async def test_plans_may_make_a_call_as_often_as_they_like(client: Client, tmp_path: Path) -> None:
-    """A whole plan is no loop."""
-    async with staged(client, tmp_path, [echo], [*SAME, DONE]) as stage:
-        ended = await stage.run(Task(text="t"))
+@tool.read
+async def deny(args: Word) -> Said:
+    """Refuse the word."""
+    raise Refused("Not this word.", code="conflict")
 
-    assert [one.status for one in ended.steps] == [StepStatus.COMPLETED] * 4
+
+@pytest.mark.full
+async def test_a_plan_that_changes_nothing_is_refused_unless_a_person_wrote_it(client: Client, tmp_path: Path) -> None:
+    """With whole plans, too; a person may know why a call is to be repeated."""
+    other = plan(step("other", "echo", word="y"))
+    first, *more = [
+        plan(step(f"w{turn}", "echo", word="x"), step(f"n{turn}", "deny", word=f"{turn}")) for turn in "abc"
+    ]
+    planner = Recording(SAME[0], SAME[1], SAME[2], other, SAME[3], DONE)
+    async with staged(client, tmp_path, [echo, deny], planner) as stage:
+        planned = await stage.run(Task(text="t"))
+        written = await stage.run(Task(text="t", plan=first.steps, revisions=(*more, Answer(result="none"))))
+
+    assert [one.id for one in planned.steps] == ["e0", "e1", "other", "e3"]
+    assert [one.id for one in written.steps if one.status is StepStatus.COMPLETED] == ["wa", "wb", "wc"], written.reason

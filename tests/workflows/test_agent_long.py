@@ -17,7 +17,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import calls, until
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Word
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
@@ -35,6 +35,12 @@ class Page(BaseModel):
 
     title: str
     body: str
+
+
+@tool.read
+async def echo(args: Word) -> Said:
+    """Say the word louder."""
+    return Said(said=f"{args.word}!")
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +66,9 @@ async def runs(client: Client, handle: Handle) -> list[Handle]:
 
 def chain(count: int) -> list[NewSteps]:
     """Plans of one step each, every one fed by the one before."""
-    word: JsonValue = {"$from": "s0", "path": "said"}
-    return [plan(step("s0", "echo", word="hi"))] + [plan(step(f"s{n}", "echo", word=word)) for n in range(1, count)]
+    words: list[JsonValue] = ["hi"]
+    words += [{"$from": f"s{n}", "path": "said"} for n in range(count - 1)]
+    return [plan(step(f"s{n}", "echo", word=word)) for n, word in enumerate(words)]
 
 
 @pytest.mark.full
@@ -95,8 +102,21 @@ async def test_a_long_task_goes_on_in_new_runs(early: Client, tmp_path: Path) ->
         called = [call.id for part in parts for call in await calls(part) if call.kind == "echo"]
 
     assert len(parts) > 2 and called == [f"s{number}" for number in range(9)]
-    assert [one.result for one in done.steps] == [{"said": "hi"}] * 9
+    assert [one.result for one in done.steps] == [{"said": f"hi{'!' * louder}"} for louder in range(1, 10)]
     assert (done.status, done.spent.tool_calls, len(done.revisions)) == (TaskStatus.COMPLETED, 9, 9)
+
+
+async def test_plans_in_turn_end_over_the_change_of_runs(early: Client, tmp_path: Path) -> None:
+    """A later run knows what the runs before it have done: each call of the cycle is made twice."""
+    turns = [plan(step(f"{word}{turn}", "echo", word=word)) for turn in range(4) for word in "abc"]
+    async with staged(early, tmp_path, [echo], [*turns, DONE]) as stage:
+        handle = await stage.start()
+        done = await outcome(handle)
+        parts = await runs(early, handle)
+
+    assert len(parts) > 2 and (done.status, done.code) == (TaskStatus.ESCALATED, "proposals_rejected")
+    assert [one.id for one in done.steps] == ["a0", "b0", "c0", "a1", "b1", "c1"]
+    assert "makes the same call for the third time" in done.reason
 
 
 async def test_the_key_of_a_step_is_of_the_first_run(early: Client, tmp_path: Path) -> None:

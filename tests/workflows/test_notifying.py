@@ -293,7 +293,7 @@ async def early(tmp_path: Path) -> AsyncIterator[Client]:
 @pytest.mark.full
 async def test_a_new_run_loses_no_notification(early: Client, tmp_path: Path) -> None:
     """What the receiver did not take yet goes on beside the task."""
-    port, turns = free_port(), [plan(step(f"s{number}", "echo", word="a")) for number in range(4)]
+    port, turns = free_port(), [plan(step(f"s{number}", "echo", word=f"{number}")) for number in range(4)]
     proposals = [PAY[0], *turns, DONE]
     async with staged(early, tmp_path, TOOLS, proposals, notify=f"http://127.0.0.1:{port}/") as stage:
         handle = await stage.start(waiting())

@@ -82,6 +82,8 @@ class Outcome(BaseModel, frozen=True):
     code: str | None
     """Why the task ended, as a word for programs: a fault's code, a limit's name, `plan_refused`, ..."""
     result: JsonValue
+    result_misfit: str = Field(default="", exclude_if=not_)
+    """Why the result does not fit the task's `result_schema`; empty if it does, or if there is none."""
     question: str | None
     question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """The answers that the question suggests."""
@@ -130,9 +132,17 @@ class Ending(BaseModel, frozen=True):
     reason: str = ""
     code: str | None = None
     result: JsonValue = None
+    result_misfit: str = Field(default="", exclude_if=not_)
     question: str | None = None
     question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
+
+    def with_answer(self, result: JsonValue, misfit: str) -> "Ending":
+        """The same ending with a result; `misfit` is why that does not fit the task's schema, or empty."""
+        more = f" The result does not fit the result schema: {misfit}" if misfit else ""
+        return self.model_copy(
+            update={"result": result, "result_misfit": misfit, "reason": f"{self.reason}{more}".strip()}
+        )
 
 
 REFUSED = "task_refused"

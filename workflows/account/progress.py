@@ -30,7 +30,7 @@ from workflows.limits.budget import Budget
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect, ToolSpec
 from workflows.plans.contract import Contract
-from workflows.plans.guards import LoopGuard, RepeatGuard
+from workflows.plans.guards import ProgressGuard, RepeatGuard
 
 MAX_OUTCOME = 512 * 1024
 """The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
@@ -86,7 +86,7 @@ class Progress(BaseModel):
     down: list[str] = Field(default_factory=list)
     """Kinds of tools that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
-    loops: LoopGuard = Field(default_factory=LoopGuard)
+    loops: ProgressGuard = Field(default_factory=ProgressGuard)
     contract: Contract = Field(default_factory=Contract)
     budget: Budget = Field(default_factory=Budget)
     replanning: bool = False

@@ -49,6 +49,12 @@ class TaskStatus(StrEnum):
     FAILED = "failed"
 
 
+MIN_REPLY, MAX_REPLY = 1_000, 128_000
+"""The least and the most tokens of a reply that a task may ask for; no model writes more."""
+Effort = Literal["low", "medium", "high"]
+"""The efforts that every model with reasoning efforts has."""
+
+
 class Remains(BaseModel, frozen=True):
     """The steps and faults of an ended task that its planner has not seen.
 
@@ -93,6 +99,10 @@ class Task(BaseModel, frozen=True):
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)
     """Who started it, as that person or program claims; people who are asked about it read this."""
     planner: str | None = None
+    effort: Effort | None = Field(default=None, exclude_if=not_)
+    """How much the planner's model reasons; None for what the worker says, else the model's usual effort."""
+    reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY, exclude_if=not_)
+    """The most tokens of a reply to the planner, its reasoning included; None for `MAX_OUTPUT` (`limits.spending`)."""
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
     """Effects that the task may have even after it has read untrusted content, and those that its plans contain before.
     A call that is planned before counts, too, where it fits."""
@@ -142,7 +152,7 @@ class Task(BaseModel, frozen=True):
     @property
     def requirements(self) -> dict[str, JsonValue]:
         """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
-        fields = {"planner", "contract", "result_schema", "continues", "strategy", "limits"}
+        fields = {"planner", "contract", "result_schema", "continues", "strategy", "limits", "effort"}
         requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
         limits = requirements.pop("limits", {})
         if self.untrusted_input:

@@ -47,6 +47,7 @@ from workflows.people.sources import sources_of
 from workflows.people.updates import People
 from workflows.plans.catalogue import ALWAYS, Catalogue, Effect, ToolSpec
 from workflows.plans.graph import ready_steps
+from workflows.plans.guards import WAITED
 from workflows.plans.proposal import Step, StepReturn
 from workflows.plans.references import Unresolved, resolve
 from workflows.web_ui import summary
@@ -561,9 +562,18 @@ class Execution:
     def _complete(self, record: StepRecord, back: StepReturn) -> None:
         record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
         progress = self._progress
-        if progress.task.strategy == "react" and record.args is not None:
-            made = record.step.kind, record.args, record.result, record.effect
-            record.unchanged = progress.loops.note(*made, revision=record.revision, changes=progress.effects)
+        if record.args is not None and record.undoes is None:
+            record.unchanged = progress.loops.note(
+                record.step.kind,
+                record.args,
+                record.result,
+                record.effect,
+                revision=record.revision,
+                changes=progress.effects,
+                words=len(progress.words),
+                has_waited=(back.lasted > 0 and not back.model_calls) or record.slept >= WAITED,
+                is_by_model=back.model_calls > 0,
+            )
 
     def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
         record.status = StepStatus.FAILED
@@ -574,6 +584,15 @@ class Execution:
             self._progress.down.append(record.kind)
         elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
             self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
+        if fault.code is not Code.REPEATED_CALL:
+            self._progress.loops.note_fault(
+                record.kind,
+                record.args or record.step.args,
+                [fault.code.value, fault.observed],
+                revision=record.revision,
+                changes=self._progress.effects,
+                words=len(self._progress.words),
+            )
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision | Ask, finding: Finding | None) -> None:
         """Record a fault and the decision that follows it.

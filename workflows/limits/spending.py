@@ -101,7 +101,7 @@ def reserve_turn(
     input_tokens = _input_tokens(progress, catalogue, new_bytes)
     # A longer reply never fits where a shorter one does not.
     output = bisect(
-        range(1, MAX_OUTPUT + 1),
+        range(1, _max_output(progress) + 1),
         0,
         key=lambda reply_tokens: not all(_fits(progress, catalogue, input_tokens, reply_tokens, is_last=is_last)),
     )
@@ -112,7 +112,7 @@ def reserve_turn(
     is_limited = limits.tokens is not None or limits.usd is not None
     kept = Cost(0) if is_last else _last_answer_cost(catalogue, input_tokens, output)
     max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
-    max_output = output if is_limited else None
+    max_output = output if is_limited else progress.task.reply_tokens
     return Allowance(max_output, *reserved, max_lost_replies, output)
 
 
@@ -237,8 +237,8 @@ def sufficient_limit(
 ) -> float:
     """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
     input_tokens, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
-    next_one = _request_cost(catalogue.price, input_tokens, MAX_OUTPUT)
-    kept = _last_answer_cost(catalogue, input_tokens, MAX_OUTPUT)
+    next_one = _request_cost(catalogue.price, input_tokens, _max_output(progress))
+    kept = _last_answer_cost(catalogue, input_tokens, _max_output(progress))
     if limit == "tokens":
         return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
     return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
@@ -288,6 +288,10 @@ def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
 def _how_many(left: tuple[float, float], each: Cost) -> int:
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
     return max(0, int(min(fits, MILLION)))  # infinity is no int
+
+
+def _max_output(progress: Progress) -> int:
+    return progress.task.reply_tokens or MAX_OUTPUT
 
 
 def _last_answer_cost(catalogue: Catalogue, input_tokens: int, output_tokens: int = 0) -> Cost:

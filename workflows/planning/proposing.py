@@ -43,6 +43,8 @@ MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
 OUTSIDE = "do without it, or use what the task's text or a trusted result shows; the user can allow more at the start"
 """What a planner or a person can do about a call outside the contract."""
+PROGRESS = "progress-guard"
+"""Id of a patch: before it, a call was rejected only as the third in a row, and only with the strategy `react`."""
 MAX_REJECTIONS = 2
 """How many times a rejected proposal goes back to the planner before the task is escalated."""
 
@@ -77,7 +79,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     for _ in range(1 + MAX_REJECTIONS):
         proposed = await _take_turn(progress, catalogue, rejected, written=written)
         reviewed = trust.review(progress, catalogue, proposed, by_user=written is not None)
-        rejected = [*proposed.rejected, *check(proposed, progress, catalogue, reviewed)]
+        rejected = [*proposed.rejected, *check(proposed, progress, catalogue, reviewed, is_written=written is not None)]
         if written and progress.turn == 1:
             rejected += _unknown_sources(progress.task)
         if not rejected:
@@ -150,7 +152,7 @@ def _unknown_sources(task: Task) -> Iterator[Mistake]:
         known |= {step.id for step in steps}
 
 
-async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
+async def last_answer(progress: Progress, catalogue: Catalogue) -> Answer | None:
     """The model's final answer from the results so far, without further tool calls; None if it gives no answer."""
     if not catalogue.converses or not progress.is_opened:
         return None
@@ -158,8 +160,7 @@ async def last_answer(progress: Progress, catalogue: Catalogue) -> JsonValue:
         proposed = await _take_turn(progress, catalogue, (), is_last=True)
     except TaskEnded:
         return None
-    is_usable = isinstance(proposed.proposal, Answer) and not proposed.rejected
-    return proposed.proposal.result if is_usable and isinstance(proposed.proposal, Answer) else None
+    return proposed.proposal if isinstance(proposed.proposal, Answer) and not proposed.rejected else None
 
 
 async def _take_turn(
@@ -266,9 +267,14 @@ def _shown_args(step: Step) -> JsonValue:
 
 
 def check(
-    proposed: Proposed, progress: Progress, catalogue: Catalogue, reviewed: trust.Review | None = None
+    proposed: Proposed,
+    progress: Progress,
+    catalogue: Catalogue,
+    reviewed: trust.Review | None = None,
+    *,
+    is_written: bool = False,
 ) -> list[Mistake]:
-    """The mistakes because of which a proposal may not be run.
+    """The mistakes because of which a proposal may not be run; `is_written` by a person, who may repeat calls.
 
     `reviewed` compares it with the contract of the task; a call outside is a mistake if nobody can approve it.
 
@@ -288,12 +294,14 @@ def check(
     refused = reviewed.outside if reviewed and progress.task.on_escalation != "wait" else {}
     outside = {id: f": {why}: {OUTSIDE}" for id, why in refused.items()}
     for step in proposal.steps:
-        text = "" if step.id in known else _step_mistake(step, progress, catalogue) or outside.get(step.id, "")
+        text = (
+            "" if step.id in known else _step_mistake(step, progress, catalogue, is_written) or outside.get(step.id, "")
+        )
         mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
     return mistakes
 
 
-def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
+def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue, is_written: bool) -> str:
     """The mistake in a step, as the end of a sentence that begins with the step's id; empty if the step may run."""
     if step.kind not in catalogue.specs:
         return f": this task has no kind {step.kind!r}"
@@ -307,8 +315,14 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue) -> str:
         return f": {missing}"
     if isinstance(args, dict) and progress.guard.refuses(step.kind, args, progress.effects):
         return " repeats a call that failed, and nothing has changed since: change the call"
-    if isinstance(args, dict) and progress.loops.refuses(
-        step.kind, args, revision=progress.revision, changes=progress.effects
-    ):
+    if isinstance(args, dict) and _is_without_progress(progress, step.kind, args, is_written):
         return " makes the same call for the third time, and nothing changes: do something else"
     return ""
+
+
+def _is_without_progress(progress: Progress, kind: str, args: dict[str, JsonValue], is_written: bool) -> bool:
+    guard, now = progress.loops, {"revision": progress.revision, "changes": progress.effects}
+    is_refused = not is_written and guard.refuses(kind, args, words=len(progress.words), **now)
+    was_refused = progress.task.strategy == "react" and guard.is_third_in_a_row(kind, args, **now)
+    # Only where the decisions differ, so that a history without such a repeat has no marker, and each worker knows it.
+    return is_refused if is_refused == was_refused or workflow.patched(PROGRESS) else was_refused

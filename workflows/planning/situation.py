@@ -71,6 +71,8 @@ class Situation(BaseModel, frozen=True):
     """Whether this is the final request: the budget is used up, and the planner must answer from what is known."""
     max_output: int | None = None
     """The most tokens that a model's reply may have; None for the default limit."""
+    effort: str | None = Field(default=None, exclude_if=not_)
+    """How much the planner's model reasons; None for its usual effort."""
     max_lost_replies: int | None = None
     """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
     limit."""
@@ -154,6 +156,7 @@ def describe_situation(
         calls_left=progress.budget.free,
         strategy=task.strategy,
         planner=task.planner,
+        effort=task.effort,
         is_last=is_last,
     )
     return common.model_copy(update=_news(progress) if catalogue.converses else _everything(progress))

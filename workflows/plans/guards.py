@@ -1,4 +1,4 @@
-"""Guards that reject calls: repeats of a failed call, and loops of one call."""
+"""Guards that reject calls: repeats of a failed call, and repeats without progress."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,12 @@ from workflows.plans.catalogue import Effect
 REPEATED_NOTICE = (
     "You had made the same call before, with the same result, and nothing has changed since: do something else."
 )
-"""What the planner is told if a call and its result are the same as in the previous turn."""
+"""What the planner is told if a call and its result are the same as before, and nothing has changed between them."""
+MAX_REMEMBERED = 50
+"""How many different calls a task remembers; it remembers those of the two newest turns in any case. So a cycle of
+plans is noticed if it has no more calls."""
+WAITED = 5.0
+"""Seconds. If a call takes so long, the world may have changed meanwhile: a tool may wait on purpose."""
 
 
 class FailedCall(BaseModel):
@@ -85,16 +90,32 @@ class LastCall(BaseModel):
     """How many effects the task had applied in total when this call had ended."""
     count: int = 1
     """How many identical calls in consecutive turns, this call included, had the same result."""
+    known: int = Field(default=1, exclude_if=lambda known: known == 1)
+    """How many identical calls, this call included, had the same result in the same state (`state`)."""
+    state: int = -1
+    """What `ProgressGuard.state` was when this call had ended; -1 if an older worker has recorded the call."""
 
 
-class LoopGuard(BaseModel):
-    """Rejects the third of three identical calls in consecutive turns whose results do not change.
+class ProgressGuard(BaseModel):
+    """Rejects a call that a planner makes for the third time although the task makes no progress, in every strategy.
 
-    A turn that does not make the call, for example because it waits, starts the count again.
+    A call makes progress if the task learns or changes something by it: no identical call had the same result, or
+    failed with the same fault, since an effect was applied or a person said something. So a call is rejected if its two
+    identical calls before had the same result, and no turn has made progress since that of the second, nor that turn by
+    another call: the same call again, the same plan, or several plans in turn.
+
+    Time is progress, too: a planner may wait, and look again. See `WAITED`.
     """
 
     calls: dict[str, LastCall] = Field(default_factory=dict)
-    """For each different call, its newest repeat; the key is the digest of its kind and resolved arguments."""
+    """For each different call, its newest repeat; the key is the digest of its kind and resolved arguments. A call that
+    failed has the fault in its key, too. The newest call is the last."""
+    repeats: int = 0
+    """How many of the task's effects were idempotent calls that had been made before, and so changed nothing."""
+    progressed: int = 0
+    """The newest turn in which a call made progress."""
+    waited: int = 0
+    """The newest turn in which a call took WAITED seconds or more."""
 
     def note(
         self,
@@ -105,25 +126,76 @@ class LoopGuard(BaseModel):
         *,
         revision: int,
         changes: int,
+        words: int = 0,
+        has_waited: bool = False,
+        is_by_model: bool = False,
     ) -> bool:
-        """Record a completed call of the turn `revision`; `changes` is how many effects the task has applied until now.
+        """Record a completed call of the turn `revision`.
 
-        Returns True if the previous turn made the same call with the same result, and no effect was applied between.
+        `changes` is how many effects the task has applied until now, and `words` how often people have said something.
+        `has_waited` tells that WAITED seconds have passed. `is_by_model`: a model wrote the result, so that it differs
+        although nothing has changed.
+
+        Returns True if there was an identical call with the same result, and nothing has changed since.
         """
-        # Only consecutive turns count.
-        self.calls = {key: call for key, call in self.calls.items() if call.revision >= revision - 1}
         made, shown = digest(kind, dict(args)), digest(result)
         # A repeated idempotent call is itself counted as an effect, but changes nothing.
         before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)
-        is_same = before is not None and (before.shown, before.changes + own) == (shown, changes)
-        count = before.count + 1 if before and is_same else 1
-        self.calls[made] = LastCall(revision=revision, shown=shown, changes=changes, count=count)
-        return is_same
+        is_shown = before is not None and before.shown == shown
+        is_known = before is not None and (is_shown or is_by_model) and before.state == self.state(changes - own, words)
+        # Not of this turn: which of its calls ends first is chance.
+        is_next = before is not None and before.revision >= revision - 1
+        has_progressed = before and (
+            self._has_waited(before.revision) or (not is_next and self.progressed > before.revision)
+        )
+        self.repeats += own if is_known else 0
+        last = LastCall(revision=revision, shown=shown, changes=changes, state=self.state(changes, words))
+        last.count = before.count + 1 if before and is_shown and is_next and before.changes + own == changes else 1
+        last.known = before.known + 1 if before and is_known else 1
+        self._keep(made, last)
+        if has_waited:
+            self.waited = revision
+        if not is_known:
+            self.progressed = revision
+        return is_known and is_shown and not has_progressed
 
-    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether this call is rejected: it is the third identical call in consecutive turns, and nothing changed.
+    def note_fault(
+        self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, words: int
+    ) -> None:
+        """Record a call of the turn `revision` that failed; `fault` is what it said of the state of the world."""
+        made, state = digest(kind, dict(args), fault), self.state(changes, words)
+        before = self.calls.get(made)
+        if before is None or before.state != state:
+            self.progressed = revision
+        self._keep(made, LastCall(revision=revision, shown="", changes=changes, state=state))
 
-        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now.
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int, words: int = 0) -> bool:
+        """Whether this call is rejected: it is the third identical call, and the task makes no progress.
+
+        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now, and
+        `words` how often people have said something.
         """
         last = self.calls.get(digest(kind, dict(args)))
+        if last is None or last.known == 1 or last.state != self.state(changes, words):
+            return False
+        return self.progressed < last.revision and not self._has_waited(last.revision)
+
+    def is_third_in_a_row(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
+        """Whether the two previous turns made this call, too, with the same result, and no effect was applied since."""
+        last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
+
+    def state(self, changes: int, words: int) -> int:
+        """A number that changes if an effect of the task changes something, or if a person says something."""
+        return changes - self.repeats + words
+
+    def _has_waited(self, since: int) -> bool:
+        """Whether a turn has waited since the turn `since`, and another call was made; a slow call alone is no wait."""
+        return self.waited >= since and sum(call.revision >= since for call in self.calls.values()) > 1
+
+    def _keep(self, made: str, last: LastCall) -> None:
+        self.calls.pop(made, None)  # the newest is the last
+        self.calls[made] = last
+        old = [key for key, call in self.calls.items() if call.revision < last.revision - 1]
+        for key in old[: max(0, len(self.calls) - MAX_REMEMBERED)]:
+            del self.calls[key]

@@ -4,6 +4,7 @@ A step starts when every step is completed that it names in `needs` or refers to
 """
 
 from collections.abc import Mapping
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -101,6 +102,8 @@ class Answer(_Recorded):
 
     type: Literal["answer"] = "answer"
     result: JsonValue
+    misfit: str = Field(default="", exclude_if=not_)
+    """Why the result does not fit the task's `result_schema`, although no better one can be asked for; else empty."""
 
 
 def _joined(value: object) -> object:
@@ -209,6 +212,8 @@ class StepReturn(Sparse, frozen=True):
     """How many of the `model_calls` have estimated tokens."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
+    lasted: float = 0.0
+    """Seconds that the call took, if these were WAITED (`guards`) or more; else 0."""
 
 
 def _brief(value: JsonValue) -> str:

@@ -45,7 +45,7 @@ from activities import deadline, sends
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
 from activities.extent import MAX_BYTES
 from activities.progress import current_progress
-from activities.toolbox.http.network import Web
+from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import faults, questions
 from activities.toolbox.mcp.answers import AnswerTexts, answer_of
@@ -754,11 +754,11 @@ class _Tokens:
         self._client = client_info
 
 
-def listings(configs: Mapping[str, Config]) -> dict[str, Listing | str]:
+def listings(configs: Mapping[str, Config], reach: Reach) -> dict[str, Listing | str]:
     """By server what it lists, or why it cannot be asked. The connections are closed again."""
 
     async def ask(config: Config) -> Listing | str:
-        kept = Kept(config, Web(), logs=False)
+        kept = Kept(config, Web(reach), logs=False)
         try:
             return (await kept.connection()).listing
         except CannotOpen as why:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from activities.toolbox.declare.tool import Tool
+from activities.toolbox.http.network import Reach
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
@@ -35,12 +36,18 @@ class ForeignTools:
     listings: Mapping[str, Listing] = field(default_factory=dict)
     classified: Sequence["Classified"] = ()
     """The tools with the reasons of their effects."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The text of each tools file, by its name."""
 
 
 def load_servers(
-    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]]
+    names: Iterable[str],
+    environment: Mapping[str, str],
+    others: Iterable[Tool[..., Any]],
+    reach: Reach | None = None,
 ) -> ForeignTools:
-    """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name.
+    """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name;
+    `reach` is what may be reached besides the servers themselves.
 
     The servers are started for a moment, to ask them for their tools.
 
@@ -75,7 +82,7 @@ def load_servers(
                 mistakes.append(f"{place.line()}: {name}: {why}: set it, or correct the file.")
     if mistakes:
         raise ToolMistakes(mistakes)
-    listings, found = dict[str, Listing](), connections.listings(configs)
+    listings, found = dict[str, Listing](), connections.listings(configs, reach or Reach())
     for name, listing in found.items():
         if isinstance(listing, Listing):
             listings[name] = listing
@@ -89,4 +96,5 @@ def load_servers(
         raise ToolMistakes(made.mistakes)
     for kind, reason in made.left_out.items():
         log.warning("mcp_tool_left_out", kind=kind, reason=reason)
-    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified)
+    files = {str(path): path.read_text(encoding="utf-8-sig") for path in paths}
+    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified, files)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from activities.borders.declared import CODES
@@ -25,6 +25,9 @@ MAX_FILE = 1024 * 1024  # bytes
 SERVER_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
 URL = r"^https?://[^\s@]+$"
 CODE_NAMES = ", ".join(CODES)
+
+Number = Annotated[float, Strict()]
+Flag = Annotated[bool, Strict()]
 
 
 class _Table(BaseModel):
@@ -63,14 +66,14 @@ class ToolTable(_Table):
     """Instead of the server's own description, for the planner."""
     observe: CompanionTable | None = None
     reconcile: ReconcileTable | None = None
-    settle: float | None = None
+    settle: Number | None = None
     undo: CompanionTable | None = None
     fallback: str | None = None
     ensure: str | None = None
     approve: str | None = None
     retry: str | None = None
-    timeout: float | None = None
-    untrusted: bool | None = None
+    timeout: Number | None = None
+    untrusted: Flag | None = None
     authority: tuple[str, ...] | None = None
     content: tuple[str, ...] | None = None
     service: str | None = None
@@ -84,7 +87,7 @@ class ErrorRow(_Table):
     code: Annotated[str, Field(pattern=f"^({'|'.join(CODES)})$")]
     applied: Literal["none", "unknown"] = "unknown"
     """What the answer proves: "none" that the call changed nothing."""
-    in_success: bool = False
+    in_success: Flag = False
     """Whether it is an answer that the server does not mark as an error; then the answer begins with the text."""
 
 
@@ -110,15 +113,15 @@ class ServerTable(_Table):
     """By header, the NAME of a variable, or `file:PATH`; a value of `Authorization` without a blank is a token."""
     oauth: OAuthTable | None = None
     cwd: str | None = None
-    trusted: bool = True
+    trusted: Flag = True
     """Whether `readOnlyHint` of the server is believed: then the tool is a `read`."""
-    trusted_results: bool = False
+    trusted_results: Flag = False
     """Whether results are no untrusted content."""
     roots: tuple[str, ...] = ()
     """Folders that the server is told it may work in."""
     only: tuple[str, ...] | None = None
     """The tools that are offered; None for all."""
-    timeout: float | None = None
+    timeout: Number | None = None
     limit: str | None = None
     credential: str | None = None
     tools: dict[str, ToolTable] = Field(default_factory=dict)

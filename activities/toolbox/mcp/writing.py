@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,12 @@ MAX_WORDS = 100
 """Characters of a server's description of a tool."""
 
 
-def write(path: Path, classified: Sequence["Classified"]) -> str:
-    """Write what the tools files say, and a table for each tool that has none; return what a person does with it.
+def write(path: Path, texts: Mapping[str, str], classified: Sequence["Classified"]) -> str:
+    """Write the `texts` of the tools files, and a table for each tool without one; return what a person does with it.
 
     Raises:
         ToolMistakes: it cannot be written.
     """
-    texts = {found.source.place.file: found.source.place.text for found in classified}
     if not texts:
         raise ToolMistakes(["--write-tools has nothing to write: name a tools file with MCP servers by --tools."])
     if elsewhere := [file for file in texts if Path(file).resolve().parent != path.resolve().parent]:
