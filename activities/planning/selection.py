@@ -140,7 +140,7 @@ def _planner(
         return OfflinePlanner()
     model = model_named(name, environment, base_url, options)
     price, window = prices.price_of(model.name), prices.window_of(model.name)
-    return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at)
+    return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at, options=options)
 
 
 def _scripted(name: str) -> ScriptedPlanner:

@@ -58,6 +58,10 @@ class AdapterOptions:
     """Seconds without a byte after which a reply counts as stalled."""
     strict: Mapping[str, bool] = field(default_factory=dict)
     """Whether a model gets strict schemas."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """Whether a model makes its calls by the API (`native`) or as text (`text`)."""
+    without_calls: set[str] = field(default_factory=set)
+    """The names of the models whose server rejected native calls, as long as this process runs."""
     without_responses: set[str] = field(default_factory=set)
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
     standings: dict[str, dict[str, Standing]] = field(default_factory=dict)

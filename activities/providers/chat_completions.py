@@ -54,6 +54,7 @@ class ChatCompletions(ModelAdapter):
             stream_options={"include_usage": True},
             **({"max_completion_tokens": limit} if limit else {}),
             **({"reasoning_effort": effort} if (effort := request.effort or self._effort) else {}),
+            **({"stop": list(request.stop)} if request.stop and not self._is_own else {}),
             messages=list(_messages(request, self.name)),
             **_tools(request),
             **_format(request),

@@ -170,6 +170,8 @@ class Request:
     server."""
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
+    stop: tuple[str, ...] = ()
+    """Texts at which the reply ends. Only a server of the user's own is told; elsewhere more may come."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
     effort: str | None = None
