@@ -182,7 +182,7 @@ class PlanStrategy(_Native):
 
 def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
     """Raise UnusableReply if a text contains a call of one of these tools: it is neither a call nor an answer."""
-    if name := called_in(words, {tool.name for tool in tools}):
+    if name := called_in(words, {*(tool.name for tool in tools), *ENDINGS, PROPOSE}):
         raise UnusableReply(prompts.CALL_AS_TEXT.format(name=name))
 
 

@@ -73,6 +73,9 @@ def called_in(text: str, names: Collection[str]) -> str:
             if name in names:
                 return name
     for action in _ACTION.finditer(text):
+        short = _SHORT.match(action["name"].strip())
+        if short and short[1] in names:
+            return short[1]
         if (name := _bare(action["name"])) in names and _INPUT.search(text, action.end()):
             return name
     # JSON that is broken, or of which the end is missing.

@@ -1,12 +1,13 @@
 """Servers that run on the user's own machine, with the quirks of Ollama, vLLM, llama.cpp and LM Studio."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from replan.testing.model_api import Json
 from replan.testing.openai_api import OpenAIApi
+from replan.testing.script import ModelCall, ModelError, ModelReply, Response
 
 
 class Quirk(StrEnum):
@@ -38,6 +39,27 @@ class Quirk(StrEnum):
     NULL_CONTENT = "content null"
 
 
+Form = Callable[[Sequence[ModelCall]], str]
+
+
+def _json(call: ModelCall) -> str:
+    return json.dumps({"name": call.name, "arguments": call.args})
+
+
+def _moves(calls: Sequence[ModelCall]) -> str:
+    actions = [f"Action: {call.name}\nAction Input: {json.dumps(call.args)}" for call in calls]
+    return "\n".join(["Thought: I make a call.", *actions, "Observation: I made this up."])
+
+
+TEXT_FORMS: Mapping[str, Form] = {
+    "JSON": lambda calls: "\n".join(map(_json, calls)),
+    "fenced": lambda calls: f"```json\n[{', '.join(map(_json, calls))}]\n```",
+    "Hermes": lambda calls: "\n".join(f"<tool_call>\n{_json(call)}\n</tool_call>" for call in calls),
+    "Mistral": lambda calls: f"[TOOL_CALLS][{', '.join(map(_json, calls))}]",
+    "Llama": lambda calls: "<|python_tag|>" + "; ".join(map(_json, calls)),
+    "ReAct": _moves,
+}
+"""The forms in which models write calls as text."""
 THOUGHT = 'I could call purchase. <tool_call>{"name": "purchase", "arguments": {}}</tool_call>'
 """What a server that thinks puts before each answer; it is no part of it."""
 
@@ -47,10 +69,27 @@ class LocalServer(OpenAIApi):
     """Chat Completions as a server of the user's own speaks it."""
 
     quirks: frozenset[Quirk] = frozenset()
+    form: str = ""
+    """The form of TEXT_FORMS in which the model writes its calls, since the server has no native ones."""
+    is_lax: bool = True
+    rejects_tools: bool = False
+    """Whether it rejects requests with tools, as Ollama does; else it ignores the tools."""
     fields: set[str] = field(default_factory=lambda: {*OpenAIApi([]).fields, "stop"})
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
         return True
+
+    def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
+        if self.rejects_tools and body.get("tools"):
+            return ModelError(400, "invalid_request_error", f"{self.model} does not support tools")
+        return super().answer(path, headers, body)
+
+    def reply_body(self, reply: ModelReply) -> Json:
+        if self.form and reply.calls:
+            reply = replace(reply, calls=(), text=TEXT_FORMS[self.form](reply.calls))
+        elif self.form and "Finish[" in str(self.bodies[-1]["messages"][0]["content"]):
+            reply = replace(reply, text=f"Thought: I know all.\nFinish[{reply.text}]")
+        return super().reply_body(reply)
 
     def events(self, body: Json) -> Iterator[Json]:
         chunks = [*self._deltas(body)]

@@ -82,7 +82,8 @@ MOVES = {
         'Thought: Now.\nAction: add\nAction Input: {"amounts": [99]}'
     ),
     "two actions": (
-        'Thought: I look.\nAction: get_price\nAction Input: {"sku": "A-17"}\nAction: add\nAction Input: {"amounts": [1]}'
+        'Thought: I look.\nAction: get_price\nAction Input: {"sku": "A-17"}\n'
+        'Action: add\nAction Input: {"amounts": [1]}'
     ),
     "words after it": 'Thought: I look.\nAction: get_price\nAction Input: {"sku": "A-17"} and then I add.',
     "bold": 'Thought: I look.\n**Action:** `get_price`\n**Action Input:** {"sku": "A-17"}',
