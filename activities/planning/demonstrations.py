@@ -1,4 +1,4 @@
-"""How a model is shown demonstrations: as text in its instructions, or as turns before the conversation."""
+"""How a model is shown demonstrations: as turns before the conversation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from activities.planning import prompts
-from activities.planning.text_calls import written_move
+from activities.planning.text_calls import written_answer
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from activities.providers.untrusted import fenced
 from activities.toolbox.declare.kind import Kind
@@ -23,29 +23,22 @@ SAMPLES: Mapping[str, JsonValue] = {
 """A value of each format."""
 
 
-def written(demonstrations: Iterable[Demonstration], names: Mapping[str, str]) -> str:
-    """Demonstrations as textual ReAct; `names` are the names by which the kinds are called."""
-    return "\n\n".join([prompts.EXAMPLES, *(_written(each, names) for each in demonstrations)])
+def turns(demonstrations: Iterable[Demonstration], names: Mapping[str, str], *, is_textual: bool = False) -> list[Turn]:
+    """Demonstrations as turns of a conversation; `names` are the names by which the kinds are called.
 
-
-def _written(demonstration: Demonstration, names: Mapping[str, str]) -> str:
-    lines = [f"Task: {demonstration.task}"]
-    for move in demonstration.moves:
-        call = ToolCall("", names.get(move.kind, move.kind), move.args)
-        lines += [written_move(move.thought or _why(move), [call]), f"Observation: {fenced(move.kind, move.result)}"]
-    return "\n".join([*lines, f"Thought: {demonstration.thought or 'I know all.'}", f"Finish[{demonstration.answer}]"])
-
-
-def turns(demonstrations: Iterable[Demonstration], names: Mapping[str, str]) -> list[Turn]:
-    """Demonstrations as turns with native calls."""
+    With `is_textual`, the last turn of each is as a model ends a task in textual ReAct.
+    """
     found = list[Turn]()
     for number, demonstration in enumerate(demonstrations):
-        told = UserTurn(prompts.EXAMPLE_TASK.format(task=demonstration.task))
+        told = UserTurn(f"{prompts.EXAMPLE_TASK.format(task=demonstration.task)}\n{prompts.NEXT_MOVE}")
         for index, move in enumerate(demonstration.moves):
             call = ToolCall(f"example_{number}_{index}", names.get(move.kind, move.kind), move.args)
-            found += [told, AssistantTurn(move.thought, (call,))]
-            told = UserTurn(results=(ToolResult(call.id, fenced(move.kind, move.result)),))
-        found += [told, AssistantTurn(demonstration.answer)]
+            thought = move.thought or (prompts.EXAMPLE_THOUGHT.format(kind=move.kind) if is_textual else "")
+            found += [told, AssistantTurn(thought, (call,))]
+            told = UserTurn(prompts.NEXT_MOVE, (ToolResult(call.id, fenced(move.kind, move.result)),))
+        thought = demonstration.thought or prompts.EXAMPLE_END
+        end = written_answer(thought, demonstration.answer) if is_textual else demonstration.answer
+        found += [told, AssistantTurn(end)]
     return found
 
 
@@ -66,10 +59,6 @@ def built_in(kinds: Mapping[str, Kind]) -> list[Demonstration]:
             answer=f"{name} shows the sample values above.",
         )
     ]
-
-
-def _why(move: DemonstratedMove) -> str:
-    return prompts.EXAMPLE_THOUGHT.format(kind=move.kind)
 
 
 def _sample(schema: Any, name: str, whole: Mapping[str, Any], depth: int = DEPTH) -> JsonValue:

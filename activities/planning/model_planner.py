@@ -1,7 +1,7 @@
 """A planner that asks a model: it builds the request from the conversation and reads the reply as a proposal."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -26,6 +26,7 @@ from activities.planning.strategies import (
 )
 from activities.planning.text_strategy import TextPlanStrategy, TextReactStrategy
 from activities.providers.adapter import AdapterOptions
+from activities.providers.local import ModelFacts
 from activities.providers.messages import (
     LanguageModel,
     Reply,
@@ -85,23 +86,41 @@ class ModelPlanner:
         window: int | None = None,
         compact_at: float = COMPACT_AT,
         options: AdapterOptions | None = None,
+        facts: Callable[[], Awaitable[ModelFacts]] | None = None,
     ) -> None:
         """Ask `model`, and wait for each reply at most `timeout` seconds.
 
         `window` is the length of the model's context window in tokens. A conversation that would fill more than the
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
         conversation is summarised only after the provider rejected it as too long. `options` say whether the model
-        has native calls; it is noted there if the server rejects them.
+        has native calls; it is noted there if the server rejects them. `facts` asks the model's server for what is not
+        set here, before the first request and until the model is loaded.
         """
         self._model = MeteredModel(model, price)
         self._timeout = timeout
-        self._max_reply = window // REPLY_PART if window else None
-        self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
-        self._max_conversation = window * compact_at - self._max_summary if window else None
+        self._compact_at, self._has_window, self._facts = compact_at, window is not None, facts
+        self._fit(window)
         self.name = model.name
         self.prices = {model.name: price}
         self._price = price
         self._options = options or AdapterOptions()
+
+    def _fit(self, window: int | None) -> None:
+        self._max_reply = window // REPLY_PART if window else None
+        self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
+        self._max_conversation = window * self._compact_at - self._max_summary if window else None
+
+    async def _learn(self) -> None:
+        """Take over what the model's server says of it."""
+        if self._facts is None:
+            return
+        facts = await self._facts()
+        if not self._has_window:
+            self._fit(facts.window)
+        if facts.takes_tools is False:
+            self._options.without_calls.add(self.name)
+        if facts.is_loaded:
+            self._facts = None
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
@@ -117,6 +136,7 @@ class ModelPlanner:
     async def converse(
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
     ) -> PlannerReply:
+        await self._learn()
         strategy, kinds = self._strategy(situation), _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
         request = _request(strategy, situation, kinds, turns, self._max_reply)
@@ -148,11 +168,13 @@ class ModelPlanner:
         return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
 
     def _strategy(self, situation: Situation) -> Strategy:
-        usual = "text" if self.name in self._options.without_calls else of_model(self._options.calls, self.name)
-        return (TEXT_STRATEGIES if (situation.calls or usual) == "text" else STRATEGIES)[situation.strategy]
+        usual = "text" if self.name in self._options.without_calls else "native"
+        calls: str = situation.calls or of_model(self._options.calls, self.name) or usual
+        return (TEXT_STRATEGIES if calls == "text" else STRATEGIES)[situation.strategy]
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""
+        await self._learn()
         user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
         reply = await self._ask(
             Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True), "compaction"

@@ -129,8 +129,9 @@ nothing before it or after it:
 
 The calls, with the JSON schema of their arguments:
 """
-EXAMPLES = "These examples are of other tasks. Nothing of them has happened."
-EXAMPLE_TASK = "An example of another task:\n{task}"
+EXAMPLE_TASK = "An example of another task, of which nothing has happened:\n{task}"
+EXAMPLE_END = "The results hold all that was asked."
+NEXT_MOVE = "What comes next?"
 EXAMPLE_THOUGHT = "I call {kind}, which shows what was asked."
 
 EFFECTS_IN_PLAN = """
@@ -267,7 +268,7 @@ def _instruction(situation: Situation) -> str:
     if situation.rejected:
         return "Answer again, with all of this put right."
     if situation.strategy == "react":
-        return "What comes next?"
+        return NEXT_MOVE
     return "What comes next: another plan, or the end?" if situation.planned else "Propose a plan."
 
 

@@ -287,6 +287,11 @@ def written_move(thought: str, calls: Sequence[ToolCall]) -> str:
     return "\n".join(lines)
 
 
+def written_answer(thought: str, answer: str) -> str:
+    """The end of a task in textual ReAct."""
+    return f"{written_move(thought, ())}\n{FINISH}[{answer}]"
+
+
 def written_call(call: ToolCall) -> str:
     """A call as JSON, in the form that a model is told to write."""
     return canonical({"name": call.name, "arguments": call.args})

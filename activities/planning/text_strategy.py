@@ -47,12 +47,14 @@ class TextReactStrategy(ReactStrategy):
 
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         tools = [tool for tool in self.tools(situation, kinds) if tool.name != FINISH]
-        system = prompts.text_react_system(kinds, tools, situation.result_schema, plans_effects=needs_contract(kinds))
-        shown = situation.demonstrations or demonstrations.built_in(kinds)
-        return f"{system}\n\n{demonstrations.written(shown, call_names(kinds))}" if shown else system
+        schema = situation.result_schema
+        return prompts.text_react_system(kinds, tools, schema, plans_effects=needs_contract(kinds))
 
     def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
-        return replace(_as_text(request, by_move=True), stop=(f"\n{text_calls.OBSERVATION}",))
+        examples = situation.demonstrations or demonstrations.built_in(kinds)
+        shown = demonstrations.turns(examples, call_names(kinds), is_textual=True)
+        whole = replace(request, turns=[*shown, *request.turns])
+        return replace(_as_text(whole, by_move=True), stop=(f"\n{text_calls.OBSERVATION}",))
 
     def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
         turn, tools = reply.turn, self.tools(situation, kinds)

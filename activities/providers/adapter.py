@@ -71,11 +71,23 @@ class AdapterOptions:
 class Endpoint:
     """The address and the key of a server that speaks a provider's protocol."""
 
-    __slots__ = ("_key", "idle_timeout", "url")
+    __slots__ = ("_key", "_program", "_usual_url", "idle_timeout", "url")
 
-    def __init__(self, key: str, url: str | None = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
-        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled."""
-        self._key = key
+    def __init__(
+        self,
+        key: str,
+        url: str | None = None,
+        idle_timeout: float = IDLE_TIMEOUT,
+        *,
+        program: str = "",
+        usual_url: str = "",
+    ) -> None:
+        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled.
+
+        `program` is the name with which the names of its models begin, if it is not the provider's, and `usual_url`
+        the address that they need not tell.
+        """
+        self._key, self._program, self._usual_url = key, program, usual_url
         self.url = url
         self.idle_timeout = idle_timeout
 
@@ -95,7 +107,8 @@ class Endpoint:
 
     def model_name(self, provider: str, model: str) -> str:
         """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""
-        return f"{provider}:{model}@{self.host}" if self.url else f"{provider}:{model}"
+        name = f"{self._program or provider}:{model}"
+        return f"{name}@{self.host}" if self.url and self.url != self._usual_url else name
 
     def client_options(self, timeout: float) -> dict[str, Any]:
         """The arguments for the client of either SDK; `timeout` is in seconds."""
@@ -192,7 +205,8 @@ class ModelAdapter(ABC):
             known = replace(used, input=used.input if used.tokens else input_tokens, output=max(used.output, tokens))
             arrives(tokens, None if self._hides_reasoning else known)
 
-        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell)
+        # A server of the user's own may load the model, or read a long prompt, after it has answered.
+        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
         if draft.response is None:
             raise NoReply(f"{self._server} ended its reply in the middle.", code="unreachable")
         return draft.response

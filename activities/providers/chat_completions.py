@@ -105,7 +105,7 @@ class _ChatDraft(Draft):
         self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
         for choice in chunk.choices or ():
             delta = choice.delta
-            self.written += _length(delta.to_dict(warnings=False)) if delta else 0
+            self.written += _length({**delta.to_dict(warnings=False), "role": None}) if delta else 0
             self._message["content"] += getattr(delta, "content", None) or ""
             self._message["reasoning"] += _reasoning(delta)
             if refusal := getattr(delta, "refusal", None):

@@ -70,17 +70,30 @@ class _Received(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-async def read(stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None]) -> None:
+async def read(
+    stream: Any,
+    draft: Draft,
+    idle_timeout: float,
+    on_event: Callable[[], None],
+    *,
+    waits_for_words: bool = False,
+) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
+
+    With `waits_for_words`, a stream stalls only after its first words.
 
     Raises:
         NoReply: no byte came for `idle_timeout` seconds, or more than MAX_BYTES came.
         Exception: any exception of the SDK, or of `draft.add`.
     """
     response = stream.response
+
+    def begins() -> bool:
+        return bool(draft.written) or not waits_for_words
+
     response.stream = received = _Received(response.stream)
     try:
-        async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout):
+        async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout, begins):
             async for event in stream:
                 draft.add(event)
                 on_event()
@@ -94,14 +107,16 @@ async def read(stream: Any, draft: Draft, idle_timeout: float, on_event: Callabl
 
 
 @contextlib.asynccontextmanager
-async def _watched(response: Any, limit: asyncio.Timeout, idle_timeout: float) -> AsyncIterator[None]:
-    """Let `limit` expire when `response` stalls or is too long."""
+async def _watched(
+    response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """Let `limit` expire when `response` stalls, from when it `begins` on, or is too long."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:
         loop, downloaded = asyncio.get_running_loop(), -1
         while response.num_bytes_downloaded <= MAX_BYTES:
-            if response.num_bytes_downloaded != downloaded:
+            if begins() and response.num_bytes_downloaded != downloaded:
                 downloaded = response.num_bytes_downloaded
                 limit.reschedule(loop.time() + idle_timeout)
             await asyncio.sleep(min(1.0, idle_timeout / 4))

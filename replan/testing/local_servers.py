@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from replan.testing.model_api import Json
+from replan.testing.model_api import Json, json_answer
 from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelCall, ModelError, ModelReply, Response
+from replan.testing.script import ModelCall, ModelError, ModelReply, RawBytes, Response
 
 
 class Quirk(StrEnum):
@@ -152,3 +152,58 @@ class LocalServer(OpenAIApi):
 def _halves(text: str) -> list[str]:
     middle = len(text) // 2
     return [text[:middle], text[middle:]]
+
+
+@dataclass
+class OllamaServer(LocalServer):
+    """Ollama: besides Chat Completions it tells how long the window of a model is, and what the model can do."""
+
+    context: int = 4_096
+    """The window with which a model is loaded."""
+    longest: int = 131_072
+    """The longest window of the model."""
+    capabilities: tuple[str, ...] | None = ("completion", "tools")
+    """What the model can do; None for a version that does not tell it."""
+    pulled: bool = True
+    is_loaded: bool = False
+    """Whether the model is loaded; the first request loads it."""
+
+    def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
+        if path == "/api/show":
+            return self._shown()
+        if path == "/api/ps":
+            loaded = [{"name": f"{self.model}:latest", "context_length": self.context}] if self.is_loaded else []
+            return _json_answer({"models": loaded})
+        if not self.pulled:
+            message = f'model "{self.model}" not found, try pulling it first'
+            return ModelError(404, "api_error", message)
+        self.is_loaded = True
+        return super().answer(path, headers, body)
+
+    def _shown(self) -> Response:
+        if not self.pulled:
+            return RawBytes(json_answer(404, b'{"error": "model not found"}'))
+        told = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}
+        return _json_answer({"model_info": {"llama.context_length": self.longest}, "template": "{{ .Prompt }}", **told})
+
+
+@dataclass
+class LmStudioServer(LocalServer):
+    """LM Studio, with its own API beside Chat Completions."""
+
+    context: int = 4_096
+    capabilities: tuple[str, ...] | None = ("tool_use",)
+    pulled: bool = True
+
+    def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
+        if not path.startswith("/api/v0/models/"):
+            return super().answer(path, headers, body)
+        if not self.pulled:
+            return RawBytes(json_answer(404, b'{"error": "Model not found"}'))
+        told = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}
+        known = {"max_context_length": 131_072, "loaded_context_length": self.context}
+        return _json_answer({"id": self.model, "state": "loaded", **known, **told})
+
+
+def _json_answer(body: Json) -> RawBytes:
+    return RawBytes(json_answer(200, json.dumps(body).encode()))

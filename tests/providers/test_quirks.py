@@ -3,21 +3,27 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
 from activities.providers.messages import Reply, StopReason
-from replan.testing.local_servers import THOUGHT, LocalServer, Quirk
-from replan.testing.model_api import running
+from replan.testing.local_servers import TEXT_FORMS, THOUGHT, LocalServer, Quirk
+from replan.testing.model_api import MODEL, running
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
+from runtime.dev_server import DevServer
 from tests.gate import sampled
-from tests.harness import Stage, staged
+from tests.harness import Stage, outcome, staged
+from tests.providers.acting import reacting
 from tests.providers.asking import ASKED, request
 from tests.providers.desk import TOOLS
 from tests.providers.planning import adapter_of
 from tests.providers.test_react import shopper
+from tests.providers.test_react_crash import DESK, Workers, begun, dead
+from tests.providers.test_textual import examples
+from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.limits.budget import Limits
 
@@ -89,3 +95,41 @@ async def test_reasoning_is_kept_beside_the_answer(quirk: Quirk) -> None:
     reply = await replied(quirk, ModelReply(text="Rome."))
 
     assert (reply.turn.text, reply.turn.aside) == ("Rome.", THOUGHT)
+
+
+def refused(heard: ReceivedRequest) -> Response:
+    """A model that books, is refused, books another time, and says so."""
+    times, turn = ("14:00", "14:30"), heard.turn - examples(heard)
+    return calls(ModelCall("book", {"at": times[turn]})) if turn < 2 else ModelReply(text="At 14:30.")
+
+
+KILLED = {
+    **{str(quirk): {"quirks": frozenset([quirk])} for quirk in Quirk},
+    **{f"calls as text, {form}": {"form": form, "rejects_tools": True} for form in TEXT_FORMS},
+}
+
+
+@pytest.mark.parametrize("point", ["plan=die@before_commit:1", "book=die@after_commit:1"])
+@pytest.mark.parametrize(
+    "options", sampled({name: (options,) for name, options in KILLED.items()}, "calls as text, ReAct")
+)
+@pytest.mark.timeout(180)
+async def test_a_task_survives_a_worker_that_dies(
+    client: Client, server: DevServer, tmp_path: Path, options: dict[str, Any], point: str
+) -> None:
+    """After the model's reply and after an effect: what was recorded is not asked or done again."""
+    async with running(LocalServer([refused], model=MODEL, **options)) as api:
+        workers = Workers(server.address, tmp_path, "openai", api, DESK)
+        with workers.one(point) as first:
+            handle = await begun(client, workers.queue, reacting("book a slot"))
+            await dead(first)
+        with workers.one():
+            ended = await outcome(handle)
+    asked = [body for body in api.bodies if not (options.get("rejects_tools") and "tools" in body)]
+
+    assert (ended.status, ended.result, api.violations) == (TaskStatus.COMPLETED, "At 14:30.", []), ended.reason
+    assert [(one.id, one.args, one.status) for one in ended.steps] == [
+        ("t1.c0", {"at": "14:00"}, StepStatus.FAILED),
+        ("t2.c0", {"at": "14:30"}, StepStatus.COMPLETED),
+    ]
+    assert len(asked) == (4 if point.startswith("plan") else 3) and ended.spent.tool_calls >= 3

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
+from activities.providers.messages import AssistantTurn
 from activities.toolbox.declare.tool import Tool
 from replan import tool
 from replan.testing.local_servers import TEXT_FORMS, LocalServer
@@ -32,9 +33,10 @@ Strategy = Literal["plan", "react"]
 def shopper(heard: ReceivedRequest) -> Response:
     """A model that looks up two prices, one after the other, adds them, and says the sum."""
     found = [float(amount) for amount in re.findall(r'"amount":\s*([\d.]+)', heard.all_text)]
-    if heard.turn < 2:
-        return calls(ModelCall("get_price", {"sku": ("A-17", "B-2")[heard.turn]}))
-    return calls(ModelCall("add", {"amounts": found})) if heard.turn == 2 else ModelReply(text=f"{found[2]:.2f}")
+    own, turn = found[-3:], heard.turn - examples(heard)
+    if turn < 2:
+        return calls(ModelCall("get_price", {"sku": ("A-17", "B-2")[turn]}))
+    return calls(ModelCall("add", {"amounts": own[-2:]})) if turn == 2 else ModelReply(text=f"{own[2]:.2f}")
 
 
 def planner(heard: ReceivedRequest) -> Response:
@@ -47,6 +49,12 @@ def planner(heard: ReceivedRequest) -> Response:
         step("two", "get_price", "one", sku="B-2"),
         step("sum", "add", amounts=prices),
     )
+
+
+def examples(heard: ReceivedRequest) -> int:
+    """How many turns of demonstrations a request begins with."""
+    said = [turn.text for turn in heard.turns if isinstance(turn, AssistantTurn)]
+    return next((number for number, text in enumerate(said, 1) if "Finish[" in text), 0)
 
 
 MODELS = {"plan": planner, "react": shopper}
@@ -133,8 +141,10 @@ async def test_a_model_is_shown_demonstrations(client: Client, tmp_path: Path, m
 
     assert (ended.status, ended.result, ended.steps, server.violations) == (TaskStatus.COMPLETED, "Done.", (), [])
     if mode == "text":
-        assert 'Action: get_price\nAction Input: {"sku":"X-1"}\nObservation: <data' in heard.system
-        assert "Finish[X-1 costs 3.50.]" in heard.system and heard.body["stop"] == ["\nObservation:"]
+        said = [message["content"] for message in heard.body["messages"]]
+        assert said[2] == 'Thought: I look it up.\nAction: get_price\nAction Input: {"sku":"X-1"}'
+        assert "Observation: <data" in said[3] and "Finish[X-1 costs 3.50.]" in said[4]
+        assert heard.body["stop"] == ["\nObservation:"]
     else:
         assert [call.args for call in heard.calls] == [{"sku": "X-1"}] and heard.turn == 2
 
@@ -144,9 +154,12 @@ async def test_a_demonstration_is_made_of_the_task_s_own_tools(client: Client, t
     server = LocalServer([ModelReply(text="Done.")], form="ReAct")
     async with served(client, tmp_path, server) as stage:
         await stage.run(task("react", calls="text"))
-    shown = server.requests[0].system.partition("These examples")[2]
+    task_text, move, seen, end, *_ = [message["content"] for message in server.bodies[0]["messages"][1:]]
 
-    assert re.search(r"Action: (\w+)\nAction Input: \{.*\}\nObservation: <data", shown) and "Action: book" not in shown
+    assert "another task" in task_text and re.search(
+        r"Action: (get_price|list_free|add|read_page)\nAction Input: \{", move
+    )
+    assert "Observation: <data" in seen and "Finish[" in end
 
 
 # Text that imitates a call
@@ -230,7 +243,7 @@ async def injected(client: Client, folder: Path, page: Any, said: str, mode: Lit
     """A model that reads a page and then writes what it shows; the contract would let it buy. Nothing is bought."""
 
     def model(heard: ReceivedRequest) -> Response:
-        return ModelReply(text=said) if heard.turn else reads
+        return ModelReply(text=said) if heard.turn > examples(heard) else reads
 
     reads = calls(ModelCall("read_page", {"sku": "A-17"}))
     if mode == "text":
@@ -271,7 +284,8 @@ async def test_a_call_that_no_content_contains_is_made(client: Client, tmp_path:
 
     def model(heard: ReceivedRequest) -> Response:
         made = (ModelCall("read_page", {"sku": "A-17"}), ModelCall("purchase", {"sku": "A-17"}))
-        return calls(made[heard.turn]) if heard.turn < 2 else ModelReply(text="Bought.")
+        turn = heard.turn - examples(heard)
+        return calls(made[turn]) if turn < 2 else ModelReply(text="Bought.")
 
     server = LocalServer([model], form="ReAct")
     async with served(client, tmp_path, server, tools) as stage:
