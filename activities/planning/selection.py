@@ -83,9 +83,9 @@ def planner_named(
     """Make the planner for `names`, the value of `--planner`.
 
     It is `scripted:FILE`, or one or more of `offline`, `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL` and
-    `lmstudio:MODEL`, joined by commas; the first usable one plans. Without `:MODEL` the provider's default model plans. If `names` is None, the first provider
-    with a key in the environment plans, or the offline planner if there is no key. `base_url` is the address of the
-    server for `openai`.
+    `lmstudio:MODEL`, joined by commas; the first usable one plans. `anthropic` and `openai` alone mean the provider's
+    default model. If `names` is None, the first provider with a key in the environment plans, or the offline planner
+    if there is no key. `base_url` is the address of the server for `openai`.
 
     Raises:
         UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.

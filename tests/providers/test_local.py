@@ -71,23 +71,23 @@ def test_a_program_without_a_model_is_no_planner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "server"),
+    ("program", "api"),
     [
         ("ollama", OllamaServer([planner])),
         ("lmstudio", LmStudioServer([planner])),
     ],
 )
-async def test_a_task_is_planned(client: Client, tmp_path: Path, program: str, server: LocalServer) -> None:
+async def test_a_task_is_planned(client: Client, tmp_path: Path, program: str, api: LocalServer) -> None:
     """With native calls, and without a key."""
-    async with local(client, tmp_path, program, server) as stage:
+    async with local(client, tmp_path, program, api) as stage:
         ended = await stage.run(task("plan"))
 
-    assert (ended.status, ended.result, server.violations) == (TaskStatus.COMPLETED, "26.50", [])
-    assert ended.planner == f"{program}:{MODEL}@{server.url.removeprefix('http://')}"
+    assert (ended.status, ended.result, api.violations) == (TaskStatus.COMPLETED, "26.50", [])
+    assert ended.planner == f"{program}:{MODEL}@{api.url.removeprefix('http://')}"
 
 
 @pytest.mark.parametrize(
-    ("program", "server"),
+    ("program", "api"),
     [
         ("ollama", OllamaServer([shopper], form="ReAct", capabilities=("completion",))),
         ("ollama", OllamaServer([shopper], form="Hermes", capabilities=None)),
@@ -95,32 +95,32 @@ async def test_a_task_is_planned(client: Client, tmp_path: Path, program: str, s
     ],
 )
 async def test_a_model_without_calls_is_asked_for_text(
-    client: Client, tmp_path: Path, program: str, server: LocalServer
+    client: Client, tmp_path: Path, program: str, api: LocalServer
 ) -> None:
     """Its server says so before the first request."""
-    async with local(client, tmp_path, program, server) as stage:
+    async with local(client, tmp_path, program, api) as stage:
         ended = await stage.run(task("react"))
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "26.50"), ended.reason
-    assert not any("tools" in body for body in server.bodies) and ended.spent.tool_calls == 3
+    assert not any("tools" in body for body in api.bodies) and ended.spent.tool_calls == 3
 
 
 @pytest.mark.parametrize(
-    ("program", "server", "command"),
+    ("program", "api", "command"),
     [
         ("ollama", OllamaServer([shopper], pulled=False), f"ollama pull {MODEL}"),
         ("lmstudio", LmStudioServer([shopper], pulled=False), f"lms get {MODEL}"),
     ],
 )
 async def test_the_command_that_pulls_a_missing_model_is_said(
-    client: Client, tmp_path: Path, program: str, server: LocalServer, command: str
+    client: Client, tmp_path: Path, program: str, api: LocalServer, command: str
 ) -> None:
     """Once, and nothing is generated."""
-    async with local(client, tmp_path, program, server) as stage:
+    async with local(client, tmp_path, program, api) as stage:
         ended = await stage.run(task("react"))
 
     assert ended.status is TaskStatus.ESCALATED and f"`{command}`" in ended.reason
-    assert not any("messages" in body for body in server.bodies)
+    assert not any("messages" in body for body in api.bodies)
 
 
 @pytest.mark.full
