@@ -24,7 +24,7 @@ from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
 from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed
 from activities.progress import CallProgress, start_progress
-from activities.providers.metering import Meter, start_meter
+from activities.providers.metering import Meter, start_meter, total
 from activities.scrubbing import text_of
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
@@ -367,8 +367,8 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
 
 
 def _model_use(meter: Meter) -> dict[str, Any]:
-    lost_model = meter.lost[-1][0] if meter.lost else ""
-    return {"model_use": meter.known_use, "lost_model": lost_model, "unreadable": tuple(meter.unreadable)}
+    lost = {"lost_model": meter.lost[-1].model, "lost_use": total(meter.use)} if meter.lost else {}
+    return {"model_use": meter.known_use, "unreadable": tuple(meter.unreadable), **lost}
 
 
 def _observed(value: JsonValue) -> JsonValue:

@@ -61,8 +61,9 @@ class ModelPlanner:
         price: Price | None = None,
         window: int | None = None,
         compact_at: float = COMPACT_AT,
+        longest_reply: int = MAX_OUTPUT,
     ) -> None:
-        """Ask `model`, and wait for each reply at most `timeout` seconds.
+        """Ask `model`, and wait at most `timeout` seconds for each reply, of `longest_reply` tokens at most.
 
         `window` is the length of the model's context window in tokens. A conversation that would fill more than the
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
@@ -70,7 +71,9 @@ class ModelPlanner:
         """
         self._model = MeteredModel(model, price)
         self._timeout = timeout
-        self._max_reply = min(MAX_OUTPUT, window // REPLY_PART) if window else None
+        self.longest_reply = min(longest_reply, window // REPLY_PART) if window else longest_reply
+        # Without a window, a server of the user's own gets no limit if the task has none.
+        self._max_reply = self.longest_reply if window or longest_reply < MAX_OUTPUT else None
         self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._max_conversation = window * compact_at - self._max_summary if window else None
         self.name = model.name

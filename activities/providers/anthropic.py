@@ -130,6 +130,10 @@ class _AnthropicDraft(Draft):
             case "message_stop":
                 self.response = self._message
 
+    @property
+    def hides_thoughts(self) -> bool:
+        return any(block.type in THOUGHTS for block in self._blocks())
+
     def counted(self) -> Usage:
         return _usage(self._message) if self._message else Usage()
 
