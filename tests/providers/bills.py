@@ -4,7 +4,7 @@ import json
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from activities.providers.billing import Bill, End, billing
@@ -31,7 +31,6 @@ from replan.testing.script import (
 )
 from tests.providers.planning import LIMIT
 from tests.providers.test_streams import WORDS, error_event
-from workflows.limits.spending import request_cost
 from workflows.plans.catalogue import Price
 
 TRACE = re.compile(r"trace-(\d+)")
@@ -97,8 +96,7 @@ class Bills:
                 # What was written before an error, of which two characters may be a token; else all that is allowed.
                 shown = 8 * events // 2
                 output = self.hidden + shown if how is End.ERROR_EVENT else trace.rng.randint(0, limit)
-                cost = request_cost(self.price, told.tokens - told.output, min(limit, output))
-                trace.tokens, trace.usd = trace.tokens + cost.tokens, trace.usd + cost.usd
+                self._bill(trace, replace(told, output=min(limit, output)))
         return response
 
     def _bill(self, trace: Trace, usage: Usage) -> None:
