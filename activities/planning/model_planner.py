@@ -1,6 +1,7 @@
 """A planner that asks a model: it builds the request from the conversation and reads the reply as a proposal."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -97,6 +98,9 @@ class ModelPlanner:
         strategy, kinds = STRATEGIES[situation.strategy], _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
         request = _request(strategy, situation, kinds, turns, self._max_reply)
+        if past and not past[-1].is_summary:
+            counted = past[-1].proposed.context + estimate_tokens(asdict(turns[-1]))
+            request = replace(request, counted=counted)
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._too_long(oldest)

@@ -20,6 +20,7 @@ from activities.borders.model_api import server_name
 from activities.providers import spoken, streaming
 from activities.providers.billing import End
 from activities.providers.messages import (
+    UNSEEN_OUTPUT,
     AssistantTurn,
     NoReply,
     Reply,
@@ -45,6 +46,8 @@ VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 EVENT_STREAM = "text/event-stream"
+MOST_TOKENS = 10**9
+"""A count that is larger is a mistake of the server, whatever its model."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,7 @@ class ModelAdapter(ABC):
             used = self._usage(response) if getattr(response, "usage", None) else None
             counted = used and _completed(used, request, response)
             raise UnreadableReply(self._server, counted, _end_of(draft)) from error
-        # The provider itself counts each reply, if its end comes.
-        hidden = self._limit(request) if self._is_own and self._hides_reasoning else None
-        return replace(reply, usage=_completed(reply.usage, request, response, hidden))
+        return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
 
     async def _begun(self, client: Any, request: Request) -> Any:
         """The SDK's stream of the reply."""
@@ -204,6 +205,14 @@ class ModelAdapter(ABC):
         """The most tokens that the reply may have; None for no limit, on the user's own server."""
         return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
 
+    def _most_output(self, request: Request, draft: Draft) -> int:
+        """The most tokens that the provider can bill for a reply that it did not count; 0 on the user's own server."""
+        limit = self._limit(request)
+        if not self._is_own or limit is None:
+            return 0
+        hides = self._hides_reasoning or draft.hides_thoughts
+        return limit if hides else min(limit, draft.written + UNSEEN_OUTPUT)  # a token has a byte or more
+
     @property
     def _is_own(self) -> bool:
         """Whether the provider itself answers, at its own address."""
@@ -236,9 +245,9 @@ class ModelAdapter(ABC):
 
 
 def count(counts: object, name: str) -> int:
-    """The number of tokens in a field of a server's `usage`; 0 if there is none."""
+    """The number of tokens in a field of a server's `usage`; 0 if there is none, or one that no model can reach."""
     number = getattr(counts, name, None)
-    return number if isinstance(number, int) and number > 0 else 0
+    return number if isinstance(number, int) and 0 < number <= MOST_TOKENS else 0
 
 
 def _end_of(draft: Draft) -> End:
@@ -246,10 +255,10 @@ def _end_of(draft: Draft) -> End:
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
 
 
-def _completed(counted: Usage, request: Request, response: Any, hidden: int | None = None) -> Usage:
+def _completed(counted: Usage, request: Request, response: Any, most: int = 0) -> Usage:
     """The tokens of a request and its response, with estimates for what the server did not count.
 
-    `hidden` is the longest reply that the request allowed, if the model may have used it for hidden reasoning.
+    The estimate of the reply is at least `most`.
     """
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:
@@ -257,7 +266,7 @@ def _completed(counted: Usage, request: Request, response: Any, hidden: int | No
     return replace(
         counted,
         input=counted.input if input_tokens else estimate_input(request),
-        output=output_tokens or hidden or estimate_tokens(response.to_dict(mode="python", warnings=False)),
+        output=output_tokens or max(most, estimate_tokens(response.to_dict(mode="python", warnings=False))),
         is_estimated=True,
     )
 

@@ -108,6 +108,8 @@ class _AnthropicDraft(Draft):
 
     def __init__(self) -> None:
         self._message: Any = None
+        self._is_counted = False
+        """Whether the server has counted the whole reply; `message_start` has only the tokens of its beginning."""
         self._arguments = dict[int, str]()
         """For each block that calls a tool, by its index: the JSON of the arguments, as far as it came."""
 
@@ -127,7 +129,10 @@ class _AnthropicDraft(Draft):
                 for name, tokens in event.usage.to_dict(warnings=False).items():
                     if tokens is not None:  # totals, which replace those of `message_start`
                         setattr(self._message.usage, name, tokens)
+                        self._is_counted |= name == "output_tokens"
             case "message_stop":
+                if not self._is_counted and getattr(self._message, "usage", None):
+                    self._message.usage.output_tokens = 0
                 self.response = self._message
 
     @property

@@ -176,9 +176,16 @@ class Request:
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
+    counted: int = 0
+    """Tokens that the request has by the provider's count of the conversation before, with an estimate for what is new;
+    0 if it counted nothing."""
     answer: ToolDefinition | None = None
     """A tool whose arguments the text of the reply should be, as JSON, because the model may not call it; None for any
     text."""
+
+
+UNSEEN_OUTPUT = 50
+"""Tokens of a reply that an adapter does not see as they come, such as the names of calls."""
 
 
 def estimate_input(request: Request) -> int:

@@ -16,6 +16,7 @@ from activities.errors import NeedsPerson
 from activities.providers.billing import Bill, End, billing, end_of
 from activities.providers.chat_span import chat_span
 from activities.providers.messages import (
+    UNSEEN_OUTPUT,
     LanguageModel,
     NoReply,
     Reply,
@@ -58,8 +59,6 @@ IDENTIFIERS = {
 }
 """Attributes of the SDKs' exceptions, with the fields of the log line that they become."""
 IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
-UNSEEN_OUTPUT = 50
-"""Tokens of a reply that an adapter does not see as they come, such as the names of calls."""
 
 
 async def ask_model(model: LanguageModel, request: Request, patience: float | None, role: Role) -> Reply:
@@ -268,9 +267,6 @@ class MeteredModel:
         bill = billing()[end].bill
         if bill is Bill.MAXIMUM:
             lost.use = self._most(request, arriving, end)
-            if arriving.tokens > (request.max_output or MAX_OUTPUT):  # more than was allowed, so more than was reserved
-                meter.lost.remove(lost)
-                meter.wasted.append(lost.use)
             metrics.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
             return
         meter.lost.remove(lost)
@@ -286,7 +282,8 @@ class MeteredModel:
             output = min(output, max(told.output, arriving.written + UNSEEN_OUTPUT))
         if input_tokens := told.tokens - told.output:
             return self._use(replace(told, output=output, is_estimated=True))
-        cost = request_cost(self._price, input_tokens := estimate_input(request), output)
+        input_tokens = max(estimate_input(request), request.counted)
+        cost = request_cost(self._price, input_tokens, output)
         usd = cost.usd if self._price else None
         return ModelUse(calls=1, tokens=input_tokens + output, usd=usd, estimated=1)
 

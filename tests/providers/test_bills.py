@@ -212,7 +212,7 @@ async def test_a_stream_that_errs_again_and_again_is_held_by_the_limit_of_tokens
         ended = await outcome(await begun(client, queue, Task(text="x", limits=Limits(tokens=20_000))))
 
     assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "tokens")
-    assert 1 < len(api.bodies) < 40 and 0 < ended.spent.tokens <= 20_000
+    assert 1 < len(api.bodies) < 40 and 0 < ended.spent.tokens <= 1.02 * 20_000  # the input is estimated
 
 
 async def test_a_model_that_does_not_reason_is_allowed_and_charged_less(

@@ -177,11 +177,11 @@ def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None
 
 
 def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> None:
-    """Pay the most that an attempt can have used, at most what was reserved for each of its requests."""
+    """Pay the most that an attempt can have used: as its worker says, otherwise as was reserved for one request."""
+    # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
     use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
     usd = most.usd if use.usd is None else use.usd
-    tokens = min(use.tokens, use.calls * most.tokens)
-    budget.pay(use.calls, tokens, min(usd, use.calls * most.usd) if price else None, use.estimated)
+    budget.pay(use.calls, use.tokens, usd if price else None, use.estimated)
 
 
 def turn_limit_reached(
