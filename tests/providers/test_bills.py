@@ -42,7 +42,7 @@ from tests.processes import ROOT, Processes
 from tests.providers.bills import MILD, QUICK, RANDOM, TELLING, Bills, billed
 from tests.providers.desk import TOOLS
 from tests.providers.own_names import own_names
-from tests.providers.planning import LIMIT, api_of, quickly_one
+from tests.providers.planning import LIMIT, api_of
 from tests.providers.test_streams import WORDS, error_event
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
@@ -60,6 +60,10 @@ MODELS = {
     "chat": ("openai", "gpt-4.1"),
 }
 """The API of each model; the second half of them reasons in silence."""
+quickly_chat = pytest.mark.parametrize(
+    "which", [pytest.param(which, marks=() if which == "chat" else pytest.mark.full) for which in MODELS]
+)
+"""Marks a test that takes seconds: in the quick tier only with Chat Completions."""
 LONG = ModelReply(text="Rome is warm. " * 200)
 ASKED = Request("You know the weather.", (), [UserTurn("Where is it warmer?")], 4_000)
 KEYS = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
@@ -164,7 +168,7 @@ ENDED: dict[str, tuple[list[str], Response, bool]] = {
 }
 
 
-@pytest.mark.parametrize("which", MODELS)
+@quickly_chat
 async def test_what_nobody_tells_is_counted_up_to_the_most_that_the_request_allowed(
     monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
@@ -236,12 +240,11 @@ async def begun(client: Client, queue: str, task: Task) -> WorkflowHandle[AgentW
     return await client.start_workflow(AgentWorkflow.run, task, id=f"bill-{uuid.uuid4().hex[:12]}", task_queue=queue)
 
 
-@quickly_one
+@quickly_chat
 async def test_a_stream_that_errs_again_and_again_is_held_by_the_limit_of_tokens(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     """Half an output and then an error, whatever the API: the task ends, and does not ask for minutes."""
-    which = {"anthropic": "anthropic", "openai": "chat", "responses": "reasoning"}[provider]
     api = model_api(which, Streamed(LONG, events=100, then=error_of(which)))
     async with priced_at_home(client, tmp_path, monkeypatch, which, api) as (_, queue):
         ended = await outcome(await begun(client, queue, Task(text="x", limits=Limits(tokens=20_000))))
@@ -258,7 +261,7 @@ async def test_a_model_that_does_not_reason_is_allowed_and_charged_less(
     for which in ("plain", "reasoning"):
         api = model_api(which, Delayed(30), ModelReply(text="It is warm."))
         task = Task(text="x", strategy="react", limits=Limits(tokens=200_000, replans=20))
-        async with priced_at_home(client, tmp_path, monkeypatch, which, api, idle=1.5) as (planner, queue):
+        async with priced_at_home(client, tmp_path, monkeypatch, which, api, idle=1.0) as (planner, queue):
             ended = await outcome(await begun(client, queue, task))
         assert [body["max_output_tokens"] for body in api.bodies] == [planner.longest_reply] * 2
         assert (ended.status, api.violations) == (TaskStatus.COMPLETED, [])
@@ -274,7 +277,7 @@ def spends(heard: ReceivedRequest) -> ModelReply:
     return ModelReply(text="24.50") if heard.turn else calls(ModelCall("get_price", {"sku": "A-17"}))
 
 
-@pytest.mark.parametrize("which", MODELS)
+@quickly_chat
 async def test_a_small_limit_of_money_lets_a_task_through_that_fits_into_it(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
@@ -353,12 +356,12 @@ def odds_of(numbers: Sequence[int]) -> dict[int, Mapping[str, int]]:
     return {number: RANDOM if number % 3 else TELLING for number in numbers}
 
 
-@pytest.mark.parametrize("which", ["anthropic", "chat"])
+@pytest.mark.parametrize("which", ["chat"])
 async def test_some_random_traces_cost_what_they_were_billed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     """Without silence, for which a client has to wait."""
-    odds = {number: QUICK if number % 3 else TELLING for number in range(1_000, 1_006)}
+    odds = {number: QUICK if number % 3 else TELLING for number in range(1_000, 1_004)}
     await run_traces(client, tmp_path, monkeypatch, which, odds)
 
 
