@@ -114,6 +114,14 @@ class Attempt:
         """Settle how the attempt ended; return its fault, which may have learnt what follows."""
         return await self.settle(fault, is_done=is_done) if self.settle else fault
 
+    @property
+    def tells_earlier_costs(self) -> bool:
+        """Whether this attempt has to fail if it is cancelled, so that the workflow learns what those before it cost.
+
+        The server takes no details of a cancelled activity from this SDK.
+        """
+        return self.spec in retries.PLANNING and self.number > 1
+
     def show(self, **values: Any) -> None:
         """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
         if LOGS_VALUES.get():
@@ -209,7 +217,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
-        CancelledError: the workflow cancelled the activity, which is no fault.
+        CancelledError: the workflow cancelled the activity, which is no fault, and earlier attempts cost nothing.
     """
     info = activity.info()
     call = CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
@@ -239,6 +247,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         yield attempt
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
+        if fault is None and attempt.tells_earlier_costs:
+            fault = Fault.of(Code.TIMEOUT, "It was cut off.")
         if fault is None:
             await attempt.end(None)
             _log(attempt, "cancelled", began)

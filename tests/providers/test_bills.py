@@ -270,6 +270,24 @@ async def test_a_model_that_does_not_reason_is_allowed_and_charged_less(
     assert PLAIN_OUTPUT < spent["plain"] < MAX_OUTPUT < spent["reasoning"]
 
 
+@quickly_chat
+async def test_a_cancelled_request_costs_what_all_its_attempts_may_cost(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Two that broke off, and the one that was under way."""
+    cut = Streamed(LONG, events=100, then="drop")
+    api = model_api(which, cut, cut, Delayed(60))
+    async with priced_at_home(client, tmp_path, monkeypatch, which, api, idle=60) as (planner, queue):
+        handle = await begun(client, queue, Task(text="x", strategy="react"))
+        while len(api.bodies) < 3:
+            await asyncio.sleep(0.05)
+        await handle.cancel()
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.spent.model_calls) == (TaskStatus.CANCELLED, 3)
+    assert ended.spent.tokens > 3 * planner.longest_reply
+
+
 def spends(heard: ReceivedRequest) -> ModelReply:
     """Look a price up, and then tell it."""
     if "propose_plan" in heard.tools:

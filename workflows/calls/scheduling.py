@@ -97,6 +97,8 @@ class PlannerWaits:
     """The failed executions of the planner's activity that were followed by a wait."""
     was_cut_off: bool = False
     """Whether the task was cancelled during a wait, when no request was under way."""
+    ended: tuple[Proposed | Fault, Sequence[Fault]] | None = None
+    """How the execution ended during which the task was cancelled, with its earlier faults; None if it told nothing."""
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
         """The wait for the end of an outage; None if the request does not wait for it."""
@@ -402,7 +404,7 @@ async def ask_planner(
                 local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
             )
         except asyncio.CancelledError:
-            settle(spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1))
+            settle(*(waits.ended or (spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1), ())))
             raise
         except InternalActivityFailed as failed:
             used, earlier = failed.fault, failed.earlier
@@ -500,6 +502,8 @@ async def run_internal_activity(
         result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
         own.measure(result, earlier, repeated)
         own.note_retries(earlier)
+        if waits and is_cancelled() and isinstance(result, Proposed | Fault):
+            waits.ended = result, earlier
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
