@@ -1,6 +1,7 @@
 """A planner that asks a model: it builds the request from the conversation and reads the reply as a proposal."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -61,8 +62,9 @@ class ModelPlanner:
         price: Price | None = None,
         window: int | None = None,
         compact_at: float = COMPACT_AT,
+        longest_reply: int = MAX_OUTPUT,
     ) -> None:
-        """Ask `model`, and wait for each reply at most `timeout` seconds.
+        """Ask `model`, and wait at most `timeout` seconds for each reply, of `longest_reply` tokens at most.
 
         `window` is the length of the model's context window in tokens. A conversation that would fill more than the
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
@@ -71,6 +73,9 @@ class ModelPlanner:
         self._model = MeteredModel(model, price)
         self._timeout = timeout
         self._max_reply = window // REPLY_PART if window else None
+        self.longest_reply = min(longest_reply, self._max_reply or longest_reply)
+        # Without a window, a server of the user's own gets no limit if the task has none.
+        self._usual_reply = self.longest_reply if window or longest_reply < MAX_OUTPUT else None
         self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._max_conversation = window * compact_at - self._max_summary if window else None
         self.name = model.name
@@ -93,7 +98,10 @@ class ModelPlanner:
     ) -> PlannerReply:
         strategy, kinds = STRATEGIES[situation.strategy], _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
-        request = _request(strategy, situation, kinds, turns, self._max_reply)
+        request = _request(strategy, situation, kinds, turns, self._max_reply, self._usual_reply)
+        if past and not past[-1].is_summary:
+            counted = past[-1].proposed.context + estimate_tokens(asdict(turns[-1]))
+            request = replace(request, counted=counted)
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._too_long(oldest)
@@ -203,10 +211,9 @@ def _request(
     kinds: Mapping[str, Kind],
     turns: Sequence[Turn],
     max_reply: int | None = None,
+    usual_reply: int | None = None,
 ) -> Request:
-    # Without a limit of the task, the usual one: no reply needs a quarter of a large window.
-    usual = MAX_OUTPUT if max_reply else None
-    max_output = min(filter(None, (situation.max_output or usual, max_reply)), default=None)
+    max_output = min(filter(None, (situation.max_output or usual_reply, max_reply)), default=None)
     answer = last_answer_tool(situation)
     if answer and max_output:
         # The provider tells the model the schema of the answer; that must not exceed what was reserved.

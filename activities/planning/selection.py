@@ -16,7 +16,7 @@ from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.providers.openai import OpenAIModel
 from activities.providers.prices import PriceList
-from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
+from activities.providers.registry import PROVIDERS, UnknownPlanner, longest_reply, model_named
 from activities.providers.strict import StrictModel
 
 
@@ -140,7 +140,8 @@ def _planner(
         return OfflinePlanner()
     model = model_named(name, environment, base_url, options)
     price, window = prices.price_of(model.name), prices.window_of(model.name)
-    return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at)
+    longest = longest_reply(model.name)
+    return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at, longest_reply=longest)
 
 
 def _scripted(name: str) -> ScriptedPlanner:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
@@ -30,9 +30,16 @@ class ChatCompletions(ModelAdapter):
     client = "AsyncOpenAI"
     api = "OpenAI's API"
 
+    def __init__(
+        self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool | None = None
+    ) -> None:
+        """`is_reasoning` is whether the model reasons in silence; None if that is not known."""
+        super().__init__(model, endpoint, effort)
+        self._is_reasoning = self._is_own if is_reasoning is None else is_reasoning
+
     @property
     def _hides_reasoning(self) -> bool:
-        return self._is_own
+        return self._is_reasoning
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
         stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
