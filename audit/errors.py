@@ -6,11 +6,13 @@ the traceback choose among classes of one name. What only a text says is guessed
 """
 
 import builtins
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
+from pathlib import Path
 from typing import NamedTuple
 
 from activities.borders import WIRES, anthropic, http, model_api, openai, table_of
@@ -19,6 +21,8 @@ from activities.borders.table import Choice, Entry, Proof, Row
 from audit.tools import Confidence, weaker
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
+CLASSES = Path(__file__).with_name("classes.json")
+"""The exception classes of libraries that have no row of their own, by the row of the parent that decides."""
 MODELS = ("anthropic", "openai")
 """The wires of models, where a status means something else than of a tool."""
 _VAGUE = frozenset({"Exception", "RuntimeError", "ValueError", "BaseException", "ExceptionGroup", "SystemExit"})
@@ -135,6 +139,7 @@ class Failing(NamedTuple):
         """The failure in one line; from outside, and to be scrubbed."""
         if self.timeout:
             return f"timeout ({self.timeout})"
+        # The server puts its own failure before one that it has cut.
         told = next((failing for failing in self.chain if failing.type or not failing.cause), self)
         return (
             f"{told.type}: {told.message}" if told.type and told.message else told.type or told.message or "no message"
@@ -178,7 +183,7 @@ def verdict(failing: Failing, *, of_model: bool = False) -> Verdict | None:
 def _verdict(failing: Failing, *, of_model: bool) -> Verdict | None:
     if failing.timeout:
         return _of_timeout(failing.timeout)
-    if failing.is_server:
+    if failing.is_server and failing.cause is None:  # with one, the server only cut the failure's traceback
         return _said(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
     if failing.type in set(Quadrant):
         return _of_replan(failing)
@@ -221,22 +226,23 @@ def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
     return None
 
 
-def _of_entry(name: str, failing: Failing, *, of_model: bool) -> Verdict | None:
+def _of_entry(row: str, failing: Failing, *, of_model: bool) -> Verdict | None:
+    name, _, sqlstate = row.partition(" ")
     entry = table_of(name.partition(".")[0])[name]
-    if name.partition(".")[0] in MODELS:
+    if of_model or name.partition(".")[0] in MODELS:
         return _by_status(failing, of_model=True, confidence=Confidence.LIKELY) or _of_row(entry, failing)
-    return _of_row(entry, failing)
+    return _of_row(entry, failing, sqlstate)
 
 
-def _of_row(entry: Entry, failing: Failing) -> Verdict | None:
+def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict | None:
     """The verdict of the row that the message chooses; the entry's last one only if all of them agree."""
     if isinstance(entry, Row):
         return Verdict(entry.code, entry.reason, entry.proves, Confidence.CERTAIN)
     words = set(re.findall(r"[\w.-]+", failing.message))
     status = status_in(failing.message)
     chosen = [row for value, row in entry.rows.items() if value in words and not value.isdigit()]
-    if str(status) in entry.rows:
-        chosen = [entry.rows[str(status)]]
+    # The class of an SQLSTATE is its first two characters.
+    chosen = [entry.rows[key] for key in (sqlstate, sqlstate[:2], str(status)) if key in entry.rows] or chosen
     if chosen:
         return Verdict(chosen[0].code, chosen[0].reason, chosen[0].proves, Confidence.LIKELY)
     rows = [*entry.rows.values(), entry.otherwise]
@@ -257,21 +263,29 @@ def _is_one_case(entry: Choice) -> bool:
 
 @cache
 def _by_short_name() -> Mapping[str, Sequence[str]]:
-    """The classes of all tables, by their names without modules."""
+    """The rows of all tables, by the names of their classes without modules, and of classes that are as these rows.
+
+    A class without a row of its own may have an SQLSTATE, which stands behind the name of its row.
+    """
     found = defaultdict[str, list[str]](list)
     for packages in WIRES.values():
         for name in table_of(packages[0]):
             found[name.rpartition(".")[2]].append(name)
+    for row, names in json.loads(CLASSES.read_text(encoding="utf-8")).items():
+        for name in names:
+            found[name].append(row)
     return found
 
 
 def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Confidence.GUESSED) -> Verdict | None:
     status = status_in(failing.message)
     if of_model:
-        words = set(re.findall(r"\w+", failing.message))
+        # An integration may name the status alone, and keep the answer of the API as the cause.
+        text = " ".join(one.message for one in failing.chain)
+        words = set(re.findall(r"\w+", text))
         codes: dict[str, model_api.ModelRow] = {**openai.BY_CODE, **anthropic.BY_CODE}
         row = next((row for code, row in codes.items() if code in words), None)
-        row = row or model_api.by_words({}, failing.message, status or 400)
+        row = row or model_api.by_words({}, text, status or 400)
         if row is None and status is not None:
             row = model_api.STATUS.get(status) or (model_api.BROKEN if status >= 500 else model_api.OURS)
         return Verdict(row[0], f"The model's API {row[1]}.", Proof.UNKNOWN, confidence) if row else None

@@ -38,7 +38,9 @@ MAX_SHOWN = 300
 """The most characters of arguments and messages in a finding."""
 MAX_SECRETS = 20
 """The most places with a secret that are kept of one history."""
-_PACKAGE = re.compile(r"(?:site-packages|dist-packages|node_modules)[\\/](@?[\w.-]+)|lib[\\/]python3[.\d]*[\\/](\w+)")
+_PACKAGE = re.compile(
+    r"(?:site-packages|dist-packages|node_modules)[\\/](@?[\w.-]+)|lib[\\/]python3[.\d]*[\\/](?!site-packages|dist-packages)(\w+)"
+)
 
 
 NO_TOOL = Tool("", None, False)
@@ -307,11 +309,16 @@ class Recording:
         self.record.calls.append(call)
 
     def _arguments(self, call: Call, payloads: Sequence[Payload]) -> None:
-        call.digest = _digest(payloads)
         values = [_value(payload) for payload in payloads]
         known = [value for value in values if value is not None]
-        call.args = one_line(text_of(known[0] if len(known) == 1 else known, canonical, MAX_SHOWN)) if known else ""
         call.tool, call.is_model = tool_of(call.activity, values), is_model(call.activity)
+        call.digest = _digest(payloads)
+        shown: JsonValue = known[0] if len(known) == 1 else [*known]
+        if call.tool.args is not None:  # beside them stand ids and contexts, which differ from call to call
+            shown = call.tool.args
+            call.digest = hashlib.sha256(canonical([call.tool.name, shown]).encode(errors="replace")).hexdigest()[:32]
+            call.tool = call.tool._replace(args=None)
+        call.args = one_line(text_of(shown, canonical, MAX_SHOWN)) if known else ""
         if call.is_model and not any(map(is_encrypted, payloads)):
             self._carry(call, b"".join(payload.data for payload in payloads)[:MAX_VALUE])
 
@@ -370,7 +377,7 @@ class Recording:
             call = Call(local.id, local.kind, event.event_id, local.at, is_local=True, attempt=max(1, local.attempt))
             call.maximum_attempts, call.how = call.attempt, "completed"  # its policy is not in the history
             call.ended, call.ended_at = event.event_id, local.at
-            call.tool, call.is_model = tool_of(call.activity, None), is_model(call.activity)
+            call.tool, call.is_model = tool_of(call.activity, []), is_model(call.activity)
             self._result(call, local.result)
             if local.failure is not None:
                 call.how, call.failing = "failed", failing_of(local.failure)

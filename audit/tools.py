@@ -24,13 +24,17 @@ _WRITES = (
     " increment decrement make"
 )
 _MAYBE_WRITES = "order book post charge email mail message ticket comment log schedule release record"
+_NOUNS = "status list history info details count total number id summary price date items lines log state"
 _GENERIC = "call tool tools mcp execute exec run invoke dynamic activity step action handle perform do"
 READS, WRITES = frozenset(_READS.split()), frozenset(_WRITES.split())
 MAYBE_WRITES = frozenset(_MAYBE_WRITES.split())
-"""Words that are verbs of a change, or nouns."""
+"""Words that are verbs of a change, or nouns: `charge_card`, and `charge_history`."""
+NOUNS = frozenset(_NOUNS.split())
+"""Words that say that the word before them is a noun."""
 GENERIC = frozenset(_GENERIC.split())
 """Words of an activity that runs any tool, whose own name stands in its arguments."""
 TOOL_FIELDS = ("tool_name", "toolName", "name", "tool", "function", "kind", "operation", "action")
+ARGS_FIELDS = ("tool_args", "arguments", "args", "input", "params", "parameters", "kwargs")
 KEY_FIELDS = re.compile(r"(?i)idempot|dedup|(client|request)_?(request_?)?(id|token)$|request_?id$")
 """Arguments by which a service can tell that it has seen a call before."""
 MODEL = re.compile(
@@ -71,6 +75,8 @@ class Tool(NamedTuple):
     """How sure it is that it changes something; None if nothing says so."""
     is_keyed: bool
     """Whether an argument lets the service tell that it has seen the call before."""
+    args: JsonValue = None
+    """The arguments of the tool; None if they cannot be read, or do not stand apart."""
 
 
 def words_of(name: str) -> list[str]:
@@ -83,35 +89,36 @@ def is_model(activity: str) -> bool:
     return MODEL.search(" ".join(words_of(activity))) is not None
 
 
-def tool_of(activity: str, args: JsonValue) -> Tool:
-    """What an activity with this type and these arguments (a list, decoded as far as they could be) calls."""
-    name = _named_tool(activity, args) or activity
-    fields = list(_fields(args))
+def tool_of(activity: str, args: list[JsonValue]) -> Tool:
+    """What an activity with this type and these arguments, decoded as far as they could be, calls."""
+    name, own = _named_tool(activity, args)
+    fields = list(_fields(args if own is None else own))
     is_keyed = any(KEY_FIELDS.search(field) and isinstance(value, str) and value for field, value in fields)
-    return Tool(name, _by_arguments(fields) or _by_name(name), is_keyed)
+    return Tool(name, _by_arguments(fields) or _by_name(name), is_keyed, own)
 
 
-def _named_tool(activity: str, args: JsonValue) -> str:
-    if not GENERIC & set(words_of(activity)):
-        return ""
-    # The first argument that is an object, not what is deeper: there `name` is anybody's.
-    for value in args if isinstance(args, list) else [args]:
-        named = value if isinstance(value, dict) else {}
-        for field in TOOL_FIELDS:
-            found = named.get(field)
-            if isinstance(found, str) and re.fullmatch(r"[\w.:/-]{1,128}", found):
-                return found
-    return ""
+def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:
+    """The name and the arguments of the tool that an activity for any tool runs; else its own name, and None."""
+    if GENERIC & set(words_of(activity)):
+        # In an argument that is an object, not deeper: there `name` is anybody's.
+        for value in args:
+            fields = value if isinstance(value, dict) else {}
+            for field in TOOL_FIELDS:
+                found = fields.get(field)
+                if isinstance(found, str) and re.fullmatch(r"[\w.:/-]{1,128}", found):
+                    return found, next((fields[name] for name in ARGS_FIELDS if name in fields), None)
+    return activity, None
 
 
 def _by_name(name: str) -> Confidence | None:
-    for word in words_of(name):
+    words = words_of(name)
+    for word in words:
         if word in READS:
             return None
         if word in WRITES:
             return Confidence.LIKELY
         if word in MAYBE_WRITES:
-            return Confidence.GUESSED
+            return None if NOUNS & set(words) else Confidence.LIKELY
     return None
 
 
