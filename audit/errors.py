@@ -8,7 +8,7 @@ the traceback choose among classes of one name. What only a text says is guessed
 import builtins
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from activities.borders import WIRES, anthropic, http, model_api, openai, table_of
 from activities.borders.described import FOLLOWS
-from activities.borders.table import Choice, Entry, Proof, Row
+from activities.borders.table import Entry, Proof, Row
 from audit.tools import Confidence, weaker
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
@@ -210,20 +210,33 @@ def _said(code: Code, reason: str, confidence: Confidence, proves: Proof = Proof
 
 def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
     short = failing.type.rpartition(".")[2]
-    classes = [name for name in _by_short_name().get(short, ()) if name == failing.type or "." not in failing.type]
-    traced = [name for name in classes if name.partition(".")[0] in failing.packages]
-    found = [_of_entry(name, failing, of_model=of_model) for name in traced or classes]
-    sure = [verdict for verdict in found if verdict is not None]
-    if sure and len({verdict.quadrant for verdict in sure}) == 1:
-        is_named = bool(traced) or failing.type in classes
-        return sure[0] if is_named else sure[0]._replace(confidence=weaker(sure[0].confidence, Confidence.LIKELY))
-    if len(sure) > 1:  # several libraries have a class of this name, and mean different things
-        return _by_status(failing, of_model=of_model)
-    if short in INTEGRATIONS and not classes:
+    package = failing.type.partition(".")[0] if "." in failing.type else ""
+    rows = [row for row in _by_short_name().get(short, ()) if package in ("", row.partition(".")[0])]
+    traced = [row for row in rows if row.partition(".")[0] in failing.packages]
+    found = [_of_entry(row, failing, of_model=of_model) for row in traced or rows]
+    agreed = _agreed([verdict for verdict in found if verdict is not None])
+    if agreed is not None:
+        return agreed if traced or package else agreed._replace(confidence=weaker(agreed.confidence, Confidence.LIKELY))
+    if short in INTEGRATIONS and not rows:
         return _said(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
-    if short in _BUGS and not _NETWORK.search(failing.message):
+    if short in _BUGS and not rows and not _NETWORK.search(failing.message):
         return _said(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
     return None
+
+
+def _agreed(found: Sequence[Verdict]) -> Verdict | None:
+    """The verdict of libraries that have a class of one name; None if they do not agree whether a retry can help."""
+    known = [verdict for verdict in found if verdict.code is not Code.BUG] or found
+    # One that the message has chosen says more than one for the whole class.
+    ranks = {Confidence.LIKELY: 0, Confidence.CERTAIN: 1, Confidence.GUESSED: 2}
+    best = min((ranks[verdict.confidence] for verdict in known), default=0)
+    sure = [verdict for verdict in known if ranks[verdict.confidence] == best]
+    if len({verdict.is_transient for verdict in sure}) != 1:
+        return None
+    code = Counter(verdict.code for verdict in sure).most_common(1)[0][0]
+    agreed = next(verdict for verdict in sure if verdict.code is code)
+    is_proven = len({verdict.proves for verdict in sure}) == 1
+    return agreed if is_proven else agreed._replace(proves=Proof.UNKNOWN)
 
 
 def _of_entry(row: str, failing: Failing, *, of_model: bool) -> Verdict | None:
@@ -234,31 +247,26 @@ def _of_entry(row: str, failing: Failing, *, of_model: bool) -> Verdict | None:
     return _of_row(entry, failing, sqlstate)
 
 
-def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict | None:
-    """The verdict of the row that the message chooses; the entry's last one only if all of them agree."""
+def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
+    """The verdict of the row that the message chooses; else the entry's last one, a guess if others would differ."""
     if isinstance(entry, Row):
         return Verdict(entry.code, entry.reason, entry.proves, Confidence.CERTAIN)
     words = set(re.findall(r"[\w.-]+", failing.message))
     status = status_in(failing.message)
-    chosen = [row for value, row in entry.rows.items() if value in words and not value.isdigit()]
     # The class of an SQLSTATE is its first two characters.
-    chosen = [entry.rows[key] for key in (sqlstate, sqlstate[:2], str(status)) if key in entry.rows] or chosen
+    keys = (sqlstate, sqlstate[:2], str(status), *(key for key in entry.rows if key in words and not key.isdigit()))
+    chosen = [entry.rows[key] for key in keys if key in entry.rows]
     if chosen:
         return Verdict(chosen[0].code, chosen[0].reason, chosen[0].proves, Confidence.LIKELY)
-    rows = [*entry.rows.values(), entry.otherwise]
     if status is not None and any(value.isdigit() for value in entry.rows):
         row = http.by_status(status)
-    elif len({QUADRANT[row.code].is_transient for row in rows}) == 1 or _is_one_case(entry):
-        row = entry.otherwise
-    else:
-        return None
-    # Which of the rows it is decides about the effect: without the exception nobody knows.
-    return Verdict(row.code, row.reason, Proof.UNKNOWN, Confidence.LIKELY)
-
-
-def _is_one_case(entry: Choice) -> bool:
-    """Whether a choice is about circumstances of one failure, such as where it was raised, and not among many codes."""
-    return len(entry.rows) <= 4
+        return Verdict(row.code, row.reason, row.proves, Confidence.LIKELY)
+    rows = [*entry.rows.values(), entry.otherwise]
+    row = entry.rows.get("nothing", entry.otherwise)  # was sent before by the same call
+    is_one = len({QUADRANT[other.code].is_transient for other in rows}) == 1
+    is_proven = row is not entry.otherwise or len({other.proves for other in rows}) == 1
+    proves = row.proves if is_proven else Proof.UNKNOWN
+    return Verdict(row.code, row.reason, proves, Confidence.LIKELY if is_one else Confidence.GUESSED)
 
 
 @cache
@@ -270,9 +278,10 @@ def _by_short_name() -> Mapping[str, Sequence[str]]:
     found = defaultdict[str, list[str]](list)
     for packages in WIRES.values():
         for name in table_of(packages[0]):
-            found[name.rpartition(".")[2]].append(name)
+            if ".vendored." not in name:  # copies of other libraries, which know less of them
+                found[name.rpartition(".")[2]].append(name)
     for row, names in json.loads(CLASSES.read_text(encoding="utf-8")).items():
-        for name in names:
+        for name in names if ".vendored." not in row else ():
             found[name].append(row)
     return found
 

@@ -381,10 +381,12 @@ def _of_messages(stream: Any, name: str) -> Iterator[Item]:
         number += 1
         if number > MAX_EVENTS:
             raise _NoHistory(f"has a history of more than {MAX_EVENTS:,} events")
+        text = left.take(size)
         try:
-            yield HistoryEvent.FromString(left.take(size))
-        except (DecodeError, ValueError) as error:
+            event = HistoryEvent.FromString(text)
+        except DecodeError as error:
             raise _NoHistory(f"has an event that cannot be read, number {number} ({one_line(str(error))})") from None
+        yield event
 
 
 class _Bytes:
