@@ -112,15 +112,15 @@ COMMANDS = {
         "Replay saved histories, or those that a list filter finds, with this version: before a deploy.",
         "replay --query \"ExecutionStatus = 'Running'\"",
     ),
-    "audit": Entry(
-        "Learn",
-        "Say what any Temporal history tells about retries and effects. It changes nothing, and needs no worker.",
-        "audit histories.zip --format html > audit.html",
-    ),
     "prune": Entry(
         "Operate",
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",
         "prune --older-than 30",
+    ),
+    "audit": Entry(
+        "Learn",
+        "Say what any Temporal history tells about retries and effects. It changes nothing, and needs no worker.",
+        "audit histories.zip --format html > audit.html",
     ),
 }
 """All commands, in the order of `--help`."""
