@@ -205,6 +205,11 @@ class _Json:
         self.texts = 0
         """How many texts have ended."""
 
+    @property
+    def is_in_events(self) -> bool:
+        """Whether the value that was captured last is an event, and not an item of a list at the top."""
+        return self._around > 1
+
     def _more(self, at: int) -> bool:
         """Read on, and go on looking at the place `at`; what stands before it is forgotten. False at the end."""
         keep = at if self._start is None else self._start
@@ -292,6 +297,9 @@ def _of_json(stream: Any, name: str) -> Iterator[Item]:
     try:
         for place, (text, found) in enumerate(texts.values()):
             try:
+                if texts.is_in_events:
+                    yield from histories.add((text, -1), [found])
+                    continue
                 value = _parsed(found)
                 is_event = "eventId" in value or "eventType" in value
                 yield from histories.add((text, -1 if is_event else place), [value] if is_event else _events_in(value))
@@ -356,8 +364,10 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 
 def _event_of(event: Any, number: int) -> HistoryEvent:
+    """An event from its JSON, as bytes or parsed; bytes are faster, since the SDK copies what it is given parsed."""
     try:
-        found: HistoryEvent = WorkflowHistory.from_json("", {"events": [event]}).events[0]
+        history = f'{{"events":[{event.decode()}]}}' if isinstance(event, bytes) else {"events": [event]}
+        found: HistoryEvent = WorkflowHistory.from_json("", history).events[0]
         return found
     # What the SDK's reader raises for values of other types than it expects.
     except (ValueError, TypeError, AttributeError, KeyError, ParseError, RecursionError) as error:

@@ -85,7 +85,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "cut before the end": (LINE[:-2], "is cut off: its last event is not complete"),
     "deep": (b'{"events": [' + b'{"a":' * 100_000, "is nested more than 200 levels deep"),
     "brackets": (b'{"events": [{]}', "is no JSON: a bracket is closed that is not open"),
-    "invalid UTF-8": (TEXT.replace(b"eventTime", b"event\xffTime", 1), "is no JSON ("),
+    "invalid UTF-8": (TEXT.replace(b"eventTime", b"event\xffTime", 1), "has an event that cannot be read, number 1 ("),
     "an event that is a list": (b'{"events": [{"eventId": [1]}]}', "has an event that cannot be read, number 1 ("),
     "a cut archive": (b"PK\x03\x04" + bytes(50), "is a broken archive ("),
     "a cut gzip": (gzip.compress(TEXT)[:200], "is a broken archive ("),
