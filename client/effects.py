@@ -97,6 +97,8 @@ class TaskEffect(BaseModel, frozen=True):
     """What is known of the effect: APPLIED, UNKNOWN or UNDONE."""
     at: datetime
     """When the call ended or, for an open call, when it was scheduled; the time in a ledger takes precedence."""
+    args: dict[str, JsonValue] | None = None
+    """The arguments of the call; None if no history has them."""
     result: JsonValue = None
     undone_at: datetime | None = None
     undone_by: str | None = None
@@ -195,6 +197,7 @@ def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect
         effect=spec.effect if spec else None,
         state=EffectState.UNKNOWN if state is EffectState.RUNNING else state,
         at=call.ended_at or call.at,
+        args=call.args if isinstance(call.args, dict) else None,
         result=call.result,
         undoes=call.step if call.is_undo else None,
     )
@@ -214,7 +217,8 @@ def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> Tas
     if state is EffectState.UNKNOWN:
         return before
     at = before.at if card.undone_at else card.at
-    return own.model_copy(update={"at": at, "result": own.result if own.result is not None else before.result})
+    result = own.result if own.result is not None else before.result
+    return own.model_copy(update={"at": at, "args": before.args, "result": result})
 
 
 def call_with_key(story: Story, key: str) -> Call | None:

@@ -244,8 +244,7 @@ class Values(Placeholders):
         return {
             name: dumped[name]
             if name in kept
-            # An answer that a person wrote before the task began may refer to results; a change is of arguments.
-            else self._part("args" if isinstance(it, Answer | Change) else name, value, dumped[name])
+            else self._part("args" if _has_arguments(it, name) else name, value, dumped[name])
             for name, value in fields.items()
         }
 
@@ -293,6 +292,12 @@ class Values(Placeholders):
             case tuple() | list():
                 return [self._part(name, item, was) for item, was in zip(value, dumped, strict=True)]
         return self.data(dumped)
+
+
+def _has_arguments(it: BaseModel, field: str) -> bool:
+    """Whether a field of a model is redacted as the arguments of a call are."""
+    # An answer that a person wrote before the task began may refer to results.
+    return isinstance(it, Answer | Change) or (field == "defaults" and isinstance(it, Fault | ProposedCall))
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

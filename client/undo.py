@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, JsonValue
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -65,6 +65,10 @@ class PlannedCall(UndoCall):
     """Why a person must approve the call, in words; empty if nobody must."""
     is_certain: bool = True
     """Whether the effect is known to be applied; else the rollback first finds it out."""
+    undoes_kind: str = ""
+    """The kind of tool whose effect it undoes."""
+    undoes_args: dict[str, JsonValue] = Field(default_factory=dict)
+    """The arguments of the call whose effect it undoes; as planned if the task does not keep them."""
 
 
 class PlannedUndo(BaseModel, frozen=True):
@@ -233,7 +237,8 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
         with suppress(NoUndo):
             call = undo_call(record, specs)
             asks = _asks(specs[call.kind], account.task)
-            calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain))
+            undone = {"undoes_kind": record.kind, "undoes_args": record.shown_args}
+            calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain, **undone))
     return PlannedUndo(calls=tuple(calls))
 
 

@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from pydantic import JsonValue
+
 from client.text import cut, one_line
-from workflows.account.outcome import Outcome
+from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import Pause, WithheldCall
 from workflows.account.task import TaskStatus
 from workflows.inquiries import BreakerCard
 from workflows.json_values import canonical
 from workflows.limits.budget import Spent
-from workflows.people.card import value_words
+from workflows.people.card import made_words, value_words
 from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
 
 MAX_REASON = 400
@@ -80,6 +82,31 @@ def subject_of(request: HumanRequest) -> str:
     if request.kind is RequestKind.QUESTION:
         return "The planner asks"
     return one_line(request.step or ("budget" if request.kind is RequestKind.BUDGET else "the task"))
+
+
+def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
+    """The calls that a closed request for an approval was about, in words, as they were when it was opened."""
+    steps = {step.id: step for step in outcome.steps}
+    found = list[str]()
+    for call in (request.call, *request.others) if request.call else ():
+        step = steps.get(call.step or request.step or "")
+        args = _args_before(outcome, request, step) if step else {}
+        found.append(f"{one_line(call.step)}: " * bool(call.step) + made_words(call.kind, args))
+    return found
+
+
+def _args_before(outcome: Outcome, request: HumanRequest, step: OutcomeStep) -> dict[str, JsonValue]:
+    """The arguments of a step before the edits that people made with this request and after it."""
+    args = dict(step.args)
+    number = next((number for number, other in enumerate(outcome.requests) if other.id == request.id), 0)
+    for later in reversed(outcome.requests[number:]):
+        is_edited = later.step == step.id and later.answer is not None and not later.refused
+        for name, change in later.answer.edited.items() if later.answer and is_edited else ():
+            if change.was is None:
+                args.pop(name, None)
+            else:
+                args[name] = change.was
+    return args
 
 
 def answer_words(answer: HumanAnswer) -> str:

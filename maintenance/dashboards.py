@@ -1,6 +1,10 @@
-"""`python -m maintenance.dashboards` writes the dashboards of deploy/grafana, from the tables in this module."""
+"""`python -m maintenance.dashboards` writes the dashboards of deploy/grafana, from the tables in this module.
+
+And what alerts are about: how much counters grew, as rules of Prometheus.
+"""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +16,18 @@ from workflows.faults.fault import QUADRANT, Quadrant
 from workflows.faults.retries import RETRIES_PER_KIND
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "grafana" / "dashboards"
-WINDOW = "$window"
-"""The variable of a dashboard with the time that each point of a panel looks back."""
-WINDOWS = ("5m", "15m", "1h", "6h", "1d")
+COUNTS = Path(__file__).parents[1] / "deploy" / "prometheus" / "counts.yml"
+WINDOW = "${window}"
+"""The variable of a dashboard with how many seconds each point of a panel looks back."""
+WINDOW_TEXT = "${window:text}"
+WINDOWS = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21600, "1d": 86400}
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
 """That of deploy/grafana/provisioning."""
 WIDTH, HEIGHT = 24, 8
 """Columns of a dashboard, and lines of a panel."""
+
+OPEN_ROW = {"collapsed": False, "panels": []}
+"""Of a row whose panels are shown, which stand behind it in the list."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +51,57 @@ class Dashboard:
     rows: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
 
 
+def grown(series: str, seconds: str = WINDOW) -> str:
+    """How much each of these counters grew in the last `seconds`, never more than it did."""
+    # `increase` sees neither the first count of a series nor that a worker which was started again has counted as much
+    # as before. What looks as if it had not been there before may have been there without being scraped. So the largest
+    # of three bounds is taken: what was seen to grow; all that a worker counted that was started since; and the first
+    # count of a series whose worker was scraped before without it.
+    started, worker = metrics.STARTED.name, "on (job, instance)"
+    bounds = {
+        "seen": f"increase({series}[{seconds}s])",
+        "started": f"{series} and {worker} {started} > time() - {seconds}",
+        "first": f"{series} unless last_over_time({series}[5m] offset {seconds}s)"
+        f" and {worker} last_over_time({started}[5m] offset {seconds}s)",
+    }
+    each = " or ".join(f'label_replace({bound}, "bound", "{name}", "", "")' for name, bound in bounds.items())
+    return f"max without (bound) ({each})"
+
+
 def increase(metric: Metric, *by: str, having: str = "", part: str = "") -> str:
     """How much a counter, or a `part` of a histogram, grew in the window: the sum over workers, by labels."""
     series = f"{metric.name}{part or '_total'}{having and '{' + having + '}'}"
-    # `increase` does not see the first count of a series, so one that was not there before counts as a whole.
-    grown = f"({series} unless {series} offset {WINDOW}) or increase({series}[{WINDOW}])"
-    return f"sum by ({', '.join(by)}) ({grown})" if by else f"sum({grown})"
+    return f"sum by ({', '.join(by)}) ({grown(series)})" if by else f"sum({grown(series)})"
+
+
+@dataclass(frozen=True)
+class Count:
+    """How much counters grew, as a rule that records it."""
+
+    name: str
+    series: str
+    seconds: int
+    by: tuple[str, ...] = ()
+
+    @property
+    def expression(self) -> str:
+        by = f"by ({', '.join(self.by)}) " if self.by else ""
+        return f"sum {by}({grown(self.series, str(self.seconds))})"
+
+
+RECORDED = (
+    Count("replan:unknown_outcomes:increase15m", f"{metrics.UNKNOWN_OUTCOMES.name}_total", 900, ("tool", "verdict")),
+    Count("replan:cost_microusd:increase1h", f"{metrics.COST.name}_total", 3600),
+    Count("replan:tasks:increase1h", f"{metrics.TASKS.name}_total", 3600, ("status",)),
+    Count("replan:replans:increase1h", f"{metrics.REPLANS.name}_total", 3600),
+    Count(
+        "replan:failed_workflow_tasks:increase1h",
+        'temporal_workflow_task_execution_failed_total{job="replan"}',  # of the SDK
+        3600,
+        ("namespace", "task_queue"),
+    ),
+)
+"""What alerts are about."""
 
 
 def quantile(share: float, metric: Metric, *by: str) -> str:
@@ -107,7 +161,7 @@ OVERVIEW = Dashboard(
         "Exit reasons": [
             Panel(
                 "How tasks ended",
-                f"Tasks in the last {WINDOW}, by status and code.",
+                f"Tasks in the last {WINDOW_TEXT}, by status and code.",
                 {"{{status}} {{code}}": increase(metrics.TASKS, "status", "code")},
                 is_stacked=True,
             )
@@ -150,7 +204,7 @@ FAULTS = Dashboard(
         "People": [
             Panel(
                 "Escalations, by code",
-                f"Faults that needed a person in the last {WINDOW}.",
+                f"Faults that needed a person in the last {WINDOW_TEXT}.",
                 {"{{code}}": increase(metrics.ESCALATIONS, "code")},
                 is_stacked=True,
             ),
@@ -183,6 +237,12 @@ FAULTS = Dashboard(
                 {"{{tool}}": f"max by (tool) ({metrics.WAITING_CALLS.name})"},
             ),
             Panel(
+                "Patience of waiting calls that is used",
+                "The longest wait for a turn, as a part of the time that a call may wait without a success.",
+                {"{{tool}}": f"max by (tool) ({metrics.PATIENCE_USED.name})"},
+                "percentunit",
+            ),
+            Panel(
                 "Unknown outcomes, by verdict",
                 "Calls of which nobody knew whether they were applied, and what was found out.",
                 {"{{tool}} {{verdict}}": increase(metrics.UNKNOWN_OUTCOMES, "tool", "verdict")},
@@ -191,7 +251,7 @@ FAULTS = Dashboard(
         "Money": [
             Panel(
                 "US dollars, by model",
-                f"What requests of the last {WINDOW} cost, where the price is known.",
+                f"What requests of the last {WINDOW_TEXT} cost, where the price is known.",
                 {"{{provider}} {{model}}": dollars(metrics.MODEL_COST, "provider", "model")},
                 "currencyUSD",
                 is_stacked=True,
@@ -205,7 +265,7 @@ FAULTS = Dashboard(
             ),
             Panel(
                 "Tokens, by purpose",
-                f"Tokens that tasks paid for in the last {WINDOW}.",
+                f"Tokens that tasks paid for in the last {WINDOW_TEXT}.",
                 {"{{purpose}}": increase(metrics.TOKENS, "purpose")},
                 is_stacked=True,
             ),
@@ -221,17 +281,17 @@ def document(dashboard: Dashboard) -> Mapping[str, Any]:
     for number, (title, row) in enumerate(dashboard.rows.items()):
         top = number * (HEIGHT + 1)
         place = {"h": 1, "w": WIDTH, "x": 0, "y": top}
-        panels.append({"id": len(panels) + 1, "type": "row", "title": title, "gridPos": place, "panels": []})
+        panels.append({"id": len(panels) + 1, "type": "row", "title": title, "gridPos": place, **OPEN_ROW})
         for column, panel in enumerate(row):
             width = WIDTH // len(row)
             place = {"h": HEIGHT, "w": width, "x": column * width, "y": top + 1}
             panels.append({"id": len(panels) + 1, **_panel(panel), "gridPos": place})
     window = {
-        "name": WINDOW.removeprefix("$"),
+        "name": WINDOW.strip("${}"),
         "label": "Look back",
         "type": "custom",
-        "query": ",".join(WINDOWS),
-        "current": {"text": "1h", "value": "1h"},
+        "query": ", ".join(f"{text} : {seconds}" for text, seconds in WINDOWS.items()),
+        "current": {"text": "1h", "value": str(WINDOWS["1h"])},
     }
     return {
         "uid": dashboard.uid,
@@ -243,7 +303,20 @@ def document(dashboard: Dashboard) -> Mapping[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
         "templating": {"list": [window]},
-        "links": [{"type": "dashboards", "tags": ["replan"], "title": "Replan", "keepTime": True}],
+        "annotations": {"list": []},
+        "links": [
+            {
+                "type": "dashboards",
+                "tags": ["replan"],
+                "title": "Replan",
+                "icon": "dashboard",
+                "tooltip": "",
+                "keepTime": True,
+                "includeVars": False,
+                "asDropdown": False,
+                "targetBlank": False,
+            }
+        ],
         "panels": panels,
     }
 
@@ -270,11 +343,31 @@ def _panel(panel: Panel) -> Mapping[str, Any]:
     }
 
 
+def counts() -> str:
+    """The rules of RECORDED."""
+    rules = [
+        f"      - record: {count.name}\n        expr: >-\n"
+        + "\n".join(f"          {line}" for line in textwrap.wrap(count.expression, 110, break_on_hyphens=False))
+        for count in RECORDED
+    ]
+    return "\n".join(
+        [
+            "# How much counters grew: what alerts.yml is about. `python -m maintenance.dashboards` writes this file.",
+            "# docs/observability.md says why it is not just `increase`.",
+            "",
+            "groups:",
+            "  - name: replan-counts",
+            "    rules:",
+            *rules,
+            "",
+        ]
+    )
+
+
 def files() -> Mapping[Path, str]:
-    """The text of each file of FOLDER."""
-    return {
-        FOLDER / f"{dashboard.uid}.json": json.dumps(document(dashboard), indent=1) + "\n" for dashboard in DASHBOARDS
-    }
+    """The text of each file of FOLDER, and of COUNTS."""
+    boards = {FOLDER / f"{board.uid}.json": json.dumps(document(board), indent=1) + "\n" for board in DASHBOARDS}
+    return {**boards, COUNTS: counts()}
 
 
 def main() -> None:

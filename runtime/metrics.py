@@ -2,10 +2,13 @@
 
 import asyncio
 import ipaddress
+import math
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 from temporalio.client import Client
@@ -18,6 +21,7 @@ from workflows.account.metrics import (
     INCIDENTS,
     METRICS,
     OLDEST_REQUEST,
+    STARTED,
     WAITING_TASKS,
     WASTED_ATTEMPTS,
     Sample,
@@ -35,8 +39,8 @@ ADDRESS = re.compile(r"(?:(?P<host>[^:]*|\[.*\]):)?(?P<port>\d{1,5})")
 
 log = structlog.get_logger("replan.metrics")
 
-BreakerSamples = Callable[[], Awaitable[Sequence[Sample]]]
-"""Reads the gauges of all circuit breakers."""
+Source = Callable[[], Awaitable[Sequence[Sample]]]
+"""Finds out what gauges have as values now; raises anything if it cannot."""
 
 
 def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
@@ -82,10 +86,13 @@ def _place(address: str) -> str:
 
 
 @asynccontextmanager
-async def sampled(client: Client, queue: str, breakers: BreakerSamples, is_searchable: bool) -> AsyncIterator[None]:
-    """Sample the gauges while the block runs, if the runtime of the client has metrics.
+async def sampled(
+    client: Client, queue: str, breakers: Source, is_searchable: bool, every: float = SAMPLE_SECONDS
+) -> AsyncIterator[None]:
+    """Sample the gauges `every` so many seconds while the block runs, if the runtime of the client has metrics.
 
-    Without Replan's search attributes (`is_searchable`), only the breakers are sampled.
+    `breakers` reads those of all circuit breakers. Without Replan's search attributes (`is_searchable`), the others are
+    not sampled.
     """
     meter = meter_of(client, queue)
     if meter is MetricMeter.noop:
@@ -93,7 +100,9 @@ async def sampled(client: Client, queue: str, breakers: BreakerSamples, is_searc
         return
     # A counter that stays at zero would not be there at all, as if nothing had been counted.
     _runtime_of(client).metric_meter.create_counter(WASTED_ATTEMPTS.name, WASTED_ATTEMPTS.description).add(0)
-    sampling = asyncio.create_task(_sample(meter, client, queue, breakers, is_searchable))
+    add(meter, [Sample(STARTED, (), time.time())])
+    sources: list[Source] = [breakers, *([partial(_waiting, client, queue)] if is_searchable else [])]
+    sampling = asyncio.create_task(_sample(meter, sources, every))
     try:
         yield
     finally:
@@ -112,21 +121,25 @@ def _runtime_of(client: Client) -> Runtime:
     return client.service_client.config.runtime or Runtime.default()
 
 
-async def _sample(
-    meter: MetricMeter, client: Client, queue: str, breakers: BreakerSamples, is_searchable: bool
-) -> None:
-    is_known = True
+async def _sample(meter: MetricMeter, sources: Sequence[Source], every: float) -> None:
+    """Set the gauges again and again; one whose value nobody knows any more is set to NaN, which no alert is about."""
+    is_known, earlier = True, list[Sample]()
     while True:
-        try:
-            add(meter, await breakers())
-            if is_searchable:
-                add(meter, await _waiting(client, queue))
-            is_known = True
-        except Exception as error:  # whatever is wrong with the server or the store, the worker goes on
-            if is_known:  # once for an outage
-                log.warning("gauges_unknown", error=type(error).__name__, remedy="check the server and the store")
-            is_known = False
-        await asyncio.sleep(SAMPLE_SECONDS)
+        samples, errors = list[Sample](), list[Exception]()
+        for source in sources:
+            try:
+                samples += await source()
+            except Exception as error:  # whatever is wrong with the server or the store, the worker goes on
+                errors.append(error)
+        if errors and is_known:  # once for an outage
+            log.warning("gauges_unknown", error=type(errors[0]).__name__, remedy="check the server and the store")
+        is_known = not errors
+        present = {(sample.metric, sample.labels) for sample in samples}
+        gone = [sample for sample in earlier if (sample.metric, sample.labels) not in present]
+        # The SDK would go on to serve the last value.
+        add(meter, [*samples, *(sample._replace(value=math.nan) for sample in gone)])
+        earlier = samples
+        await asyncio.sleep(every)
 
 
 async def _waiting(client: Client, queue: str) -> list[Sample]:

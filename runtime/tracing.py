@@ -22,9 +22,10 @@ if TYPE_CHECKING:  # at run time only where a trace is recorded
     from temporalio.client import Client
     from temporalio.worker import Interceptor
 
-CONVENTIONS = "0.1.0"
+CONVENTIONS = "1.42.0-dev"
 """The version of OpenTelemetry's semantic conventions for generative AI that names and attributes of spans follow:
-https://github.com/open-telemetry/semantic-conventions-genai"""
+https://github.com/open-telemetry/semantic-conventions-genai. None of them is stable yet."""
+SCHEMA_URL = f"https://opentelemetry.io/schemas/gen-ai-dev/{CONVENTIONS}"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
@@ -94,7 +95,8 @@ def tracer() -> "Tracer | None":
     check(os.environ)
     if not is_on(os.environ):
         return None
-    return _provider().get_tracer("replan", process.version(), attributes={"replan.gen_ai_conventions": CONVENTIONS})
+    about = {"replan.gen_ai_conventions": CONVENTIONS}
+    return _provider().get_tracer("replan", process.version(), schema_url=SCHEMA_URL, attributes=about)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Task": ("allow", "remains"),
     "HumanRequest": ("close", "option", "result", "given_code", "given_others", "given_args", "is_ended", "steps"),
     "Outcome": ("reasons",),
-    "FaultRecord": ("queued", "is_trial", "held"),
+    "FaultRecord": ("queued", "is_trial", "held", "defaults"),
     "Step": ("provider_call", "dependencies", "label"),
     "Problem": ("fields", "sentence"),
     "FailingTask": ("is_taken", "failures", "workflow_id", "task_id", "queue", "event", "step"),

@@ -140,7 +140,7 @@ def _requests(progress: Progress) -> list[str]:
 
 
 def _fact(fact: Fact) -> str:
-    origin = f" ({escape(fact.origin, 100)})" if fact.origin else ""
+    origin = f" ({escape(fact.origin_words, 100)})" if fact.origin else ""
     indent = "  " if fact.is_argument else ""
     return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_words(fact.text), 200)}{origin}"
 

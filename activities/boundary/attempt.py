@@ -87,6 +87,8 @@ class Attempt:
     """Whether the tool was called."""
     reached: bool = False
     """Whether the tool's function began to run, for which a plain function needs a thread; or a fault was injected."""
+    raised: BaseException | None = None
+    """What the tool's function raised before the attempt's time was over."""
     returned: bool = False
     """Whether the tool returned a result, valid or not."""
     ended: bool = False
@@ -121,7 +123,7 @@ class Attempt:
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
-        is_own = self.called and not self.ended and not self.time.expired()
+        is_own = self.called and not self.ended and (error is self.raised or not self.time.expired())
         return judge(error, self.kind.raises if self.kind and is_own else None)
 
     def applied(self, fault: Fault, error: BaseException) -> Applied:
@@ -253,6 +255,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         await attempt.end(None, is_done=True)
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
     finally:
+        attempt.raised = None  # its traceback has frames that know the attempt
         if heartbeats:
             heartbeats.cancel()
 

@@ -33,8 +33,9 @@ from activities.boundary.tool_loop import ToolBlocks, ToolLoop, contained
 from activities.extent import fault_of_extent
 from activities.log_redaction import shape
 from activities.providers.metering import total
+from activities.storage.store import time_limit
 from activities.toolbox.declare import conditions
-from activities.toolbox.declare.arguments import changes
+from activities.toolbox.declare.arguments import added_arguments, changes
 from activities.toolbox.declare.condition_words import applies
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
@@ -44,6 +45,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.inquiries import Capacity
 from workflows.json_values import canonical, digest
+from workflows.people.requests import shown_args
 from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.plans.references import PRUNED_ENCODING, pruned
@@ -154,12 +156,16 @@ class Boundary:
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
         try:
-            async with asyncio.timeout(kind.spec.timeout) as attempt.time:
+            async with time_limit(kind.spec.timeout) as attempt.time:
                 done = await self._apply(call)
         except StillRunning as running:
             late = asyncio.create_task(self._record_late(call, running.thread))
             self._late_calls.add(late)  # the loop itself keeps no reference to a task
             late.add_done_callback(self._late_calls.discard)
+            raise
+        except TimeoutError:
+            if attempt.raised:  # the end of the attempt came while that was written down
+                raise attempt.raised from None
             raise
         attempt.committing, attempt.replayed = True, done.replayed
         await self._effects.mark_undone(attempt)
@@ -257,7 +263,11 @@ class Boundary:
             with begin():
                 return await kind.function(call.args, **injected)
 
-        value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
+        try:
+            value = await (on_loop() if kind.is_async else self.threads.run(kind.spec, in_thread, attempt.time))
+        except Exception as error:
+            attempt.raised = None if attempt.time.expired() else error
+            raise
         if kind.spec.effect is not Effect.TRANSACTIONAL:
             self._inject(attempt, Failpoint.AFTER_COMMIT)
         _note_return(attempt, value)
@@ -374,11 +384,14 @@ def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Atte
     """
     call, run = attempt.call, activity.info().workflow_run_id or ""
     needs = None if call.provided is not None else _needs_approval(kind, args, call)
-    if needs is None or (call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value))):
+    if needs is None:
         return
-    void = " What was approved is another call, or one before a reset." if call.approval else ""
-    reason = f"{kind.spec.kind} needs approval: {needs}.{void}"
-    raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason), is_certain=True)
+    defaults = shown_args(added_arguments(kind, args, value))
+    if call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value), defaults):
+        return
+    void = " What was approved is another call, or one with other defaults, or one before a reset."
+    reason = f"{kind.spec.kind} needs approval: {needs}.{void if call.approval else ''}"
+    raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason, defaults=defaults), is_certain=True)
 
 
 def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None:

@@ -464,6 +464,24 @@ def _cancel_later(done: asyncio.Future[Any]) -> None:
     task.cancel()
 
 
+@asynccontextmanager
+async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+    """`asyncio.timeout` for work with transactions, whose cancel reaches nothing that comes after it.
+
+    Before Python 3.13, a cancel that a transaction held back outlives the timeout that it is of: it would be raised at
+    the next await, or end the task that has its result (https://github.com/python/cpython/issues/117407).
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield limit
+    finally:
+        task = asyncio.current_task()
+        if limit.expired() and task is not None and not task.cancelling():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+
 SHORT_TIMEOUT = 0.1
 """Seconds for which the thread waits for a lock, and with it a cancel."""
 

@@ -15,6 +15,7 @@ from console.options import Common, Session, TaskId, require_alone
 from console.render.sessions import print_more
 from console.render.terminal import print_lines
 from workflows.json_values import canonical
+from workflows.people.card import args_words
 
 MAX_RESULT = 400
 
@@ -80,6 +81,8 @@ def _lines(effect: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:
         f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}",
         f"    key {effect.key}",
     ]
+    if args := args_words(effect.args):
+        lines.append(f"    call {one_line(args)}")
     if effect.result is not None:
         lines.append(f"    {cut(one_line(canonical(effect.result)), MAX_RESULT)}")
     return lines

@@ -6,10 +6,10 @@ from client.lines import Line, signed
 from client.text import cut, one_line, printable
 from client.tree import duration
 from client.undo import PlannedCall, PlannedUndo
-from client.wording import MAX_REASON, answer_words, closing_words, subject_of, suggested
+from client.wording import MAX_REASON, answer_words, asked_calls, closing_words, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.card import Asker, Fact, facts, value_words
+from workflows.people.card import Asker, Fact, facts, made_words, value_words
 from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
@@ -44,6 +44,11 @@ def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     )
 
 
+def closed_lines(outcome: Outcome, request: HumanRequest) -> list[str]:
+    """What a closed request asked, with the calls that it was about."""
+    return [asked_line(request), *(f"    {printable(call)}" for call in asked_calls(outcome, request))]
+
+
 def incident_lines(request: HumanRequest) -> list[str]:
     """The command that answers the requests of all tasks with the same cause; none if the cause is that of one task."""
     return [f"    All tasks that wait for it: {starter('resolve', request.cause)}"] if request.cause else []
@@ -64,7 +69,9 @@ def _fact_line(fact: Fact) -> str:
     text = printable(value_words(fact.text))
     if not fact.is_argument:
         return f"    {printable(one_line(fact.about))}: {text}"
-    return f"      {visible(fact.about)}: {text}" + (f"   ({one_line(fact.origin)})" if fact.origin else "")
+    line = f"      {visible(fact.about)}: {text}"
+    origin = f"   ({one_line(fact.origin_words)})" if fact.origin else ""
+    return Line(line + origin, "bold yellow", len(line)) if fact.is_untrusted else line + origin
 
 
 def undo_lines(planned: PlannedUndo) -> list[str]:
@@ -76,7 +83,8 @@ def _undo_call_lines(call: PlannedCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
     args = [f"      {printable(name)}: {printable(value_words(value))}" for name, value in call.args.items()]
-    return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args]
+    undone = f"      ({printable(call.step)} was {printable(made_words(call.undoes_kind, call.undoes_args))})"
+    return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args, undone]
 
 
 def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool, is_whole: bool = False) -> str:

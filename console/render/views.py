@@ -106,7 +106,7 @@ class LinesView(StderrView):
         for request in outcome.requests:
             request_lines = requests.request_lines(request, requests.asker(outcome), is_alone=len(opened) <= 1)
             self._print_once(
-                ("asked", request.id), request_lines if request.is_open else [requests.asked_line(request)]
+                ("asked", request.id), request_lines if request.is_open else requests.closed_lines(outcome, request)
             )
             if not request.is_open:
                 self._print_once(("answered", request.id), requests.answered(request))

@@ -72,7 +72,7 @@ def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], befo
 
 
 def _line(fact: Fact) -> str:
-    origin = f" ({fact.origin})" if fact.origin else ""
+    origin = f" ({fact.origin_words})" if fact.origin else ""
     return f"{fact.about}: {shorten(value_words(fact.text), MAX_SHOWN)}{origin}"
 
 

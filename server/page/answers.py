@@ -15,9 +15,10 @@ from client.follow import View, fetch_standing
 from client.history import fetch
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from client.undo import PlannedUndo, plan as plan_undo, undo, with_code
+from client.undo import PlannedCall, PlannedUndo, plan as plan_undo, undo, with_code
 from runtime.validation import expected
 from server.api import client_of, rollback_fields, task_of, within
+from server.page.cards import with_all_arguments
 from server.page.effects import effect_rows
 from server.page.inputs import arguments, is_text, json_value, value_text
 from server.page.reaching import PageRoute
@@ -26,6 +27,7 @@ from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
 from workflows.account.records import StepStatus
+from workflows.people.card import made_words
 from workflows.people.requests import CHOICES, Choice
 
 PLAN_SECONDS = 8.0
@@ -99,7 +101,8 @@ async def _confirm(
     if shown.call is None or shown.call.code != form.get("call", ""):
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
-    before = shown.call.args or {}
+    whole, _ = await with_all_arguments(request, (await task.describe()).task_queue, shown)
+    before = whole.call.whole_args if whole.call else {}
     changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
@@ -175,10 +178,22 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
         id=task.id,
         tab="",
         wrong=wrong,
-        calls=[(call, [(name, value_text(value)) for name, value in call.args.items()]) for call in planned.calls],
+        calls=_shown(planned),
         stays=[row for row in effects if not row.is_undone and row.step not in undoes],
         confirm=planned.code if planned.held else "",
     )
+
+
+def _shown(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
+    """The calls of a rollback, each with the call that it undoes, in words, and its arguments."""
+    return [
+        (
+            call,
+            made_words(call.undoes_kind, call.undoes_args),
+            [(name, value_text(value)) for name, value in call.args.items()],
+        )
+        for call in planned.calls
+    ]
 
 
 @router.post("/ui/tasks/{id}/{what}")
@@ -197,8 +212,7 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
-                calls = found.planned.calls if found and found.planned else ()
-                held = [(call, [(name, value_text(value)) for name, value in call.args.items()]) for call in calls]
+                held = _shown(found.planned) if found and found.planned else []
                 return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")

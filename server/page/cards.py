@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from fastapi import Request
 
-from client.wording import answer_words, closing_words, subject_of
-from server.page.inputs import Field, fields_of
+from client.wording import answer_words, asked_calls, closing_words, subject_of
+from server.page.inputs import Field, fields_of, with_defaults
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
+from workflows.account.outcome import Outcome
 from workflows.people.card import Asker, Fact, facts
-from workflows.people.requests import Choice, HumanRequest, RequestKind
+from workflows.people.requests import HumanRequest, RequestKind
 
 
 class Card(NamedTuple):
@@ -29,26 +30,49 @@ class Card(NamedTuple):
     """Whether the call that is to be approved is known."""
     answered: str
     """Who answered what; empty while it is open."""
+    calls: Sequence[str]
+    """The calls that it was about, in words; empty while it is open."""
 
 
-def card_of(task: Asker, request: HumanRequest, schema: Schema | None = None) -> Card:
-    """`schema` is that of the arguments of the call that is to be approved, if it is known."""
-    call = request.call
-    known = facts(request, task) if request.is_open else []
-    answered = closing_words(request) if request.closed else ""
-    answered = answer_words(request.answer) if request.answer else answered
-    is_seen = call is not None or request.kind is not RequestKind.APPROVAL
-    fields = fields_of(call.args or {}, schema) if call else []
-    return Card(task.id, task.text, request, subject_of(request), known, fields, is_seen, answered)
+def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None) -> Card:
+    """`schema` is that of the arguments of the call that is to be approved, if it is known.
+
+    `outcome` is that of the task, from which a closed request has its calls.
+    """
+    call, known = asked.call, facts(asked, task) if asked.is_open else []
+    answered = closing_words(asked) if asked.closed else ""
+    answered = answer_words(asked.answer) if asked.answer else answered
+    is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
+    fields = fields_of(call, schema) if call and asked.is_open else []
+    calls = asked_calls(outcome, asked) if outcome and answered else []
+    return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered, calls)
 
 
-async def cards_of(request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]]) -> list[Card]:
-    """The cards of requests, each given with its task and the queue of that; workers tell the schemas."""
-    schemas: Schemas = request.app.state.schemas
+async def cards_of(
+    request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]], outcome: Outcome | None = None
+) -> list[Card]:
+    """The cards of requests, each given with its task and the queue of that; workers tell the schemas.
+
+    `outcome` is that of their task, if they have one.
+    """
 
     async def card(task: Asker, queue: str, asked: HumanRequest) -> Card:
-        is_edited = asked.is_open and asked.call is not None and Choice.EDIT in asked.choices
-        schema = await schemas.of(queue, asked.call.kind, ASK_SECONDS) if is_edited and asked.call else None
-        return card_of(task, asked, schema)
+        whole, schema = await with_all_arguments(request, queue, asked)
+        return card_of(task, whole, schema, outcome)
 
     return await asyncio.gather(*(card(*one) for one in requests))
+
+
+async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> tuple[HumanRequest, Schema | None]:
+    """A request with the arguments that the tools of its calls add, also where only their schemas tell them.
+
+    Also returns the schema of the call of the step that waits; None if no worker tells it soon.
+    """
+    if not asked.is_open or asked.call is None:
+        return asked, None
+    schemas: Schemas = request.app.state.schemas
+    calls = [asked.call, *asked.others]
+    # At the same time, since a worker that does not answer is waited for.
+    known = await asyncio.gather(*(schemas.of(queue, call.kind, ASK_SECONDS) for call in calls))
+    first, *others = map(with_defaults, calls, known)
+    return asked.model_copy(update={"call": first, "others": tuple(others)}), known[0]

@@ -8,6 +8,7 @@ from temporalio.client import Client
 
 from client.effects import EffectState, TaskEffect, fetch_effects
 from client.history.story import Story
+from workflows.people.card import args_words
 
 WORDS: Mapping[EffectState, str] = {
     EffectState.APPLIED: "applied",
@@ -32,10 +33,16 @@ class EffectRow(NamedTuple):
     undone_at: datetime | None
     undone_by: str
     """The kind of tool that undid it; empty if it was not undone, or if the history does not tell."""
+    args: str
+    """The arguments of its call, cut; empty if there are none, or the history does not tell."""
 
     @property
     def is_undone(self) -> bool:
         return self.undone_at is not None or self.state == EffectState.UNDONE
+
+    @property
+    def can_be_undone(self) -> bool:
+        return bool(self.undo) and not self.is_undone
 
 
 async def effect_rows(client: Client, story: Story) -> list[EffectRow]:
@@ -58,6 +65,7 @@ def _row(story: Story, effect: TaskEffect, by_key: Mapping[str, TaskEffect]) -> 
         undo,
         effect.undone_at if is_undone else None,
         by.kind if by else "",
+        args_words(effect.args),
     )
 
 

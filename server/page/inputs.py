@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from client import document
 from client.problem import Problem
-from workflows.people.requests import CUT
+from workflows.people.requests import CUT, ProposedCall, is_secret, shown_args
 from workflows.text import visible
 
 SHORT = 80
@@ -31,17 +31,38 @@ class Field(NamedTuple):
     hint: str = ""
     options: Sequence[tuple[str, str]] = ()
     """Of a select, each value with its words."""
+    is_default: bool = False
+    """Whether the plan leaves it out, and the tool adds it."""
 
     @property
     def is_json(self) -> bool:
         return self.form == "arg" and self.type == "area"
 
 
-def fields_of(args: Mapping[str, JsonValue], schema: Mapping[str, Any] | None) -> list[Field]:
-    """A field for each argument. `schema` is that of all arguments; without it, the values alone decide."""
+def fields_of(call: ProposedCall, schema: Mapping[str, Any] | None) -> list[Field]:
+    """A field for each argument of a call, also of those that its tool adds.
+
+    `schema` is that of all arguments; without it, the values alone decide.
+    """
     whole = schema or {}
     known = whole.get("properties", {})
-    return [_field(name, value, _plain(known.get(name, {}), whole)) for name, value in args.items()]
+    return [
+        _field(name, value, _plain(known.get(name, {}), whole))._replace(is_default=name not in (call.args or {}))
+        for name, value in call.whole_args.items()
+    ]
+
+
+def with_defaults(call: ProposedCall, schema: Mapping[str, Any] | None) -> ProposedCall:
+    """The call with the arguments that its tool adds; if no worker told them, those that its schema declares."""
+    if call.args is None or call.defaults:
+        return call
+    known = (schema or {}).get("properties", {})
+    defaults = {
+        name: part["default"]
+        for name, part in known.items()
+        if name not in call.args and "default" in part and not is_secret(part)
+    }
+    return call.model_copy(update={"defaults": shown_args(defaults)}) if defaults else call
 
 
 def is_text(value: JsonValue) -> bool:
@@ -72,12 +93,13 @@ def _field(name: str, value: JsonValue, schema: Mapping[str, Any]) -> Field:
         return Field(name, "text", "cut", value, hint)
     if options := _options(value, schema):
         return Field(name, "arg", "select", _json_text(value), hint, options)
-    kind, nullable = schema.get("type", ""), bool(schema.get("nullable"))
+    kind = schema.get("type", "")
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Field(name, "number", "number", _json_text(value), hint)
-    if value is None and nullable and kind in ("number", "integer"):
+    # An argument may be null, or it was left out, which `null` stands for.
+    if value is None and kind in ("number", "integer"):
         return Field(name, "number_or_null", "number", "", hint)
-    if value is None and nullable and kind == "string":
+    if value is None and kind == "string":
         return Field(name, "text_or_null", "text", "", hint)
     if not (isinstance(value, str) and is_text(value)):
         return Field(name, "arg", "area", value_text(value), hint)
@@ -90,13 +112,14 @@ def _field(name: str, value: JsonValue, schema: Mapping[str, Any]) -> Field:
 
 def _options(value: JsonValue, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The values to choose from, each with its words; none if any other value may be right."""
-    if isinstance(value, bool):
-        return [("true", "yes"), ("false", "no")]
+    is_nothing = value is None and None not in schema.get("enum", ())
+    nothing = [("null", "(nothing)")] if is_nothing or schema.get("nullable") else []
+    if isinstance(value, bool) or (is_nothing and schema.get("type") == "boolean"):
+        return [("true", "yes"), ("false", "no"), *nothing]
     choices = schema.get("enum", ())
-    if value not in choices or not 2 <= len(choices) <= MAX_OPTIONS:
+    if not (is_nothing or value in choices) or not 2 <= len(choices) <= MAX_OPTIONS:
         return []
-    nothing: list[tuple[str, str]] = [("null", "(nothing)")] if schema.get("nullable") else []
-    return [(_json_text(choice), value_text(choice)) for choice in choices] + nothing
+    return [*((_json_text(choice), value_text(choice)) for choice in choices), *nothing]
 
 
 def _json_text(value: JsonValue) -> str:

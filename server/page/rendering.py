@@ -23,6 +23,7 @@ from runtime.process import version
 from server.access import Access, Visitor
 from workflows.account.task import TaskStatus
 from workflows.limits.budget import LIMITS
+from workflows.people.card import WARNING, WARNING_SIGN
 from workflows.people.requests import CHOICES, RequestKind, options_for
 from workflows.text import capitalised, visible
 from workflows.web_ui import SIGNS
@@ -79,6 +80,7 @@ def environment() -> Environment:
     made.filters["capitalised"] = capitalised
     made.globals |= {"choices": CHOICES, "limits": LIMITS, "options_for": options_for}
     made.globals |= {"signs": TASK_SIGNS, "kinds": KINDS, "simple_choices": SIMPLE, "tabs_of": tabs_of}
+    made.globals |= {"warning": WARNING, "warning_sign": WARNING_SIGN}
     made.globals["fresh_key"] = secrets.token_hex
     return made
 

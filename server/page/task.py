@@ -31,7 +31,7 @@ from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.faults.fault import Code
 from workflows.inquiries import TranscriptInquiry, TurnCard
 from workflows.json_values import canonical, text_of
-from workflows.people.card import Asker
+from workflows.people.card import Asker, args_words
 from workflows.plans.contract import contract_words
 from workflows.web_ui import SIGNS
 
@@ -114,7 +114,7 @@ async def task_response(request: Request, task: Handle, wrong: str = "", status:
     effects = await effect_rows(client, story)
     queue = (await task.describe()).task_queue
     asker = Asker(task.id, outcome.task, outcome.by)
-    cards = await cards_of(request, [(asker, queue, asked) for asked in outcome.requests])
+    cards = await cards_of(request, [(asker, queue, asked) for asked in outcome.requests], outcome)
     doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
     headline = str(tree.headline(outcome))
@@ -135,6 +135,7 @@ async def task_response(request: Request, task: Handle, wrong: str = "", status:
         timeline=timeline_of(story, datetime.now(UTC)),
         effects=effects,
         undone=undo_words(effects, story.history.rollback),
+        can_undo=any(row.can_be_undone for row in effects),
         contract=contract_words(outcome.contract) if outcome.contract or outcome.is_tainted else "",
         result="" if outcome.result is None else text_of(outcome.result),
         costs=[
@@ -215,8 +216,10 @@ async def effects_page(request: Request, id: str) -> Response:
         return render(
             request, "effects.html", id=task.id, effects=[], rows=effects, unread=unread, tab="effects", tabs=tabs
         )
-    texts = ("" if effect.result is None else canonical(effect.result)[:400] for effect in found.effects)
-    shown = list(zip(found.effects, texts, strict=True))
+    shown = [
+        (effect, args_words(effect.args), "" if effect.result is None else canonical(effect.result)[:400])
+        for effect in found.effects
+    ]
     unread += [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
     return render(request, "effects.html", id=task.id, effects=shown, rows=[], unread=unread, tab="effects", tabs=tabs)

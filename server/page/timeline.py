@@ -84,8 +84,8 @@ def _lane(name: str, spans: Sequence[_Span], scale: "_Scale") -> Lane:
 
 def _calls(story: Story, now: datetime) -> Iterable[_Span]:
     for call in story.history.calls:
-        fault = story.fault_of(call)
-        is_only_asked = fault is not None and fault.code is Code.NEEDS_APPROVAL  # the lane of the request shows it
+        # The lane of the request shows it: the call was not made, also one that checked the arguments of an edit.
+        is_only_asked = call.failing is not None and call.failing.code is Code.NEEDS_APPROVAL
         if is_only_asked or (call.is_own and call.kind not in CONVERSING):
             continue
         lane, end = _lane_of(call), call.ended_at or now

@@ -1,5 +1,6 @@
 """What the boundary knows of a call that was made before, and of one that went wrong after its effect."""
 
+import sqlite3
 import time
 from pathlib import Path
 
@@ -8,10 +9,10 @@ from pydantic import BaseModel, Field
 from sqlalchemy import text
 
 from activities.toolbox.http.network import Reach
-from replan import Services, Transaction, Web, tool
+from replan import Refused, Services, Transaction, Web, tool
 from tests.activities.bench import Bench, bench
 from tests.activities.payments import payments
-from workflows.faults.fault import Applied
+from workflows.faults.fault import Applied, Code
 
 
 class Word(BaseModel):
@@ -106,3 +107,23 @@ async def test_a_second_request_that_was_not_sent_says_nothing_of_the_first(tmp_
             again, _ = await calls.fails(pay, run="r", attempt=2, first=service.url, second=second)
 
     assert (fault.applied, again.applied, len(service.charges)) == (Applied.UNKNOWN, Applied.UNKNOWN, 1)
+
+
+async def test_what_a_tool_raised_is_the_fault_also_if_the_attempt_ends_before_that_is_written_down(
+    tmp_path: Path,
+) -> None:
+    """The ledger waited for another writer until the end: what the tool proved before holds."""
+    held = list[sqlite3.Connection]()
+
+    @tool.unkeyed(timeout=0.5)
+    async def shout(args: Word) -> Done:
+        """Find nothing to reach, while another process begins to write to the store."""
+        held.append(sqlite3.connect(tmp_path / "store.db"))
+        held[0].execute("BEGIN IMMEDIATE")
+        raise Refused("Taken.", code="conflict")
+
+    async with bench(tmp_path) as calls:
+        fault, _ = await calls.fails(shout, word="x")
+        held[0].close()
+
+    assert (fault.code, fault.applied) == (Code.CONFLICT, Applied.NONE)

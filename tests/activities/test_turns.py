@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import update
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
@@ -16,7 +17,7 @@ from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, Unreachable, tool
 from tests.activities.bench import Bench
 from tests.gate import on_sqlite
-from workflows.account.metrics import WAITING_CALLS, Sample
+from workflows.account.metrics import PATIENCE_USED, WAITING_CALLS, Sample
 from workflows.calls.header import CallHeader
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Fault
@@ -161,6 +162,24 @@ async def test_the_failure_that_opens_it_is_an_attempt_and_waits_for_its_turn(wo
     assert (last.taken, last.queued, other.taken, other.queued) == (1, None, 1, 86_400)
     assert await workers[0].boundary.breakers.waiting() == {"ask": 1}
     assert Sample(WAITING_CALLS, ("ask",), 1) in await workers[0].boundary.breakers.samples()
+
+
+@pytest.mark.parametrize(
+    ("answer", "patience"), [(Busy("Too many.", code="rate_limited"), 600), (Unreachable("It is down."), 86_400)]
+)
+async def test_all_workers_show_how_much_of_its_patience_the_longest_wait_has_used(
+    workers: list[Bench], answer: BaseException, patience: float
+) -> None:
+    """Ten minutes at a service that limits its callers, a day at one that is down."""
+    ANSWERS["ask"] = answer
+    for key in "abc":
+        await fault(workers[0], key)
+    async with workers[0].engine.begin() as tx:
+        await tx.execute(update(TICKETS).where(TICKETS.c.key == "c").values(since=TICKETS.c.since - patience / 2))
+
+    for worker in workers:
+        shown = {sample.metric: sample.value for sample in await worker.boundary.breakers.samples()}
+        assert shown[PATIENCE_USED] == pytest.approx(0.5, abs=0.01)
 
 
 async def test_two_limited_calls_hold_all_back_and_one_does_not(workers: list[Bench]) -> None:

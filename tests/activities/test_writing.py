@@ -25,7 +25,7 @@ from activities.boundary.ledger import LedgerEntry
 from activities.errors import DatabaseUnavailable
 from activities.planning.planner import RecordedTurn
 from activities.planning.transcript import Transcript
-from activities.storage.store import StoreUnavailable, open_store, sqlite_url
+from activities.storage.store import StoreUnavailable, open_store, sqlite_url, time_limit, write
 from activities.storage.vault import Vault
 from tests.activities.situations import asked
 from workflows.faults.fault import Code
@@ -215,3 +215,19 @@ async def test_a_timeout_during_a_write_is_a_timeout(tmp_path: Path) -> None:
         async with asyncio.timeout(0.3):
             await claim(engine, 1)
     await engine.dispose()
+
+
+async def test_a_timeout_during_the_last_write_cancels_nothing_after_it(tmp_path: Path) -> None:
+    """The write is done, so there is a result, and what follows has its own time."""
+
+    def slowly(_: object) -> str:
+        time.sleep(0.5)
+        return "done"
+
+    engine = await open_store(sqlite_url(tmp_path))
+    async with time_limit(0.3) as limit:
+        done = await write(engine, slowly)
+    await asyncio.sleep(0)
+    await engine.dispose()
+
+    assert (done, limit.expired()) == ("done", True)

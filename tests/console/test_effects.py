@@ -1,6 +1,7 @@
 """`effects`: everything that a task did to the world or may have done, from its history and from the ledgers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,9 @@ def desk(worked: Rollbacks) -> Rollbacks:
     return worked
 
 
-def effects(desk: Rollbacks, task: str) -> list[dict[str, object]]:
+def effects(desk: Rollbacks, task: str) -> list[dict[str, Any]]:
     """What the command says, for programs."""
-    told: list[dict[str, object]] = document(desk.starter("effects", task, "--json"))["effects"]
+    told: list[dict[str, Any]] = document(desk.starter("effects", task, "--json"))["effects"]
     return told
 
 
@@ -43,6 +44,7 @@ def test_every_effect_is_listed_with_what_is_known(desk: Rollbacks) -> None:
         ("put", "idempotent", "applied"),
         ("shout", "unkeyed", "unknown"),
     ]
+    assert all(isinstance(one["args"], dict) for one in told), "also of those that ledgers have"
     assert [str(one["key"]).partition("/")[2] for one in told] == [kind.partition(":")[0] for kind in ALL]
 
 
@@ -55,6 +57,7 @@ def test_an_undone_effect_says_by_what(desk: Rollbacks) -> None:
 
     assert [told[id]["state"] for id in ("note", "deposit", "send", "put")] == ["undone"] * 4
     assert (told["send"]["undone_by"], told["undo:send"]["undoes"]) == (told["undo:send"]["key"], "send")
+    assert f"    call word: {told['send']['args']['word']}\n" in lines
     assert "by undo:send (recall)" in lines and "shout (unkeyed)  outcome unknown" in lines
 
 

@@ -24,8 +24,9 @@ from tests.harness import DONE, outcome, plan, staged, step
 from workflows.account.progress import Progress
 from workflows.account.records import Observation, StepRecord
 from workflows.account.task import Task
-from workflows.faults.fault import Working
+from workflows.faults.fault import Code, Fault, Working
 from workflows.json_values import canonical, digest
+from workflows.people.requests import ProposedCall
 from workflows.plans.catalogue import Effect
 
 
@@ -221,3 +222,16 @@ def test_what_a_server_said_of_its_progress_is_hidden() -> None:
     assert said not in str(hidden) and "ann" not in str(hidden)
     assert (first.done, first.total, second.done) == (2, 3, 3)
     assert first.words == second.words != said
+
+
+def test_what_a_tool_adds_to_a_call_is_hidden_as_its_arguments_are() -> None:
+    """In the failure that asks for the approval, and in the request; an equal value has one placeholder."""
+    added: dict[str, JsonValue] = {"payee": "kestrel", "amount": 7}
+    hide = Values()
+    fault = Fault.of(Code.NEEDS_APPROVAL, "It needs one.", defaults=added)
+    call = ProposedCall(kind="pay", effect="keyed", args={"to": "kestrel"}, code="1f0c", defaults=added)
+    told: Any = [hide.of(one.model_dump(mode="json"), (type(one),)) for one in (fault, call)]
+
+    assert "kestrel" not in str(told) and "payee" not in str(told)
+    assert told[0]["defaults"] == told[1]["defaults"]
+    assert [*told[1]["defaults"].values()] == [*told[1]["args"].values(), 1001]

@@ -64,7 +64,7 @@ class Prometheus:
         """The state of each alert: `inactive`, `pending` or `firing`."""
         rules = [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
         assert [rule["name"] for rule in rules if rule["health"] == "err"] == []
-        return {rule["name"]: rule["state"] for rule in rules}
+        return {rule["name"]: rule["state"] for rule in rules if rule["type"] == "alerting"}
 
 
 @asynccontextmanager

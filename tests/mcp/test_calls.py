@@ -269,6 +269,24 @@ async def test_a_server_that_is_silent_at_its_start_ends_the_attempt_in_time(
     assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.NONE)
 
 
+@pytest.mark.parametrize("until", [0.69, 0.7, 0.71])
+async def test_a_loop_that_stands_still_when_an_attempt_ends_hides_nothing(
+    tmp_path: Path, hasty: ForeignTools, until: float
+) -> None:
+    """The end of the wait and that of the attempt are then seen at the same time; nothing was sent all the same."""
+
+    async def stand_still() -> None:
+        await asyncio.sleep(0.03)
+        time.sleep(until - 0.03)  # noqa: ASYNC251  # so that it stands still
+
+    async with bench(tmp_path, servers=serving(hasty, "hang-in-handshake")) as calls:
+        stands = asyncio.create_task(stand_still())
+        fault, _ = await calls.fails(tool_of(hasty, "shop.do"))
+        await stands
+
+    assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.NONE)
+
+
 async def test_a_server_that_ends_at_the_newer_handshake_gets_the_older_one(
     tmp_path: Path, patient: ForeignTools
 ) -> None:

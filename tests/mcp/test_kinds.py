@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from activities.planning.strategies import ENDINGS, MAX_CALL_NAME, ReactStrategy
 from activities.providers.messages import AssistantTurn, Reply, StopReason, ToolCall, Usage
+from activities.toolbox.declare.arguments import added_arguments
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.mcp import kinds, tools_file
@@ -107,6 +109,20 @@ def test_tools_that_become_one_name_are_left_out_but_for_the_first(tmp_path: Pat
     assert named.mistakes == [
         f"{tmp_path}/shop.toml:4: shop.a_b: another tool of the server has this name already: leave its table out."
     ]
+
+
+def test_an_approver_sees_what_the_server_adds(tmp_path: Path) -> None:
+    """The defaults of its schema, and what is not sent at all; no secret, and no answer of a person to the server."""
+    properties = {
+        "to": {"type": "string"},
+        "max-size": {"type": "integer", "default": 5},
+        "note": {"type": "string"},
+        "pin": {"type": "string", "default": "1234", "format": "password"},
+    }
+    kind = Registry([only(made_of(tmp_path, listed(schema={"type": "object", "properties": properties})))])["shop.do"]
+    given: dict[str, JsonValue] = {"to": "ann"}
+
+    assert added_arguments(kind, kind.parse(given), given) == {"max-size": 5, "note": None}
 
 
 def test_a_tool_whose_schema_cannot_be_used_is_left_out(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ class Span:
     service: str
     conventions: str
     """The version of the conventions that its scope names."""
+    schema_url: str
+    """That of its scope."""
 
     @property
     def name(self) -> str:
@@ -68,7 +70,7 @@ class Receiver:
     def spans(self) -> Sequence[Span]:
         """All spans, in the order in which they began."""
         found = [
-            Span(raw, _named(resource.resource.attributes, "service.name"), _conventions(scope.scope))
+            Span(raw, _named(resource.resource.attributes, "service.name"), _conventions(scope.scope), scope.schema_url)
             for body in list(self.requests)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans
             for scope in resource.scope_spans

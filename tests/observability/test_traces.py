@@ -79,9 +79,9 @@ async def test_a_task_is_one_trace(server: DevServer, client: Client, tmp_path: 
     chat, page = received.named("chat")[0].attributes, received.named("execute_tool get_price")[0]
 
     assert received.tree(*SHOWN) == TREE, ended.stdout
-    assert {(span.trace, span.service, span.conventions) for span in spans if span.name != "parse"} == {
-        (spans[0].trace, "shop", tracing.CONVENTIONS)
-    }
+    assert {
+        (span.trace, span.service, span.conventions, span.schema_url) for span in spans if span.name != "parse"
+    } == {(spans[0].trace, "shop", tracing.CONVENTIONS, tracing.SCHEMA_URL)}
     assert len(spans) == before
     assert [str(span.raw) for span in spans if "planted" in str(span.raw) or KEY in str(span.raw)] == []
     assert f"traceparent: 00-{page.trace}-" in heads[0]

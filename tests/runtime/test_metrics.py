@@ -1,17 +1,20 @@
 """`worker.py --metrics`: where it can be served, and what it counts."""
 
 import asyncio
+import math
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.runtime import LoggingConfig, Runtime
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from activities.boundary.breakers.rows import Breakers
 from activities.planning.model_planner import ModelPlanner
@@ -28,8 +31,8 @@ from tests.harness import staged
 from tests.processes import ROOT, Processes
 from tests.providers.desk import Article, Price
 from tests.providers.planning import api_of, model_of
-from tests.scraping import Scraped, scrape
-from workflows.account.metrics import COUNTED, METRICS, OF_ACTIVITIES, Sample
+from tests.scraping import Scraped, read, scrape
+from workflows.account.metrics import BREAKER_STATE, COUNTED, METRICS, OF_ACTIVITIES, Sample
 from workflows.account.task import Task
 from workflows.plans.catalogue import Price as ModelPrice
 
@@ -111,7 +114,7 @@ async def get_rare(args: Article) -> Price:
 TRIES: list[str] = []
 BILLED = ("input", "output", "cache_read", "cache_write")
 SPENT = {"replan_model_tokens_total", "replan_model_cost_microusd_total", "replan_tokens_total"}
-SPENT |= {"replan_cost_microusd_total"}
+SPENT |= {"replan_cost_microusd_total", "replan_start_time_seconds"}
 EXPECTED = {
     ("replan_attempt_duration_seconds_count", ("ok", "catalogue")): 1,
     ("replan_attempt_duration_seconds_count", ("ok", "get_price")): 2,
@@ -130,6 +133,7 @@ EXPECTED = {
     ("replan_budget_left_ratio_count", ("tool_calls",)): 1,
     ("replan_incidents", ()): 0,
     ("replan_oldest_request_seconds", ()): 0,
+    ("replan_patience_used_ratio", ("get_price",)): 0,
     ("replan_planner_calls_total", ("plan",)): 3,
     ("replan_planner_calls_total", ("replan",)): 1,
     ("replan_planner_retries_total", ("unreachable", "plan")): 1,
@@ -162,7 +166,7 @@ def place() -> Iterator[tuple[Runtime, str]]:
 async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: tuple[Runtime, str]) -> None:
     """Each attempt, fault, plan, token and change of a breaker; a replay of the task changes none of the figures."""
     TRIES.clear()
-    own, address = place
+    began, (own, address) = time.time(), place
     client = await connect(address=server.address, plain=True, runtime=own)
     script = [proposes(*PLAN), proposes(written("again", "get_price", sku="A-17")), finishes("It costs 24.50.")]
     async with running(api_of("anthropic", DROPPED, *script)) as api:
@@ -180,6 +184,7 @@ async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: 
     await Replayer(**config).replay_workflow(WorkflowHistory(handle.id, history.events))
 
     assert scrape(address) == before
+    assert 0 < found["replan_start_time_seconds", ()] - began < time.time() - began
     assert {name: number for name, number in found.items() if name[0] not in SPENT} == {
         **EXPECTED,
         ("replan_model_calls_total", (model, "anthropic")): outcome.spent.model_calls,
@@ -195,18 +200,46 @@ async def _until_sampled(address: str) -> Scraped:
     return found
 
 
+@workflow.defn
+class Broken:
+    """A workflow whose code has a mistake."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Raise what no workflow of Replan raises."""
+        raise RuntimeError
+
+
+async def test_the_sdk_counts_failed_workflow_tasks(server: DevServer, place: tuple[Runtime, str]) -> None:
+    """By the name and with the labels that an alert asks for, from the first one on."""
+    client = await connect(address=server.address, plain=True, runtime=place[0])
+    async with Worker(client, task_queue="broken", workflows=[Broken], workflow_runner=UnsandboxedWorkflowRunner()):
+        handle = await client.start_workflow(Broken.run, id="broken", task_queue="broken")
+        while "workflow_task_execution_failed" not in (text := read(place[1])):
+            await asyncio.sleep(0.05)
+        await handle.terminate()
+    [line] = [line for line in text.splitlines() if line.startswith("temporal_workflow_task_execution_failed_total{")]
+
+    assert {'failure_reason="WorkflowError"', 'namespace="default"', 'task_queue="broken"'} <= set(
+        re.findall(r'\w+="[^"]*"', line)
+    )
+
+
 async def test_a_store_that_cannot_be_read_leaves_the_worker_alone(
     server: DevServer, place: tuple[Runtime, str]
 ) -> None:
-    """The gauges are missing, and the log says why."""
-    client = await connect(address=server.address, plain=True, runtime=place[0])
+    """The log says once why, and a gauge that nobody knows any more has no value; the others are sampled on."""
+    client, reads = await connect(address=server.address, plain=True, runtime=place[0]), iter(range(100))
 
-    async def broken() -> list[Sample]:
-        raise TimeoutError
+    async def breaking() -> list[Sample]:
+        if next(reads):
+            raise TimeoutError
+        return [Sample(BREAKER_STATE, ("pay",), 2)]
 
     with capture_logs() as lines:
-        async with metrics.sampled(client, "a-queue", broken, True):
-            while not lines:
+        async with metrics.sampled(client, "a-queue", breaking, True, every=0.1):
+            while not math.isnan((found := scrape(place[1]))["replan_breaker_state", ("pay",)]):
                 await asyncio.sleep(0.05)
 
     assert [(line["event"], line["error"]) for line in lines] == [("gauges_unknown", "TimeoutError")]
+    assert found["replan_incidents", ()] == 0

@@ -10,9 +10,10 @@ import pytest
 from pydantic import JsonValue
 
 from server.page.answers import _form_values
+from server.page.inputs import fields_of, with_defaults
 from tests.gate import sampled
 from tests.server.serving import asked, path_of, standing, started
-from workflows.people.requests import Choice
+from workflows.people.requests import Choice, ProposedCall
 
 
 def form_of(id: str, request: str, choice: str) -> str:
@@ -58,6 +59,86 @@ async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
     assert '<input type="hidden" name="from" value="inbox">' in shown.text
     assert done.headers["location"].startswith("/ui/inbox?") and done.headers["location"].endswith("&choice=edit")
     assert document["steps"][0]["result"] == {"id": 622}
+
+
+def gift(to: JsonValue, *before: dict[str, JsonValue]) -> list[JsonValue]:
+    """A plan that gives something, and that leaves out how much."""
+    return [*before, {"id": "gift", "kind": "give", "args": {"to": to}, "needs": [str(step["id"]) for step in before]}]
+
+
+async def page_of(program: httpx2.AsyncClient, id: str, what: str = "") -> str:
+    """A page about a task, without the differences of its blanks."""
+    return " ".join((await program.get(f"/ui{path_of(id)}{what}")).text.split())
+
+
+async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2.AsyncClient) -> None:
+    """Each page about the call has its arguments; a check of an edit is no failure, and an undo is offered once."""
+    id = await started(program, plan=gift("ann"))
+    request = await asked(program, id)
+    card = await page_of(program, id)
+    form = {
+        **{"text.to": "ann", "number.amount": "20", "arg.currency": '"CHF"', "text_or_null.note": ""},
+        "call": request["call"]["code"],
+    }
+    edit = (await program.post(form_of(id, request["id"], "edit"), data=form)).text
+    only = {"arg.currency": '"CHF"', "call": request["call"]["code"], "confirmed": "yes"}
+    await program.post(form_of(id, request["id"], "edit"), data=only)
+    document = await standing(program, id, "completed")
+    task, effects = await page_of(program, id), await page_of(program, id, "/effects")
+    undo = await page_of(program, id, "/undo")
+    await program.post(f"/ui{path_of(id, 'undo')}")
+    undone = await page_of(program, id)
+
+    assert '<bdi>currency</bdi></dt> <dd class="line" dir="auto">EUR <span class="origin">default</span>' in card
+    assert '<bdi>Left empty</bdi></dt> <dd class="line" dir="auto">note</dd>' in card
+    assert re.findall(r"<label><bdi>(\w+)</bdi> \(default\)", card) == ["amount", "currency", "note"]
+    assert re.findall(r'name="([a-z_]+\.\w+)"', card) == [*form][:4]
+    assert edit.count("<del>") == 1 and "<del>EUR</del>" in edit and "<ins>CHF</ins>" in edit
+    assert document["steps"][0]["args"] == {"to": "ann", "currency": "CHF"}
+    assert '<p class="call" dir="auto">give with to: ann, currency: EUR</p>' in task, "as it was asked"
+    assert '<rect class="failed" x=' not in task and '<rect class="completed" x=' in task
+    assert all('dir="auto">to: ann, currency: CHF<' in page for page in (task, effects, undone))
+    assert "gift was give with to: ann, currency: CHF" in undo
+    assert f"{path_of(id)}/undo" in task and f"{path_of(id)}/undo" not in undone
+
+
+async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2.AsyncClient) -> None:
+    """With a sign and words beside the colour."""
+    to: JsonValue = {"$from": "wish", "path": "to"}
+    id = await started(program, plan=gift(to, {"id": "wish", "kind": "wish", "args": {}}))
+    await asked(program, id)
+    card = await page_of(program, id)
+    await program.post(path_of(id, "cancel"))
+
+    warning = '<span class="origin untrusted"><span aria-hidden="true">⚠</span> <b>Check this:</b>'
+    assert f"{warning} untrusted result of step wish (to)</span>" in card
+
+
+def test_the_schema_tells_what_an_older_worker_does_not() -> None:
+    """The defaults of a call that no worker has told, each as a field of its type; no secret is one."""
+    properties = {
+        "to": {"type": "string"},
+        "amount": {"type": "integer", "default": 20},
+        "until": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "is_paid": {"type": "boolean", "default": None},
+        "pin": {"type": "string", "default": "1234", "writeOnly": True},
+        "at": {"type": "string"},
+    }
+    call = ProposedCall(kind="give", effect="keyed", args={"to": "ann"}, code="1f0c")
+    whole = with_defaults(call, {"properties": properties})
+    told = with_defaults(call.model_copy(update={"defaults": {"amount": 7}}), {"properties": properties})
+
+    assert whole.defaults == {"amount": 20, "until": None, "is_paid": None}
+    assert told.defaults == {"amount": 7} and with_defaults(call, None) == call
+    assert [
+        (one.name, one.form, one.type, one.value, one.is_default)
+        for one in fields_of(whole, {"properties": properties})
+    ] == [
+        ("to", "text", "text", "ann", False),
+        ("amount", "number", "number", "20", True),
+        ("until", "text_or_null", "text", "", True),
+        ("is_paid", "arg", "select", "null", True),
+    ]
 
 
 def test_what_is_written_counts_beside_an_option() -> None:

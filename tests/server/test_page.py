@@ -219,8 +219,9 @@ async def test_after_a_refusal_an_ended_task_has_the_buttons_of_its_end(visitor:
         await page.get_by_role("button", name="Give so much more").click()
         await says(page, "p.wrong", "Tool calls must be a whole number")
         await stage.client.get_workflow_handle(id).cancel()
-        await page.get_by_role("link", name="Undo what it did").wait_for()
+        await says(page, "#acts", "nothing is left that could be undone")
 
+        assert await page.get_by_role("link", name="Undo what it did").count() == 0
         assert await page.get_by_role("link", name="Cancel the task").count() == 0
         assert await page.locator("p.wrong").count() == 1
     visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
@@ -433,4 +434,5 @@ async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
     ]
 
     assert page.text.count("<article") == OF_PAGE
-    assert asked == ["ListWorkflowExecutions", "DescribeTaskQueue"]
+    # The connection itself asks for the last one, which may be counted late.
+    assert [one for one in asked if one != "GetSystemInfo"] == ["ListWorkflowExecutions", "DescribeTaskQueue"]

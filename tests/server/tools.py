@@ -1,6 +1,7 @@
 """The tools of the worker behind `serve`: `--tools tests/server/tools.py`."""
 
 import asyncio
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -55,6 +56,27 @@ class Letter(BaseModel):
 async def send(args: Letter) -> Letter:
     """Send a letter."""
     return args
+
+
+@tool.read(untrusted=True)
+async def wish(args: Amount) -> Letter:
+    """Read what somebody wishes."""
+    return Letter(to="mallory")
+
+
+class Gift(BaseModel):
+    """What is given; much of it may be left out."""
+
+    to: str
+    amount: int = 20
+    currency: Literal["EUR", "CHF"] = "EUR"
+    note: str | None = None
+
+
+@tool.keyed(approve="always", undo=refund.using(amount="result.id"))
+async def give(args: Gift, key: Key) -> Receipt:
+    """Give somebody money."""
+    return Receipt(id=args.amount)
 
 
 @tool.read

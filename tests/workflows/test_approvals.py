@@ -531,7 +531,8 @@ async def test_an_approval_before_the_reset_point_is_void(client: Client, stage:
 
     assert (third.kind, third.reason) == (
         "approval",
-        "buy needs approval: the amount is above 500. What was approved is another call, or one before a reset.",
+        "buy needs approval: the amount is above 500. What was approved is another call, or one with other defaults, "
+        "or one before a reset.",
     )
     assert (called, before, SHOP.sold, ended.status) == (1, [], [("desk", 900)], TaskStatus.COMPLETED)
 

@@ -113,9 +113,15 @@ BREAKER_STATE = Metric(
     "replan_breaker_state", "The circuit breaker of a tool: 0 closed, 1 half-open, 2 open.", ("tool",)
 )
 WAITING_CALLS = Metric("replan_waiting_calls", "Calls that wait for their turn at a service.", ("tool",))
+PATIENCE_USED = Metric(
+    "replan_patience_used_ratio",
+    "The longest time that a call has waited for its turn, as a part of the time that it may wait without a success.",
+    ("tool",),
+)
 WAITING_TASKS = Metric("replan_waiting_tasks", "Tasks that wait for a person.")
 OLDEST_REQUEST = Metric("replan_oldest_request_seconds", "Since when the oldest open request waits; 0 without one.")
 INCIDENTS = Metric("replan_incidents", "Causes for which tasks wait for a person.")
+STARTED = Metric("replan_start_time_seconds", "When this worker began to count, in seconds since 1970.")
 
 COUNTED: tuple[Metric, ...] = (
     TOOL_CALLS,
@@ -156,8 +162,16 @@ OF_ACTIVITIES: tuple[Metric, ...] = (
     ATTEMPT_DURATION,
 )
 """Counted where it happens: what a worker has done when it dies is missing."""
-GAUGES: tuple[Metric, ...] = (BREAKER_STATE, WAITING_CALLS, WAITING_TASKS, OLDEST_REQUEST, INCIDENTS)
-"""Sampled by each worker, so that all of them have the same values."""
+GAUGES: tuple[Metric, ...] = (
+    BREAKER_STATE,
+    WAITING_CALLS,
+    PATIENCE_USED,
+    WAITING_TASKS,
+    OLDEST_REQUEST,
+    INCIDENTS,
+    STARTED,
+)
+"""Sampled by each worker, so that all of them have the same values, except for STARTED."""
 METRICS: tuple[Metric, ...] = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES)
 
 

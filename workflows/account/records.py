@@ -191,7 +191,7 @@ class FaultRecord(Fault):
     def of_call(
         cls, fault: Fault, id: str, revision: int, decision: str, *, at: datetime, reconciled: str | None = None
     ) -> "FaultRecord":
-        where = {"step_id": id, "revision": revision, "at": at}
+        where = {"step_id": id, "revision": revision, "at": at, "defaults": {}}
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
 

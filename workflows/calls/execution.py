@@ -30,7 +30,7 @@ from workflows.faults.decision import (
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit
-from workflows.people.approval import Approval, approval_code
+from workflows.people.approval import Approval, added_digest, approval_code
 from workflows.people.requests import (
     MAX_OTHERS,
     MAX_SHOWN,
@@ -82,8 +82,8 @@ class Execution:
         self._draining = False
         self._shown = set[str]()
         """The ids of the steps whose calls an open request about another step shows, too."""
-        self._unapproved = set[str]()
-        """The ids of the steps that were refused without an approval, and have none yet."""
+        self._unapproved = dict[str, Fault]()
+        """By the ids of the steps that were refused without an approval, and have none yet, the faults that say so."""
         self.unanswered: HumanRequest | None = None
         """The request because of which the task ends, since nobody answered it."""
         self.reached_limit: Limit | None = None
@@ -236,7 +236,7 @@ class Execution:
     async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
         """Ask a person to approve a call; returns what came of it or of its rejection, None if no call follows."""
         reason = fault.reason
-        if await self._waited_for_another(record):
+        if await self._waited_for_another(record, fault):
             if record.status is StepStatus.SKIPPED:
                 return None
             return await self._attempt(record), None
@@ -252,7 +252,7 @@ class Execution:
                     reason,
                     SEVERAL_CHOICES if others else APPROVAL_CHOICES,
                     record,
-                    call=self._proposed(record, record.args or {}),
+                    call=self._proposed(record, record.args or {}, fault.defaults),
                     others=tuple(call for _, call in others),
                 )
             finally:
@@ -262,13 +262,13 @@ class Execution:
             match answer.choice if answer else None:
                 case Choice.APPROVE | Choice.APPROVE_ALL:
                     for (other, call), code in zip(others, request.given_others, strict=False):
-                        shown = digest(call.kind, call.args)
-                        other.approval = Approval(code=code, shown=shown, allowed=shown)
-                    shown = self._digest(record)
-                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown)
+                        shown, added = digest(call.kind, call.args), added_digest(call.defaults)
+                        other.approval = Approval(code=code, shown=shown, allowed=shown, added=added)
+                    shown, added = self._digest(record), added_digest(fault.defaults)
+                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown, added=added)
                     return await self._attempt(record), None
                 case Choice.EDIT:
-                    if (refused := await self._edit(record, request)) is None:
+                    if (refused := await self._edit(record, request, fault.defaults)) is None:
                         return await self._attempt(record), None
                     reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
                 case Choice.REJECT:
@@ -279,16 +279,16 @@ class Execution:
                     self._give_up(people, record, request)
                     return None
 
-    async def _waited_for_another(self, record: StepRecord) -> bool:
+    async def _waited_for_another(self, record: StepRecord, fault: Fault) -> bool:
         """Wait while a request about another step shows the call of this one, too.
 
         Returns whether that decided about this step: its call was approved, or the plan ends, and it is skipped.
         """
-        self._unapproved.add(record.step.id)
+        self._unapproved[record.step.id] = fault
         record.status, is_shown = StepStatus.WAITING, record.step.id in self._shown
         while record.step.id in self._shown:  # the next step that asks may show it again
             await workflow.wait_condition(lambda: record.step.id not in self._shown)
-        self._unapproved.discard(record.step.id)
+        self._unapproved.pop(record.step.id, None)
         if is_shown and record.approval is not None:
             record.status = StepStatus.RUNNING
             return True
@@ -297,8 +297,11 @@ class Execution:
             return True
         return False
 
-    def _proposed(self, record: StepRecord, args: dict[str, JsonValue], **beside: str) -> ProposedCall:
+    def _proposed(
+        self, record: StepRecord, args: dict[str, JsonValue], defaults: Mapping[str, JsonValue], **beside: str
+    ) -> ProposedCall:
         spec, run = self._spec(record), workflow.info().run_id
+        sources = sources_of(self._progress, record, args)
         return ProposedCall(
             kind=spec.kind,
             effect=spec.effect.value,
@@ -306,7 +309,9 @@ class Execution:
             args=shown_args(args),
             code=approval_code(run, self._key(record), digest(record.kind, args)),
             says=spec.says,
-            origins=sources_of(self._progress, record, args),
+            defaults=dict(defaults),
+            origins={name: source.words for name, source in sources.items()},
+            untrusted=tuple(name for name, source in sources.items() if source.is_untrusted),
             **beside,
         )
 
@@ -318,10 +323,12 @@ class Execution:
                 continue
             with suppress(Unresolved):
                 args = resolve(other.step.args, self._progress.results)
-                size = len(canonical(args))
+                refused = self._unapproved.get(other.step.id)
+                defaults = refused.defaults if refused else {}
+                size = len(canonical(args)) + (len(canonical(defaults)) if defaults else 0)
                 if isinstance(args, dict) and size <= room and len(found) < MAX_OTHERS:
                     reason = self._progress.contract.outside.get(other.step.id, "")
-                    found.append((other, self._proposed(other, args, step=other.step.id, reason=reason)))
+                    found.append((other, self._proposed(other, args, defaults, step=other.step.id, reason=reason)))
                     room -= size
         return found
 
@@ -338,17 +345,19 @@ class Execution:
     def _digest(self, record: StepRecord) -> str:
         return digest(record.kind, record.args)
 
-    async def _edit(self, record: StepRecord, request: HumanRequest) -> Fault | None:
+    async def _edit(self, record: StepRecord, request: HumanRequest, defaults: Mapping[str, JsonValue]) -> Fault | None:
         """Change the arguments as a person edited them; if the tool does not take them, return why, and change nothing.
 
-        The tool checks them in a call that asks for an approval and has none, so it applies no effect.
+        `defaults` are the arguments that the tool adds, as the person was shown them. The tool checks the arguments in
+        a call that asks for an approval and has none, so it applies no effect.
         """
         planned, shown, changes, before = record.args, self._digest(record), request.given_args, record.edited
         record.args, record.approval, request.given_args = {**(planned or {}), **changes}, None, {}
         record.edited = {**before, **changes}
         fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
-            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record))
+            added = added_digest({name: value for name, value in defaults.items() if name not in changes})
+            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record), added=added)
             request.refused = ""
             return None
         record.args, record.edited, request.refused = planned, before, fault.reason

@@ -176,6 +176,7 @@ class _Details(TypedDict, total=False):
     by_id: bool
     still_running: bool
     queued: float | None
+    defaults: dict[str, JsonValue]
 
 
 class Fault(BaseModel, frozen=True):
@@ -223,6 +224,9 @@ class Fault(BaseModel, frozen=True):
     counted as an attempt of the step."""
     held: float = Field(default=0.0, exclude_if=not_)
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
+    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """Of a call that needs an approval: by name, the arguments that its tool adds to those of the call. An argument of
+    the call whose parts are left out is here whole. A record of the fault has none."""
 
     @classmethod
     def of(cls, code: Code, reason: str, **details: Unpack[_Details]) -> "Fault":

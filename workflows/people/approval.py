@@ -1,6 +1,9 @@
 """The approval of a call: the code that a person is shown, and what was allowed with it."""
 
-from pydantic import BaseModel
+from collections.abc import Mapping
+from operator import not_
+
+from pydantic import BaseModel, Field, JsonValue
 
 from workflows.json_values import digest
 
@@ -22,7 +25,18 @@ class Approval(BaseModel, frozen=True):
     """The digest of the kind and the arguments that the person was shown."""
     allowed: str
     """The digest of the kind and the arguments that may be called: others than `shown` if the person edited them."""
+    added: str = Field(default="", exclude_if=not_)
+    """The digest of the arguments that the tool adds, as the person was shown them; empty if no worker told them."""
 
-    def allows(self, run: str, key: str, call: str) -> bool:
-        """Whether the call with this key, and with the digest `call`, may be made in a run of the task."""
-        return self.allowed == call and self.code == approval_code(run, key, self.shown)
+    def allows(self, run: str, key: str, call: str, added: Mapping[str, JsonValue]) -> bool:
+        """Whether the call with this key, and with the digest `call`, may be made in a run of the task.
+
+        `added` are the arguments that the tool adds now: others than before if a newer version has other defaults.
+        """
+        is_shown = self.added in ("", added_digest(added))
+        return is_shown and self.allowed == call and self.code == approval_code(run, key, self.shown)
+
+
+def added_digest(added: Mapping[str, JsonValue]) -> str:
+    """The digest of the arguments that a tool adds to those of a call; empty if there are none."""
+    return digest("added", dict(added)) if added else ""

@@ -1,6 +1,6 @@
 """The card of a request: the facts that a person needs in order to answer, on every screen the same in this order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,8 +15,17 @@ MAX_TASK = 200
 """The most characters of the text of a task."""
 MAX_CALL = 200
 """The most characters of a call in words; each argument follows whole."""
+MAX_VALUE = 60
+"""The most characters of each value where all arguments stand on one line."""
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
-QUESTION = "Question"
+QUESTION, LEFT_EMPTY = "Question", "Left empty"
+DEFAULT, WITH_DEFAULTS = "default", "with defaults in it"
+"""Of an argument that the plan left out, or of which it left out parts: where the value comes from."""
+WARNING_SIGN, WARNING = "⚠", "Check this"
+"""What stands before the origin of a value that untrusted content may have chosen."""
+
+EMPTY: Sequence[JsonValue] = (None, "", [], {})
+"""The defaults that are shown by the names of their arguments alone."""
 
 
 class Fact(NamedTuple):
@@ -31,6 +40,13 @@ class Fact(NamedTuple):
     is_argument: bool = False
     at: datetime | None = None
     """Until when a person can answer, where the fact is about that."""
+    is_untrusted: bool = False
+    """Of an argument: whether untrusted content may have chosen its value, so that the origin is a warning."""
+
+    @property
+    def origin_words(self) -> str:
+        """The origin as a screen without other signs has it; empty for none."""
+        return f"{WARNING_SIGN} {WARNING}: {self.origin}" if self.is_untrusted else self.origin
 
 
 class Asker(NamedTuple):
@@ -62,15 +78,48 @@ def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
     yield Fact(f"{CALL}{also}", call_words(call.kind, call.args or {}))
     if call.says:
         yield Fact(TOOL, call.says)
-    for name, value in (call.args or {}).items():
-        yield Fact(name, visible(text_of(value), kept="\n\t"), origin=call.origins.get(name, ""), is_argument=True)
+    empty = list[str]()
+    for name, value in call.whole_args.items():
+        if name not in (call.args or {}) and value in EMPTY:
+            empty.append(name)
+        else:
+            text, origin = visible(text_of(value), kept="\n\t"), _origin(call, name)
+            yield Fact(name, text, origin, is_argument=True, is_untrusted=name in call.untrusted)
+    if empty:
+        yield Fact(LEFT_EMPTY, ", ".join(empty))
     yield Fact(WHY, call.reason or request.reason)
     yield Fact(UNDO, undo_words(call))
+
+
+def _origin(call: ProposedCall, name: str) -> str:
+    if name not in (call.args or {}):
+        return DEFAULT
+    parts = [call.origins.get(name, ""), WITH_DEFAULTS if name in call.defaults else ""]
+    return "; ".join(filter(None, parts))
 
 
 def call_words(kind: str, args: Mapping[str, JsonValue]) -> str:
     """A call in words: the kind of tool and the values of its arguments, `charge C-7 840 EUR`."""
     return shorten(" ".join([kind, *(value_words(value) for value in args.values())]), MAX_CALL)
+
+
+def args_words(args: JsonValue) -> str:
+    """The arguments of a call on one line and cut, as lists of calls have them: `to: ann, amount: 840`."""
+    if not isinstance(args, dict):
+        return ""
+    shown = (f"{visible(name)}: {_short(value)}" for name, value in args.items())
+    return shorten(", ".join(shown), MAX_CALL)
+
+
+def made_words(kind: str, args: JsonValue) -> str:
+    """A call that was made in words, as lists have it: `pay with to: ann, amount: 840`."""
+    words = args_words(args)
+    return f"{kind} with {words}" if words else kind
+
+
+def _short(value: JsonValue) -> str:
+    text = text_of(value)
+    return shorten(value_words(text[: MAX_VALUE + 1]), MAX_VALUE)  # an argument may have half a megabyte
 
 
 def value_words(value: JsonValue) -> str:

@@ -265,14 +265,24 @@ class ProposedCall(BaseModel, frozen=True):
     """The id of its step; empty for the call of the step that waits."""
     says: str = Field(default="", exclude_if=not_)
     """What the tool says of itself, in a sentence."""
+    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """By name, the arguments that the tool adds, of long ones the beginning. An argument of the call of which parts are
+    left out is here whole. Empty if no worker told them, and once the request is closed."""
     origins: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
     """By argument, where its value comes from, in words; empty once the request is closed."""
+    untrusted: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """The arguments with a value that no trusted source has, so that untrusted content may have chosen it."""
     reason: str = Field(default="", exclude_if=not_)
     """Why a further call needs an approval; empty if for the same reason as the call of the step that waits."""
 
     @property
     def without_args(self) -> "ProposedCall":
-        return self.model_copy(update={"args": None, "origins": {}})
+        return self.model_copy(update={"args": None, "defaults": {}, "origins": {}, "untrusted": ()})
+
+    @property
+    def whole_args(self) -> dict[str, JsonValue]:
+        """The arguments that the tool gets, as far as they are known: those of the call, then those that it adds."""
+        return {**(self.args or {}), **self.defaults}
 
 
 class HumanRequest(BaseModel):
@@ -479,6 +489,11 @@ def shown_args(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     most = max(MIN_SHOWN, MAX_SHOWN // len(args))
     texts = {name: text_of(value) for name, value in args.items()}
     return {name: args[name] if len(text) <= most else f"{text[:most]}{CUT}" for name, text in texts.items()}
+
+
+def is_secret(schema: Mapping[str, JsonValue]) -> bool:
+    """Whether the schema of an argument declares that nobody may see its value."""
+    return bool(schema.get("writeOnly")) or schema.get("format") == "password"
 
 
 def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> dict[str, Change]:

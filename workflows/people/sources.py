@@ -6,6 +6,7 @@ It explains, and decides nothing: what untrusted content may do is compared in `
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -26,20 +27,29 @@ MAX_QUOTE = 120
 UNKNOWN = "chosen by the planner"
 
 
-def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonValue]) -> dict[str, str]:
+class Source(NamedTuple):
+    """Where a value comes from."""
+
+    words: str
+    is_untrusted: bool = False
+    """Whether no trusted source has it, so that untrusted content may have chosen it."""
+
+
+def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonValue]) -> dict[str, Source]:
     """By argument of the call that a step makes with `args`, where its value comes from."""
-    found = dict[str, str]()
+    found = dict[str, Source]()
     for name, value in args.items():
         if name in record.edited:
-            found[name] = "changed by a person"
+            found[name] = Source("changed by a person")
             continue
         planned = record.step.args.get(name, value)
-        told = dict.fromkeys(_sources(progress, record, name, planned))
-        found[name] = few(list(told), MAX_SOURCES, "; ")
-    return {name: words for name, words in found.items() if words}
+        sources = dict.fromkeys(_sources(progress, record, name, planned))
+        words = few([source.words for source in sources], MAX_SOURCES, "; ")
+        found[name] = Source(words, any(source.is_untrusted for source in sources))
+    return {name: source for name, source in found.items() if source.words}
 
 
-def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[str]:
+def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[Source]:
     by_hand = "given with the call" if progress.task.is_call else "the plan that was written by hand"
     if progress.task.plan is None or record.revision > 1:
         by_hand = ""
@@ -56,41 +66,41 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
         if is_reference(leaf):
             yield _result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
         elif by_hand:
-            yield by_hand
+            yield Source(by_hand)
         elif not suspects:
             yield _literal(progress, leaf)
 
 
-def _suspect(origin: Origin) -> str:
+def _suspect(origin: Origin) -> Source:
     """The source of a value that only untrusted content shows, or nothing."""
     unusual = f" It {origin.unusual}." if origin.unusual else ""
     if not origin.source:
-        return f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}"
+        return Source(f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}", is_untrusted=True)
     where = {"input": "the untrusted input", "conversation": "the conversation"}.get(
         origin.source, f"the untrusted result of step {origin.source}"
     )
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{shorten(origin.quote, MAX_QUOTE)}”" if origin.quote else ""
-    return f"found in {where}{line}{quote}{unusual}"
+    return Source(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)
 
 
-def _result(progress: Progress, id: str, path: str) -> str:
-    record = next((record for record in progress.records if record.step.id == id), None)
+def _result(progress: Progress, id: str, path: str) -> Source:
+    is_tainted = any(record.is_tainted for record in progress.records if record.step.id == id)
     part = f" ({path})" if path else ""
-    return f"{'untrusted ' if record and record.is_tainted else ''}result of step {id}{part}"
+    return Source(f"{'untrusted ' if is_tainted else ''}result of step {id}{part}", is_tainted)
 
 
-def _literal(progress: Progress, value: JsonValue) -> str:
+def _literal(progress: Progress, value: JsonValue) -> Source:
     if value is None or isinstance(value, bool) or value == "":
-        return UNKNOWN  # no text shows such a value
+        return Source(UNKNOWN)  # no text shows such a value
     if shows(progress.task.text, value):
-        return "words of the task"
+        return Source("words of the task")
     if any(shows(word.text, value) for word in progress.words if not word.is_option):
-        return "words of a person"
+        return Source("words of a person")
     for record in progress.records:
         if record.status is StepStatus.COMPLETED and not record.is_tainted and _has(record.result, value):
             return _result(progress, record.step.id, "")
-    return UNKNOWN
+    return Source(UNKNOWN)
 
 
 def shows(text: str, value: JsonValue) -> bool:

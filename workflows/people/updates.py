@@ -363,7 +363,8 @@ async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
         request.given_others = message.others
     if isinstance(message, GivenEdit):
         record = next(step_record for step_record in progress.records if step_record.step.id == request.step)
-        answer = answer.model_copy(update={"edited": changes(record.args or {}, message.args)})
+        before = {**(record.args or {}), **(request.call.defaults if request.call else {})}
+        answer = answer.model_copy(update={"edited": changes(before, message.args)})
         request.given_args = message.args
     request.answer = answer
     if choice in (Choice.PROVIDE, Choice.EDIT):

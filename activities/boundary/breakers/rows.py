@@ -34,9 +34,9 @@ from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
 from activities.boundary.breakers.states import Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
-from activities.storage.store import REPLAN_TABLES, clock, insert_new, write
+from activities.storage.store import REPLAN_TABLES, clock, insert_new, time_limit, write
 from workflows.account import metrics
-from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, WAITING_CALLS, Sample
+from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, PATIENCE_USED, WAITING_CALLS, Sample
 from workflows.faults import retries
 
 BREAKERS = Table(
@@ -151,10 +151,18 @@ class Breakers:
     async def samples(self) -> list[Sample]:
         """The gauges of all services that ever failed or have a limit: state and waiting calls; raises as `all`."""
         states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-        (breakers, _now), waiting = await self.all(), await self.waiting()
+        (breakers, now), waiting = await self.all(), await self.waiting()
+        async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
+            since = await connection.run_sync(tickets.longest_since)
+        # A call may have been turned away since the clock of the store was read.
+        waits = {service: max(0.0, now - since.get(service, now)) for service in breakers}
         return [
             *(Sample(BREAKER_STATE, (service,), states.index(breaker.state)) for service, breaker in breakers.items()),
             *(Sample(WAITING_CALLS, (service,), waiting.get(service, 0)) for service in breakers),
+            *(
+                Sample(PATIENCE_USED, (service,), wait / _patience(breakers[service]))
+                for service, wait in waits.items()
+            ),
         ]
 
     async def reset(self, service: str) -> BreakerChange:
@@ -307,8 +315,7 @@ class Breakers:
         """Give a call a ticket, and return for how many seconds it may wait; 0 without a ticket if it has waited."""
         since = tickets.issue(tx, service, caller, now, trials=trials)
         # While other calls succeed, the queue advances, and no patience is used up.
-        is_limit = breaker.is_limit or breaker.state is BreakerState.CLOSED
-        left = retries.turn_patience(is_limit=is_limit) - (now - max(since, breaker.advanced))
+        left = _patience(breaker) - (now - max(since, breaker.advanced))
         if left <= 0:
             tickets.drop(tx, service, caller.key)
         return max(0.0, left)
@@ -362,7 +369,7 @@ class Breakers:
 
         while True:
             with suppress(_Outrun):
-                async with asyncio.timeout(STORE_SECONDS):
+                async with time_limit(STORE_SECONDS):
                     before, after, now = await write(self._engine, transact)
                 self._remember(service, after, now)
                 _report(self.meter, service, before.breaker, after.breaker, now)
@@ -383,6 +390,11 @@ class Breakers:
     def jitter(self) -> float:
         """A random number in [0, 1)."""
         return self._jitter()
+
+
+def _patience(breaker: Breaker) -> float:
+    """The most seconds that a call waits for its turn, while no call succeeds."""
+    return retries.turn_patience(is_limit=breaker.is_limit or breaker.state is BreakerState.CLOSED)
 
 
 def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:

@@ -135,6 +135,12 @@ def count(tx: Connection) -> dict[str, int]:
     return {str(service): int(number) for service, number in tx.execute(waiting)}
 
 
+def longest_since(tx: Connection) -> dict[str, float]:
+    """By service, since when the call that waits longest for its turn waits."""
+    waiting = select(TICKETS.c.service, func.min(TICKETS.c.since)).where(TICKETS.c.called == 0)
+    return {str(service): float(since) for service, since in tx.execute(waiting.group_by(TICKETS.c.service))}
+
+
 def _waiting(service: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return TICKETS.c.service == service, TICKETS.c.called == 0
 

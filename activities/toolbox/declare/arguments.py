@@ -3,7 +3,17 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, JsonValue, ValidationError, create_model
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    JsonValue,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    ValidationError,
+    create_model,
+)
+from pydantic.fields import FieldInfo
 
 from activities.borders import validation
 from activities.toolbox.declare.condition_words import words_of
@@ -11,6 +21,7 @@ from activities.toolbox.declare.conditions import Condition, Undecided, conditio
 from activities.toolbox.declare.kind import Kind
 from workflows.inquiries import ApprovalNeed, Misfit, NextCall, PlannedCall
 from workflows.json_values import canonical
+from workflows.people.requests import is_secret
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import references
 
@@ -49,6 +60,83 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
     found = list(dict.fromkeys(found))
     more = f" and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else ""
     return "; ".join(found[:MAX_CHANGES]) + more
+
+
+def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, JsonValue]:
+    """By name, the arguments that a tool is called with beside those that were `given`: the defaults of its model.
+
+    A given argument of which parts were left out is among them, whole. Secrets, as the model declares them, arguments
+    that only a person may give, and values that are made anew for each call, such as the time, are not. Empty if the
+    model cannot be written as JSON.
+    """
+    if not isinstance(given, dict):
+        return {}
+    try:
+        whole, again = (
+            _completed(model, given, model.model_dump(mode="json", by_alias=True, warnings=False))
+            for model in (args, kind.parse(given))
+        )
+    except Exception:  # a serializer or validator is code of the tool, and may raise anything
+        return {}
+    properties = kind.args_schema.get("properties", {})
+    found = dict[str, JsonValue]()
+    for name, value in whole.items():
+        declared = properties.get(name, {})
+        if name in kind.for_people or is_secret(declared) or (name in given and value == given[name]):
+            continue
+        if value != again.get(name) or name in _made_anew(args):
+            continue
+        # The model of a foreign tool leaves the defaults to its server.
+        found[name] = declared.get("default") if value is None and name not in given else value
+    return found
+
+
+def _made_anew(model: BaseModel) -> set[str]:
+    """The names of the fields whose defaults a function makes, other than an empty list or the like."""
+    made = {field: info.default_factory for field, info in type(model).model_fields.items() if info.default_factory}
+    return {
+        name
+        for field, factory in made.items()
+        if not isinstance(factory, type)
+        for name in _names(type(model), field, type(model).model_fields[field])
+    }
+
+
+def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
+    """What was `given` for a model, with the fields of it that were left out; `dumped` is the whole model as JSON."""
+    found = dict(given)
+    for field, info in type(model).model_fields.items():
+        names, written = _names(type(model), field, info), info.serialization_alias or info.alias or field
+        value: Any = getattr(model, field)
+        is_shown = info.repr and not isinstance(value, Secret | SecretStr | SecretBytes)
+        if not names or not is_shown or not isinstance(dumped, dict) or written not in dumped:
+            continue
+        name = next((name for name in names if name in given), None)
+        if name is None:
+            found[names[0]] = dumped[written]
+        else:
+            found[name] = _with_parts(value, given[name], dumped[written])
+    return found
+
+
+def _with_parts(value: Any, given: JsonValue, dumped: Any) -> JsonValue:
+    if isinstance(value, BaseModel) and isinstance(given, dict):
+        return _completed(value, given, dumped)
+    if not (isinstance(value, list | tuple) and isinstance(given, list) and isinstance(dumped, list)):
+        return given
+    if len(value) == len(given) == len(dumped):
+        return [_with_parts(*parts) for parts in zip(value, given, dumped, strict=True)]
+    return given
+
+
+def _names(model: type[BaseModel], field: str, info: FieldInfo) -> list[str]:
+    """The names under which a field may be given; empty if it is only a part of another argument."""
+    alias = info.validation_alias
+    if alias is None:
+        return [field]
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    is_by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
+    return [choice for choice in choices if isinstance(choice, str)] + ([field] if is_by_name else [])
 
 
 def approvals(kinds: Mapping[str, Kind], calls: Iterable[PlannedCall]) -> dict[str, ApprovalNeed]:

@@ -509,7 +509,9 @@ class Kept:
                 if connection.is_stale:
                     connection.is_stale = False
                     connection.listing = await self._list(connection.client)
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and deadline.left() != 0:
+                raise  # by the workflow, and not by the end of the attempt, which may come before that of the wait
             reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
             raise unsent(Unreachable(reason, code="timeout")) from None
         except CannotOpen as error:

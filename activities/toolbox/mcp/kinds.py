@@ -1,6 +1,5 @@
 """Makes a tool of Replan of each tool that an MCP server lists."""
 
-import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from pydantic import BaseModel, Field, JsonValue, create_model
 
 from activities import deadline, sends
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
+from activities.storage.store import time_limit
 from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
@@ -399,7 +399,7 @@ async def _note_ahead(
     with sends.counted(sends.Sends()):
         try:
             # It ends before the attempt does, which could not say that the call was not sent.
-            async with asyncio.timeout(None if left is None else left * READY_SHARE):
+            async with time_limit(None if left is None else left * READY_SHARE):
                 if not (keeps_first and await servers.ahead(key)):
                     await servers.note_ahead(key, await ahead(servers, key, sent))
         except TimeoutError:
