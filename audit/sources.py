@@ -26,7 +26,7 @@ from client.tasks import existing
 from client.text import one_line
 
 CHUNK = 256 * 1024
-MAX_EVENT = 64 * 1024 * 1024
+MAX_EVENT = 16 * 1024 * 1024
 """The most bytes of one event. A server keeps no payload that is larger than a few megabytes."""
 MAX_EVENTS = 200_000
 """The most events of one history. A server ends a workflow at 51,200."""
@@ -74,14 +74,20 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
     """
     found = list[Path]()
     for path in paths:
-        inside = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS) if path.is_dir() else [path]
+        inside = _inside(path) if path.is_dir() else [path]
         if not path.exists():
             raise Problem("no_file", f"There is no file {str(path)!r}", "name files or folders with histories")
         if not inside:
             reason = f"The folder {str(path)!r} has no file whose name ends in {', '.join(ENDINGS)}"
             raise Problem("no_file", reason, "name the folder with the histories")
-        found += [file for file in inside if not file.is_dir()]
+        found += inside
     return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The files of a folder, without pipes and devices, which might be read without an end."""
+    files = (file for file in folder.rglob("*") if file.suffix in ENDINGS)
+    return sorted(file for file in files if file.is_file() or not file.exists())
 
 
 def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:

@@ -1,17 +1,25 @@
 """What an audit found, as text for a terminal and as an HTML page."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from audit.report import AuditReport, FindingCount, Place
+from audit.tools import Confidence
 from client.text import one_line
 from client.wording import count
 from console.render.report import NOTHING, Column, Section, printed_sections
 
+if TYPE_CHECKING:  # it needs an extra
+    from console.render import report_page
+
 EXAMPLES = 3
 """Places of a finding that the terminal shows; the JSON document and the page have more."""
+MAX_NAMED = 8
+"""Activities that a finding with many places names."""
 ROWS = 15
 """Types of activities that the terminal shows."""
+LABELS = {Confidence.CERTAIN: "bad", Confidence.LIKELY: "middling", Confidence.GUESSED: "calm"}
 COLOURS = {"helped": "var(--good)", "could have helped": "var(--middling)", "could not have": "var(--bad)"}
 
 
@@ -31,10 +39,9 @@ def heading(report: AuditReport) -> list[str]:
         more = f", and {report.unreadable - 1} more" if report.unreadable > 1 else ""
         lines.append(f"Not read: {name} {reason}{more}.")
     if report.opaque:
-        share = report.opaque / report.payloads
         lines.append(
-            f"{share:.0%} of the payloads are encrypted: their arguments, results, tokens and secrets are not read,"
-            " and equal calls are not found. Retries, errors by their type, timeouts and sizes are."
+            f"{report.opaque:,} of {count(report.payloads, 'payload')} are encrypted: their arguments, results, tokens"
+            " and secrets are not read, and equal calls are not found. Retries, types of errors, timeouts and sizes are."
         )
     if report.unknown_events:
         lines.append(f"{count(report.unknown_events, 'event')} of types that are not known were passed over.")
@@ -100,6 +107,8 @@ def _findings(report: AuditReport, width: int) -> Iterator[str]:
         yield ""
         yield from _wrapped(f"{number}. {finding.sentence}", width, "   ")
         yield from _wrapped(f"{how_many(finding)} [{finding.name}]", width, "   ", first="   ")
+        for line in _common_activities(finding):
+            yield from _wrapped(line, width, "   ", first="   ")
         yield from _wrapped(f"To change: {finding.remedy}", width, "   ", first="   ")
         for place in finding.examples[:EXAMPLES]:
             yield from _wrapped(f"- {place_words(place)}", width, "     ", first="   ")
@@ -121,10 +130,13 @@ def how_many(finding: FindingCount) -> str:
 
 def place_words(place: Place) -> str:
     """A place in one line."""
-    events = f"event{'s' if len(place.events) > 1 else ''} {', '.join(map(str, place.events))}"
     activity = f"{place.activity}: " if place.activity else ""
     args = f"; arguments {place.args}" if place.args else ""
-    return one_line(f"{place.confidence}: {place.history}, {events}: {activity}{place.detail}{args}")
+    return one_line(f"{place.confidence}: {place.history}, {_events(place)}: {activity}{place.detail}{args}")
+
+
+def _events(place: Place) -> str:
+    return f"event{'s' if len(place.events) > 1 else ''} {', '.join(map(str, place.events))}"
 
 
 def _wrapped(text: str, width: int, indent: str, first: str = "") -> list[str]:
@@ -149,8 +161,10 @@ def page(report: AuditReport) -> str:
         ]
         unknown = report_page.Series("nobody can know", [row.not_known for row in retried], report_page.CALM)
         charts.append(report_page.bars("Retries by activity", [row.activity for row in retried], [*series, unknown]))
-    tables = [*map(_finding_section, report.findings), *sections(report, 200)]
-    return report_page.rendered("Replan audit", heading(report), _tiles(report), charts, tables)
+    articles = map(_article, report.findings)
+    return report_page.rendered(
+        "Replan audit", heading(report), _tiles(report), charts, sections(report, 200), articles
+    )
 
 
 def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
@@ -164,18 +178,35 @@ def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
         yield "tokens", f"{report.tokens:,}", ""
 
 
-def _finding_section(finding: FindingCount) -> Section:
-    names = ("confidence", "history", "events", "activity", "what", "arguments", "instead")
-    rows: Sequence[Sequence[str]] = [
-        (
-            place.confidence,
-            place.history if place.history == place.workflow_id else f"{place.history} {place.workflow_id}".strip(),
-            ", ".join(map(str, place.events)),
-            *(text or NOTHING for text in (place.activity, place.detail, place.args, place.instead)),
+def _article(finding: FindingCount) -> "report_page.Article":
+    """A finding on the page: what to change, and each of its places."""
+    from console.render import report_page
+
+    lines = [how_many(finding), *_common_activities(finding), f"To change: {finding.remedy}"]
+    places = [
+        report_page.Remark(
+            label=place.confidence,
+            colour=LABELS[place.confidence],
+            subject=place.activity,
+            text=place.detail,
+            code=place.args,
+            lines=[_where(place), *([f"Replan's rule: {place.instead}"] if place.instead else [])],
         )
         for place in finding.examples
     ]
-    kept = [place for place, _ in enumerate(names) if any(row[place] != NOTHING for row in rows)]
-    columns = [Column(names[place], False) for place in kept]
-    note = f"{how_many(finding)} {finding.remedy} How it is decided: {finding.page}"
-    return Section(finding.name, finding.sentence, columns, [[row[place] for place in kept] for row in rows], note)
+    return report_page.Article(finding.sentence, [*lines, f"How it is decided: {finding.page}"], places)
+
+
+def _where(place: Place) -> str:
+    """The history and its events."""
+    id = "" if place.workflow_id in place.history else f", {place.workflow_id}"
+    return f"{place.history}{id}, {_events(place)}"
+
+
+def _common_activities(finding: FindingCount) -> list[str]:
+    """Of a finding with more places than are shown, the activities that have the most, in a sentence."""
+    if finding.places <= EXAMPLES or len(finding.activities) < 2:
+        return []
+    named = [f"{name} ({number:,})" for name, number in list(finding.activities.items())[:MAX_NAMED]]
+    more = len(finding.activities) - len(named)
+    return [f"Activities: {', '.join(named)}{f', and {more:,} more' if more else ''}."]

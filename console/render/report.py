@@ -34,8 +34,6 @@ class Section(NamedTuple):
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
-    note: str = ""
-    """A sentence above the table, on the page."""
 
 
 def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:

@@ -25,6 +25,8 @@ RECOVERY_COLOURS: dict[str, str] = {
 RECOVERY_COLOURS |= {Recovery.PERSON: MIDDLING, Recovery.NONE: BAD, Recovery.OPEN: CALM}
 MAX_BARS = 20
 """Of more tools, codes or numbers than this, a chart shows the first; the table has all."""
+MAX_REMARKS = 5
+"""The places of an article that show before it is unfolded."""
 WIDTH, BAR = 480, 22
 """Pixels of a chart that is not scaled, and of each of its horizontal bars."""
 
@@ -42,6 +44,28 @@ class Chart(NamedTuple):
     """The series, if there are several."""
 
 
+class Remark(NamedTuple):
+    """A place of an article."""
+
+    label: str
+    colour: str
+    """A class of the page: `bad`, `middling` or `calm`."""
+    subject: str
+    text: str
+    code: str
+    """What is shown as code; empty for nothing."""
+    lines: Sequence[str]
+    """What is shown small below."""
+
+
+class Article(NamedTuple):
+    """A heading, sentences, and places, of which the first MAX_REMARKS are shown and the others unfold."""
+
+    title: str
+    lines: Sequence[str]
+    places: Sequence[Remark]
+
+
 def page(report: Report) -> str:
     """The whole page; every text of the world in it is escaped."""
     lines = [*heading(report), *([f"Query: {report.query}"] if report.query else [])]
@@ -54,14 +78,15 @@ def rendered(
     tiles: Iterable[tuple[str, str, str]],
     charts: Iterable[Chart],
     sections: Iterable[Section],
+    articles: Iterable[Article] = (),
 ) -> str:
-    """A page with lines, figures (name, value, and a class for the colour), charts and tables; all is escaped."""
+    """A page with lines, figures (name, value, a class for the colour), charts, articles, tables; all is escaped."""
     from jinja2 import Environment, StrictUndefined  # of the extra, like pygal below
 
     environment = Environment(autoescape=True, finalize=_without_controls, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    parts = {"tiles": list(tiles), "charts": list(charts), "sections": list(sections)}
-    return template.render(title=title, heading=list(lines), **parts)
+    parts = {"tiles": list(tiles), "charts": list(charts), "sections": list(sections), "articles": list(articles)}
+    return template.render(title=title, heading=list(lines), SHOWN=MAX_REMARKS, **parts)
 
 
 def _without_controls(value: object) -> object:

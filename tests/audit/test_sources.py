@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import os
 import random
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -90,7 +92,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a cut archive": (b"PK\x03\x04" + bytes(50), "is a broken archive ("),
     "a cut gzip": (gzip.compress(TEXT)[:200], "is a broken archive ("),
     "a cut message": (Made().call("find").end().binary[:-3], "is cut off: its last event is not complete"),
-    "a huge message": (b"\n\xff\xff\xff\xff\x7f", "has an event of more than 64 MB, or is no history"),
+    "a huge message": (b"\n\xff\xff\xff\xff\x7f", "has an event of more than 16 MB, or is no history"),
     "a broken message": (b"\n\x03\xff\xff\xff", "has an event that cannot be read, number 1 ("),
 }
 
@@ -127,6 +129,21 @@ def test_a_history_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
     ]
 
 
+def test_an_event_without_an_end_takes_little_memory(tmp_path: Path) -> None:
+    """Also one that is packed: 40 MB in 40 KB."""
+    line, archive = tmp_path / "line.json", tmp_path / "bomb.zip"
+    line.write_bytes(b'{"events": [{"x": "' + b"a" * 40 * 2**20)
+    zipped(archive, line.read_bytes())
+    for file in (line, archive):
+        tracemalloc.start()
+        found = counts(read(file))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+        assert found == (0, 0, ["has an event of more than 16 MB"])
+        assert most < 100 * 2**20, most
+
+
 def test_unknown_types_of_events_are_counted_and_passed_over(tmp_path: Path) -> None:
     """A newer server writes what this version does not know."""
     file = tmp_path / "newer.json"
@@ -146,6 +163,10 @@ def test_a_folder_is_read_with_what_is_in_its_folders(tmp_path: Path) -> None:
     (tmp_path / "deeper").mkdir()
     for name in ("b.json", "deeper/a.jsonl", "README.md", "deeper/c.zip"):
         (tmp_path / name).write_bytes(LINE)
+
+    assert [file.name for file in files_of([tmp_path])] == ["b.json", "a.jsonl", "c.zip"]
+    os.mkfifo(tmp_path / "endless.json")
+    (tmp_path / "deeper" / "loop").symlink_to(tmp_path)
 
     assert [file.name for file in files_of([tmp_path])] == ["b.json", "a.jsonl", "c.zip"]
     for wrong in (tmp_path / "nothing.json", tmp_path / "deeper" / "empty"):

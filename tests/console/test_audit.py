@@ -147,12 +147,24 @@ def test_the_page_runs_nothing_and_shows_what_the_world_named_as_text() -> None:
     assert "Activities were retried after an error that cannot pass." in read.text
 
 
+def test_a_finding_with_many_places_names_its_activities_and_unfolds_on_the_page() -> None:
+    """The first five places are shown, the others are behind one line."""
+    made = Made()
+    for name in ["charge"] * 4 + ["book"] * 3:
+        made.call(name, 1, failed=CONFLICT, attempt=3, last=CONFLICT)
+    report = audited([made.end()])
+    page = Tags(rendering.page(report))
+
+    assert "Activities: charge (4), book (3)." in " ".join(rendering.printed(report, 80).split())
+    assert {"details", "summary", "li"} <= page.tags and "2 more" in page.text
+
+
 def test_encrypted_payloads_are_said() -> None:
     """With what can be said without them."""
     report = audited([Made().call("charge", "ann", attempt=2, last=SILENT, encoding="binary/encrypted").end()])
     text = " ".join(rendering.printed(report, 80).split())
 
-    assert "100% of the payloads are encrypted" in text
+    assert "2 of 2 payloads are encrypted" in text
     assert "Calls that write ran again although nobody knows what the attempt before did." in text
 
 
