@@ -41,7 +41,7 @@ def heading(report: AuditReport) -> list[str]:
     if report.opaque:
         lines.append(
             f"{report.opaque:,} of {count(report.payloads, 'payload')} are encrypted: their arguments, results, tokens"
-            " and secrets are not read, and equal calls are not found. Retries, types of errors, timeouts and sizes are."
+            " and secrets are not read, and equal calls are not found. Retries, errors by type, timeouts and sizes are."
         )
     if report.unknown_events:
         lines.append(f"{count(report.unknown_events, 'event')} of types that are not known were passed over.")
@@ -198,7 +198,9 @@ def _article(finding: FindingCount) -> "report_page.Article":
 
 
 def _where(place: Place) -> str:
-    """The history and its events."""
+    """The history and its events; of a server the run as well, since runs share the id of their workflow."""
+    if place.history == place.workflow_id:
+        return f"{place.history}, run {place.run_id}, {_events(place)}"
     id = "" if place.workflow_id in place.history else f", {place.workflow_id}"
     return f"{place.history}{id}, {_events(place)}"
 
