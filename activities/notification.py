@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 import structlog
@@ -31,6 +31,7 @@ from workflows.faults import retries
 from workflows.people.notifications import Event, Notification
 from workflows.people.requests import CHOICES, Choice, answer_command
 from workflows.people.updates import RESOLVE
+from workflows.web_ui import request_url
 
 READ = 4096
 """The bytes at the end of a failed command's error output of which the log has the last line."""
@@ -251,11 +252,7 @@ class Notifier:
 
 def body(notification: Notification, namespace: str, page_base: str | None = None) -> str:
     """What a receiver gets: one JSON object."""
-    place = (
-        {"url": f"{page_base}/ui/tasks/{quote(notification.task, safe='')}#{quote(notification.request)}"}
-        if page_base
-        else {}
-    )
+    place = {"url": request_url(page_base, notification.task, notification.request)} if page_base else {}
     data = notification.model_dump(mode="json", exclude={"id", "event", "at", "task"})
     fields: dict[str, Any] = {
         "schema": 1,

@@ -231,6 +231,7 @@ class WorkerParts:
             breaks=faults,
             step_prices=selection.prices,
             notifies=self.abilities.receiver is not None,
+            page=self.abilities.page_base,
         )
         conversing = selection.planner if isinstance(selection.planner, ConversationalPlanner) else None
         inspector = Inspector(

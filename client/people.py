@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -27,6 +27,7 @@ from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import BY_MEMO, TASK_MEMO, Handle, memo_field, query_progress
 from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
+from workflows.commands import Option
 from workflows.json_values import digest
 from workflows.people.card import Asker
 from workflows.people.requests import (
@@ -36,6 +37,7 @@ from workflows.people.requests import (
     Given,
     HumanRequest,
     Requests,
+    missing_options,
 )
 
 TAKEN_WITHIN = timedelta(seconds=8)
@@ -57,13 +59,25 @@ def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
     """What is sent with an answer; `by` is the login name of the user, unless it is given.
 
     Raises:
-        Problem: a value cannot be sent.
+        Problem: a value cannot be sent, or the answer lacks what it needs.
     """
     try:
-        return CHOICES[choice].given(**{"by": login_name(), **fields})
+        given = CHOICES[choice].given(**{"by": login_name(), **fields})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise wrong_value(str(first["loc"][0]), expected(first)) from error
+    if missing := missing_options(choice, given):
+        raise _missing(choice, missing)
+    return given
+
+
+def _missing(choice: Choice, options: Sequence[Option]) -> Problem:
+    """The problem of an answer that has none of the options of which it needs one."""
+    names = [part for option in options for part in (" or ", Argument(option.name))][1:]
+    remedy = f"it is {options[0].label}" if len(options) == 1 else "it says how much more"
+    problem = Problem("usage", Text(f"The answer {choice.value} needs ", *names), remedy)
+    problem.argument = options[0].name
+    return problem
 
 
 def reference_to(request: HumanRequest, choice: Choice) -> dict[str, Any]:

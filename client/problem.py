@@ -22,6 +22,8 @@ class Problem(Exception):
         """`code` is for programs; `reason` and `remedy`, each a Text or a plain str, together make one sentence."""
         super().__init__(code, reason, remedy, kind)
         self.code, self.reason, self.remedy, self.kind = code, reason, remedy, kind
+        self.argument = ""
+        """The name of the argument that is wrong; empty if it is not one argument."""
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
@@ -43,4 +45,6 @@ class Problem(Exception):
 
 def wrong_value(name: str, expected: str) -> Problem:
     """The problem of an argument with a value that it cannot have; `expected` follows its name in the sentence."""
-    return Problem("usage", Text(Argument(name), f" {expected}"), Text("give another ", Argument(name)))
+    problem = Problem("usage", Text(Argument(name), f" {expected}"), Text("give another ", Argument(name)))
+    problem.argument = name
+    return problem

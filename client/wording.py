@@ -12,11 +12,18 @@ from workflows.account.task import TaskStatus
 from workflows.inquiries import BreakerCard
 from workflows.json_values import canonical
 from workflows.limits.budget import Spent
-from workflows.people.card import made_words, value_words
-from workflows.people.requests import Change, HumanAnswer, HumanRequest, RequestKind
+from workflows.people.card import call_words, value_words
+from workflows.people.requests import Change, Choice, HumanAnswer, HumanRequest, RequestKind
 
 MAX_REASON = 400
 """The most terminal cells of a reason; `explain` and `--json` have the rest."""
+ENDS: Mapping[str, str] = {
+    TaskStatus.ESCALATED: "it needed a person, and nobody answered",
+    TaskStatus.OVER_BUDGET: "a limit was reached, and nobody raised it",
+}
+"""What the statuses mean whose names do not say it, as clauses."""
+OF_ONE_CALL = (Choice.APPROVE, Choice.REJECT, Choice.EDIT)
+"""The answers about the first call of a request, and not about the others that it shows."""
 LEAST_USD = 0.0001
 NEAR_DEADLINE = timedelta(hours=6)
 """From this time before its deadline on, a paused call is shown with the command that moves the deadline."""
@@ -85,13 +92,17 @@ def subject_of(request: HumanRequest) -> str:
 
 
 def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
-    """The calls that a closed request for an approval was about, in words, as they were when it was opened."""
+    """The calls that a closed request for an approval was about, in words, as they were when it was opened.
+
+    Of an answer about the first of them, that one.
+    """
     steps = {step.id: step for step in outcome.steps}
     found = list[str]()
-    for call in (request.call, *request.others) if request.call else ():
+    is_of_one = request.answer is not None and request.answer.choice in OF_ONE_CALL
+    for call in (request.call, *(() if is_of_one else request.others)) if request.call else ():
         step = steps.get(call.step or request.step or "")
         args = _args_before(outcome, request, step) if step else {}
-        found.append(f"{one_line(call.step)}: " * bool(call.step) + made_words(call.kind, args))
+        found.append(f"{one_line(call.step)}: " * bool(call.step) + call_words(call.kind, args))
     return found
 
 

@@ -16,6 +16,9 @@ TITLES: Mapping[str, str] = {
     "aws": "AWS",
     "google": "Google and gRPC",
     "services": "Services",
+    "mongodb": "MongoDB",
+    "kafka": "Kafka",
+    "mail": "Mail",
     "standard": "Standard library, and tenacity",
 }
 """The wires that the page lists, in its order. Replan's own exceptions and those of the model SDKs are no tool's."""

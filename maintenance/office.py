@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import date, time
+from decimal import Decimal
 from enum import StrEnum
 
 from pydantic import BaseModel, Field
@@ -30,7 +31,7 @@ class Invoice(BaseModel):
 
     payee: str
     iban: str
-    amount: float
+    amount: Decimal
     due: date
 
 
@@ -39,7 +40,7 @@ class Payment(BaseModel):
 
     payee: str = Field(description="Who is paid", max_length=80)
     iban: str = Field(description="The account of the payee", max_length=40)
-    amount: float = Field(description="In EUR", gt=0, le=10_000)
+    amount: Decimal = Field(description="In EUR", gt=0, le=10_000)
     due: date = Field(description="The day on which it is paid")
     reference: str = Field(default="", description="What the payee sees", max_length=140)
 
@@ -106,7 +107,9 @@ async def read_invoice(args: InvoiceNumber) -> Invoice:
     await asyncio.sleep(0.3)
     if args.number.startswith("2026") and _calls[args.number] < 3:  # an archive that is slow to wake up
         raise Unreachable("The archive did not answer.")
-    return Invoice(payee="Stoll Chairs", iban="AT61 1904 3002 3457 3201", amount=900, due=date(2026, 12, 4))
+    return Invoice(
+        payee="Stoll Chairs", iban="AT61 1904 3002 3457 3201", amount=Decimal("900.00"), due=date(2026, 12, 4)
+    )
 
 
 @tool.idempotent

@@ -25,7 +25,7 @@ def _room(id: str, at: str) -> dict[str, Any]:
 
 
 def _deposit(room: str) -> dict[str, Any]:
-    return _step("pay", "pay", room, payee="Garden Hall", iban="AT02 2050 3021 0102", amount=120, due="2026-12-02")
+    return _step("pay", "pay", room, payee="Garden Hall", iban="AT02 2050 3021 0102", amount="120.00", due="2026-12-02")
 
 
 LETTER = "Dear Ms. Brandt,\n\nwe end the lease of the garden room by 31 March.\n\nKind regards\nThe office"

@@ -45,6 +45,7 @@ class Fields(TypedDict, total=False):
     code: Annotated[str | None, Field(description="The [code](errors.md) of a fault, of a request, or of an ending.")]
     quadrant: Annotated[Quadrant, Field(description="The class of the fault.")]
     effect: Annotated[Applied, Field(description="Whether the effect was applied: `none`, `applied` or `unknown`.")]
+    guessed: Annotated[str, Field(description="The attribute with the HTTP status from which the code was guessed.")]
     retry_in: Annotated[float, Field(description="Seconds until the next attempt, if the step has one left.")]
     error: Annotated[str | None, Field(description="The class of the exception.")]
     at: Annotated[list[str], Field(description="Where in the code, as `file:line function`, the innermost last.")]
@@ -168,7 +169,7 @@ EVENTS: Mapping[str, Event] = {
         "info error",
         "An attempt of a call ended. The level is `error` if the code is `bug`.",
         f"{_IDS} shape outcome ms",
-        "code quadrant effect retry_in error at args result message",
+        "code quadrant effect guessed retry_in error at args result message",
     ),
     "decision": Event(
         "replan.workflow",

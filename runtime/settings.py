@@ -122,7 +122,7 @@ class Settings:
         typer.Option(
             envvar="REPLAN_NOTIFY_BASE",
             metavar="URL",
-            help="Where people open the page of `serve`: what is told has the address of the request.",
+            help="Where people open the page of `serve`: Temporal's web UI and what is told link to it.",
         ),
     ] = None
     queue: Annotated[str, typer.Option(envvar=QUEUE_VARIABLE, help="The task queue to serve.")] = DEFAULT_QUEUE

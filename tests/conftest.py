@@ -13,6 +13,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
 from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
 from tests.mcp.real import MISSING as NO_SERVERS
+from tests.provocations import LINE
 from tests.server.browser import MISSING as NO_BROWSER
 from workflows.account import search_attributes
 
@@ -34,7 +35,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line for each program that there was none, since a skipped test says nothing."""
+    """Say in one line for each program that there was none, since a skipped test says nothing; and the provocations.
+
+    Their tests run in other processes, which print nothing.
+    """
     programs = {
         "the store on PostgreSQL": MISSING,
         "metrics with Prometheus": NO_PROMETHEUS,
@@ -45,6 +49,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         skipped = [one for one in terminalreporter.stats.get("skipped", []) if missing in str(one.longrepr)]
         if skipped:
             terminalreporter.write_line(f"{len(skipped)} tests of {what} were skipped. {missing}")
+    for outcome in ("passed", "failed", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            if "tests/provocations/" not in report.nodeid:
+                continue
+            for line in [line for name, line in report.user_properties if name == LINE]:
+                terminalreporter.write_line(line)
+            if outcome == "skipped":
+                terminalreporter.write_line(
+                    f"{report.nodeid} was skipped. {report.longrepr[-1].removeprefix('Skipped: ')}"
+                )
 
 
 @pytest.fixture(scope="session")

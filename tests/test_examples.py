@@ -1,8 +1,12 @@
 """The tools files in `examples/`: each is accepted, and each does through the real boundary what it promises."""
 
 import json
+import os
+import shutil
 import sqlite3
+import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, closing
 from decimal import Decimal
@@ -239,3 +243,37 @@ async def test_an_async_example_is_tried_by_calling_it(monkeypatch: pytest.Monke
         found = await quotes.get_quote(quotes.QuoteOf(symbol="ACME"), http)
 
     assert (found.symbol, found.price) == ("ACME", Decimal("24.5"))
+
+
+FAULTS = ROOT / "examples" / "faults"
+
+
+@pytest.mark.full
+def test_the_template_of_a_package_with_faults_passes_its_own_test(tmp_path: Path) -> None:
+    """As it is installed: its module, and the entry points of its pyproject.toml."""
+    declared = tomllib.loads((FAULTS / "pyproject.toml").read_text())["project"]
+    shutil.copy(FAULTS / "ftp_faults.py", tmp_path)
+    (info := tmp_path / "ftp_faults-0.1.0.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ftp-faults\nVersion: 0.1.0\n")
+    points = [f"{name} = {value}" for name, value in declared["entry-points"]["replan.faults"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[replan.faults]", *points]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(FAULTS), str(FAULTS)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_page_about_errors_shows_the_template() -> None:
+    """What it shows is what one copies."""
+    page = (ROOT / "docs" / "errors.md").read_text()
+    mapping, project = (FAULTS / "ftp_faults.py").read_text(), (FAULTS / "pyproject.toml").read_text()
+    entry_point = project[project.index("[project.entry-points") :].split("\n\n")[0]
+
+    assert mapping[mapping.index("FAULTS = {") :].strip() in page
+    assert entry_point in page

@@ -287,6 +287,7 @@ class AgentWorkflow(Answers, TakesTurns):
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
         self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
         self._progress.store = self._progress.store or self._catalogue.store
+        self._progress.page = self._catalogue.page
         if not self._progress.turn:  # later runs have it in Progress
             trust.begin(self._progress, self._catalogue)
         self._publish()

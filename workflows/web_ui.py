@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 from itertools import chain
+from urllib.parse import quote
 
 from pydantic import JsonValue
 
@@ -129,14 +130,21 @@ def _requests(progress: Progress) -> list[str]:
     choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
     answer = answer_command(progress.task_id, first.choices[0], first.code)
     resolve = command("resolve", first.cause)
+    address = request_url(progress.page, progress.task_id, first.id)
     since, until = f"{first.since:%Y-%m-%d %H:%M}", f"{first.until:%Y-%m-%d %H:%M} UTC"
     return [
         f"**Waiting for a person** since {since}, until {until}.{more}",
         "",
         *lines,
+        *([f"[Answer on the page]({address})", ""] if progress.page else []),
         f"More Actions > Send an Update: {choices}. Or: {_code(answer)}",
         *(["", f"For all tasks that wait for it: {_code(resolve)}"] if first.cause else []),
     ]
+
+
+def request_url(page: str, task: str, request: str) -> str:
+    """The address of a request on the page that people open at `page`."""
+    return f"{page}/ui/tasks/{quote(task, safe='')}#{quote(request, safe='')}"
 
 
 def _fact(fact: Fact) -> str:

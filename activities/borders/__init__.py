@@ -1,17 +1,19 @@
 """Translates exceptions of other libraries to Faults, which are typed errors as data, with what they prove.
 
-One module holds the tables of one wire: `http`, `sql`, `aws`, `google`, `services`, `standard`, `validation`, and one
-for each model's SDK. The most specific class wins. The reason of a Fault comes from the table, never from the
-exception's message, which may contain secrets, or instructions for a model.
+One module holds the tables of one wire: `http`, `sql`, `aws`, `google`, `services`, `mongodb`, `kafka`, `mail`,
+`standard`, `validation`, and one for each model's SDK. The most specific class wins. The last table, `http_status`, is
+for what no other knows. The reason of a Fault comes from the table, never from the exception's message, which may
+contain secrets, or instructions for a model.
 """
 
 import importlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from activities.borders import declared
+from activities.borders import declared, http_status
 from activities.borders.table import (
     MAX_CARRIED,
     Entry,
@@ -40,11 +42,15 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "psycopg_pool",
         "asyncpg",
         "pymysql",
+        "oracledb",
         __name__.partition(".")[0],  # our own: `replan` where the wheel is installed
     ),
     "aws": ("botocore", "boto3", "s3transfer"),
     "google": ("google", "grpc"),
-    "services": ("stripe", "redis"),
+    "services": ("stripe", "slack_sdk", "redis"),
+    "mongodb": ("pymongo", "bson", "gridfs"),
+    "kafka": ("confluent_kafka", "cimpl", "kafka", "aiokafka"),
+    "mail": ("smtplib",),
     "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "_queue", "socket", "subprocess", "tenacity"),
     "validation": ("pydantic", "pydantic_core"),
     "anthropic": ("anthropic",),
@@ -65,7 +71,7 @@ _LEAST_PROVEN_FIRST = (Proof.UNKNOWN, Proof.REFUSED, Proof.NOT_SENT, Proof.PROMI
 
 
 def classify(error: BaseException) -> Fault:
-    """Translate an exception to its Fault; what no table knows is what its cause is, and without one a `bug`."""
+    """Translate an exception to its Fault: by the tables, else by its cause, by an HTTP status, or as a `bug`."""
     return judge(error).fault
 
 
@@ -73,15 +79,17 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
     """Translate an exception to its Fault, with what it proves about the effect of the call.
 
     `raises` are the entries that the tool itself declares: they come before every table. An exception that nobody knows
-    is what the exception is that it was raised `from`. A group is as bad as the worst of its members, and proves no
-    more than all of them prove. Whatever an exception does when it is looked at, there is a verdict.
+    is what the exception is that it was raised `from`, else what the HTTP status is that it carries. A group is as bad
+    as the worst of its members, and proves no more than all of them prove. Whatever an exception does when it is looked
+    at, there is a verdict.
     """
     try:
         # By their real class: `isinstance` would ask the exception for its `__class__`.
         if issubclass(type(error), BaseExceptionGroup):
             return _worst([judge(member, raises) for member in _members(error)])
         verdicts = (_verdict(translation, raises or {}) for translation in _translations(error))
-        return next(filter(None, verdicts), None) or _unknown(class_name(error))
+        guesses = map(http_status.guess, _translations(error))
+        return next(filter(None, itertools.chain(verdicts, guesses)), None) or _unknown(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
         return _unknown(class_name(error))
 
@@ -105,9 +113,7 @@ def _verdict(error: BaseException, raises: Mapping[type[BaseException], Entry]) 
     if issubclass(type(error), ToolError):
         return _own(error)
     entry = declared.entry_of(type(error), raises) or entry_of(class_names(type(error)))
-    verdict = entry(error) if entry else None
-    # The row of OSError does not know the children of it; that of RetryError names the class that it carries.
-    return None if verdict is not None and verdict.unknown == class_name(error) else verdict
+    return entry(error) if entry else None
 
 
 def _own(error: Any) -> Verdict:
@@ -132,11 +138,15 @@ def _unknown(name: str) -> Verdict:
 
 def entry_of(classes: Iterable[str]) -> Entry | None:
     """The entry for an exception with these classes: the qualified names of its own and its parents, nearest first."""
-    for name in classes:
+    return next((entry for _, entry in entries_of(classes)), None)
+
+
+def entries_of(classes: Iterable[str]) -> Iterator[tuple[str, Entry]]:
+    """The entries for an exception with these classes, nearest first, and for which of the classes each one is."""
+    for number, name in enumerate(classes):
         entry = table_of(name.partition(".")[0]).get(name)
-        if entry is not None:
-            return entry
-    return None
+        if entry is not None and (number == 0 or isinstance(entry, Row) or entry.covers_children):
+            yield name, entry
 
 
 @lru_cache(maxsize=1000)

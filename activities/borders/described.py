@@ -1,10 +1,11 @@
 """What the tables say of a class of exceptions, as text: for `worker.py --classify`, and for docs/errors.md."""
 
+import asyncio
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 
-from activities.borders import KNOWN, declared, entry_of, table_of
+from activities.borders import KNOWN, declared, entries_of, entry_of, http_status, table_of
 from activities.borders.table import Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults.fault import QUADRANT, Quadrant
@@ -48,13 +49,16 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
         lines += _lines(f"in {kind}, by raises=", entry) if entry else []
     if raised and (special := _special(raised)):
         return f"{title}\n  {special}"
-    source = next((class_name for class_name in names if class_name in table_of(class_name.partition(".")[0])), None)
-    entry = entry_of(names)
+    source, entry = next(entries_of(names), ("", None))
     if entry is None:
         follows = FOLLOWS[Quadrant.PERSISTENT_INFRASTRUCTURAL]
         is_named = raised is not None and tells_its_cause(raised)
         unless = ", unless it is raised from one that is known (`raise ... from error`)" if is_named else ""
         lines.append(f"  no table knows it, so it is a bug{unless}: {follows}")
+        if raised and raised.__module__ != "builtins":
+            places = ", ".join(map(".".join, http_status.PLACES))
+            lines.append(f"  guessed  if it carries an HTTP status from 400 to 599 in one of {places}:")
+            lines.append("           then it becomes what docs/errors.md says of that status, and proves nothing")
         if raised and raised.__module__ != "builtins":
             lines.append(f'  a tool may declare it: raises={{{raised.__name__}: "CODE"}} with a code of docs/errors.md')
     else:
@@ -68,8 +72,8 @@ def _special(raised: type[BaseException]) -> str:
         return "says itself what it is: docs/tools.md#what-to-raise"
     if issubclass(raised, BaseExceptionGroup):
         return "is as bad as the worst of its members, and proves no more than all of them prove"
-    if not issubclass(raised, Exception | SystemExit):
-        return "ends a process or cancels a call: it is no fault of the tool"
+    if issubclass(raised, asyncio.CancelledError):
+        return "cancels a call: it is no fault of the tool, unless the tool did so itself"
     return ""
 
 

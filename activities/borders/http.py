@@ -238,10 +238,19 @@ def _connection(error: BaseException) -> Verdict:
     if not is_traced and any(_is_a(exception, *_TLS) for exception in inner):
         return _if_alone(_UNREACHED, error)
     if any(_is_a(exception, "urllib3.exceptions.ResponseError") for exception in inner):
-        return _FAILING.verdict()
+        return (_ENDLESS if any(map(_was_redirected, inner)) else _FAILING).verdict()
     if any(_is_a(exception, "builtins.TimeoutError", "urllib3.exceptions.TimeoutError") for exception in inner):
         return _SILENT.verdict()
     return _BROKEN.verdict()
+
+
+def _was_redirected(error: BaseException) -> bool:
+    """Whether urllib3 gave up on a redirect; its exception is the same after too many failures."""
+    last = [frame for module, frame in _frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
+    return bool(last and last[-1].f_locals.get("redirect_location"))
+
+
+_URLLIB3_SENDS = ("urllib3.connectionpool", "urllib3.poolmanager")
 
 
 def _no_connection(error: BaseException) -> Verdict:
@@ -269,18 +278,23 @@ def _status(error: BaseException) -> Verdict:
     status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
         return _NO_STATUS.verdict()
-    row = by_status(status)
-    method, service = _method_and_service(error, response)
-    verdict = row.verdict(
-        reason=row.reason.replace("The service", service, 1),
-        observed=_body(response) if QUADRANT[row.code] is Quadrant.PERSISTENT_SEMANTIC else None,
-        retry_after=wait_of(attribute(response, "headers")) if QUADRANT[row.code].is_transient else None,
-    )
+    verdict, method = by_answer(error, status), _method_and_service(error, response)[0]
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
         return replace(verdict, proves=Proof.UNKNOWN)
     refused = [sum(sends.may_change(str(_method(request))) for request in some) for some in _earlier(error, *known)]
     return replace(verdict, requests=sends.may_change(method) + max(refused, default=0) if method else None)
+
+
+def by_answer(error: BaseException, status: int) -> Verdict:
+    """The verdict on an answer with this status, and on what an exception carries of it; it may not be the only one."""
+    response, row = _first(attribute(error, "response"), error), by_status(status)
+    cell, headers = QUADRANT[row.code], (attribute(response, "headers"), attribute(error, "headers"))
+    return row.verdict(
+        reason=row.reason.replace("The service", _method_and_service(error, response)[1], 1),
+        observed=_body(response) if cell is Quadrant.PERSISTENT_SEMANTIC else None,
+        retry_after=_first(*map(wait_of, headers)) if cell.is_transient else None,
+    )
 
 
 def _method_and_service(error: BaseException, response: object) -> tuple[str, str]:
@@ -324,6 +338,11 @@ def _tunnel(error: BaseException) -> Verdict:
 def _header(error: BaseException) -> Verdict:
     is_of_response = any(_is_a(exception, "urllib3.exceptions.InvalidHeader") for exception in [error, *carried(error)])
     return _GARBLED.verdict() if is_of_response else _if_alone(_WRONG_HEADER, error)
+
+
+def _payload(error: BaseException) -> Verdict | None:
+    is_complete = any(_is_a(exception, "aiohttp.http_exceptions.ContentEncodingError") for exception in carried(error))
+    return _UNDECODABLE.verdict() if is_complete else None
 
 
 def _unexpected(reason: str) -> Row:
@@ -372,6 +391,7 @@ _CONNECTION = Choice(
         "while connecting": _UNREACHED,
         "certificate not accepted": _UNTRUSTED,
         "too many failures": _FAILING,
+        "too many redirects": _ENDLESS,
         "timeout": _SILENT,
     },
     _connection,
@@ -493,7 +513,9 @@ _AIOHTTP: Table = {
     "client_exceptions.ServerFingerprintMismatch": _NO_CONNECTION,
     "client_exceptions.ServerTimeoutError": _SILENT,
     "client_exceptions.ConnectionTimeoutError": _LATE_CONNECTION,
-    "client_exceptions.ClientPayloadError": _BROKEN,
+    "client_exceptions.ClientPayloadError": Choice(
+        "the exception that it wraps", {"not decoded": _UNDECODABLE}, _payload, otherwise=_BROKEN
+    ),
     "client_exceptions.UploadAbortedError": _BROKEN,
     "client_exceptions.InvalidURL": _NO_URL,
     "client_exceptions.NonHttpUrlClientError": _SCHEME,

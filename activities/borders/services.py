@@ -1,4 +1,4 @@
-"""Stripe and Redis: the verdict on each exception."""
+"""Stripe, Slack and Redis: the verdict on each exception."""
 
 import re
 import traceback
@@ -147,6 +147,94 @@ _STRIPE_TABLE: Table = {
     ),
     **named(tuple((_stripe(row), names) for row, names in _STRIPE_OAUTH), "stripe.oauth_error"),
 }
+
+
+_TOO_MANY_WORDS = refused(Code.INVALID_INPUT, "Slack does not accept these values: change the arguments.")
+_HALF_DONE = unknown(Code.SERVER_ERROR, "Slack failed, and may have done a part of it.")
+
+SLACK: Mapping[str, Row] = named(
+    (
+        (THROTTLED, "ratelimited rate_limited message_limit_exceeded"),
+        # https://api.slack.com/methods: "some aspect of the operation may have succeeded before the error".
+        (_HALF_DONE, "internal_error fatal_error"),
+        (unknown(Code.SERVER_ERROR, "Slack is not available at the moment."), "service_unavailable"),
+        (unknown(Code.TIMEOUT, "The request did not arrive at Slack in time."), "request_timeout"),
+        (refused(Code.BUSY, "Slack changes the team or the conversation at the moment."), "team_added_to_org"),
+        (
+            CREDENTIALS,
+            "invalid_auth not_authed account_inactive token_revoked token_expired invalid_refresh_token"
+            " two_factor_setup_required",
+        ),
+        (
+            FORBIDDEN,
+            "missing_scope no_permission not_allowed_token_type access_denied ekm_access_denied restricted_action"
+            " restricted_action_read_only_channel restricted_action_thread_only_channel team_access_not_granted"
+            " org_login_required not_authorized cannot_dm_bot user_is_restricted user_is_ultra_restricted",
+        ),
+        (
+            MISSING,
+            "channel_not_found user_not_found users_not_found message_not_found file_not_found thread_not_found"
+            " team_not_found no_reaction not_pinned usergroup_not_found bot_not_found file_comment_not_found",
+        ),
+        (
+            CONFLICT,
+            "not_in_channel is_archived already_archived not_archived already_in_channel cant_invite_self name_taken"
+            " already_reacted already_pinned edit_window_closed cant_update_message cant_delete_message"
+            " method_not_supported_for_channel_type duplicate_message_not_found duplicate_channel_not_found"
+            " last_member cant_leave_general",
+        ),
+        (
+            _TOO_MANY_WORDS,
+            "msg_too_long no_text too_many_attachments invalid_arguments invalid_arg_name invalid_blocks"
+            " invalid_blocks_format invalid_attachments invalid_name invalid_name_required invalid_name_specials"
+            " invalid_name_maxlength invalid_name_punctuation invalid_time time_in_past time_too_far invalid_cursor"
+            " invalid_limit invalid_ts_latest invalid_ts_oldest invalid_users too_many_users bad_timestamp",
+        ),
+        (
+            UNSUPPORTED,
+            "invalid_array_arg invalid_charset invalid_form_data invalid_post_type invalid_json json_not_object"
+            " missing_post_type unknown_method method_deprecated deprecated_endpoint missing_charset",
+        ),
+        (QUOTA, "over_pagination_limit storage_limit_reached too_many_members"),
+    )
+)
+"""Rows by Slack's error code (https://api.slack.com/methods), which it answers with under the status 200."""
+
+
+def _slack(error: Any) -> Verdict:
+    response = error.response
+    code = code_in(field(response, "data", "error")) or code_in(field(response, "error"))
+    status = field(response, "status_code")
+    row = SLACK.get(code)
+    if row is None:
+        is_failure = isinstance(status, int) and status >= 400
+        row = http.by_status(status) if is_failure else _SLACK_REJECTED
+    known = {"error": code} if code else None
+    said = code or f"status {status if isinstance(status, int) else 'unknown'}"
+    return answered("Slack answered with", said, row, known, wait_of(field(response, "headers")))
+
+
+# It may be of a method that does several things.
+_SLACK_REJECTED = replace(REJECTED, proves=Proof.UNKNOWN)
+_SLACK_TABLE: Table = named(
+    (
+        (Choice("its error code", {**SLACK, **statuses()}, _slack, _SLACK_REJECTED), "SlackApiError"),
+        (
+            unsent(Code.UNAUTHORIZED, "The token of Slack could not be renewed: install the app again."),
+            "SlackTokenRotationError",
+        ),
+        (
+            unsent(Code.UNREACHABLE, "The connection to Slack is closed; nothing was sent."),
+            "SlackClientNotConnectedError",
+        ),
+        (
+            CLIENT_BUG_UNSENT,
+            "BotUserAccessError SlackRequestError SlackObjectFormationError SlackClientConfigurationError",
+        ),
+        (CLIENT_BUG, "SlackClientError"),
+    ),
+    "slack_sdk.errors",
+)
 
 
 REDIS: Mapping[str, Row] = {
@@ -357,4 +445,4 @@ _REDIS_TABLE: Table = {
 }
 
 
-TABLE: Table = {**_STRIPE_TABLE, **_REDIS_TABLE}
+TABLE: Table = {**_STRIPE_TABLE, **_SLACK_TABLE, **_REDIS_TABLE}

@@ -1,9 +1,9 @@
 """SQL: the verdict on each exception of SQLAlchemy and of the drivers, and why a database cannot be used.
 
-Data decide, not classes: the SQLSTATE of PostgreSQL, the errno of MySQL, the result code of SQLite. SQLAlchemy wraps
-the driver's exception as `orig`, which decides there, too. Most codes prove that the statement changed nothing: a
-database undoes a statement that fails, and a transaction whose commit fails. They prove nothing of a statement that may
-have committed a part of itself, such as CALL.
+Data decide, not classes: the SQLSTATE of PostgreSQL, the errno of MySQL, the result code of SQLite, the code of
+Oracle. SQLAlchemy wraps the driver's exception as `orig`, which decides there, too. Most codes prove that the statement
+changed nothing: a database undoes a statement that fails, and a transaction whose commit fails. They prove nothing of a
+statement that may have committed a part of itself, such as CALL.
 """
 
 import re
@@ -62,6 +62,11 @@ _STOPPED = replace(_TIMEOUT, proves=Proof.UNKNOWN)
 _NO_MEMORY = Row(Code.OVERLOADED, "The database has too little memory, or too many threads.", Proof.REFUSED)
 _LOCKED = Row(Code.BUSY, "The database is locked by another writer.", Proof.REFUSED)
 _IN_USE = Row(Code.BUSY, "All connections to the database are in use.", Proof.NOT_SENT)
+_NEVER_CONNECTED = Row(
+    Code.UNREACHABLE,
+    "The tool's pool cannot connect to the database: check its address, its user and its password; nothing was sent.",
+    Proof.NOT_SENT,
+)
 _STALE = Row(Code.BUSY, "The tables were changed while the statement ran: it has to run again.", Proof.REFUSED)
 _LIMIT = Row(Code.RATE_LIMITED, "The database allows this user no more requests for now.", Proof.REFUSED)
 _LOGIN = Row(
@@ -211,8 +216,35 @@ _SQLITE = _by_code(
 )
 """Rows by the beginning of SQLite's result code (https://sqlite.org/rescode.html): the longest beginning wins."""
 
+_ORACLE: Mapping[str, Row] = _by_code(
+    (_UNREACHED, "ORA-01033 ORA-12170 ORA-12541 ORA-12543 DPY-6005"),
+    (_LOST, "ORA-00028 ORA-01012 ORA-01092 ORA-03113 ORA-03114 ORA-03135 ORA-12537 ORA-12547 DPY-4011 DPY-1001"),
+    (_LOST, "ORA-01034 ORA-01089"),
+    (_STOPPED, "ORA-01013 ORA-03136 DPY-4024"),
+    (_NO_MEMORY, "ORA-04031 ORA-04030"),
+    (_LOCKED, "ORA-00054 ORA-00060 ORA-08177 ORA-30006"),
+    (_IN_USE, "ORA-00018 ORA-00020 ORA-12516 ORA-12519 ORA-12520 DPY-4005"),
+    (_STALE, "ORA-04068 ORA-08176"),
+    (_LIMIT, "ORA-02391"),
+    (_LOGIN, "ORA-01005 ORA-01017 ORA-28000 ORA-28001 ORA-01045 DPY-4001"),
+    (_DENIED, "ORA-01031"),
+    (_CLOSED, "ORA-16000"),
+    (_TLS, "ORA-28860 ORA-29024 DPY-6006"),
+    (_NO_DATABASE, "ORA-12505 ORA-12514 DPY-6001 DPY-6003"),
+    (_DAMAGED, "ORA-01578"),
+    (_FULL, "ORA-01653 ORA-01654 ORA-01536"),
+    (_CONSTRAINT, "ORA-00001 ORA-01400 ORA-01407 ORA-02290 ORA-02291 ORA-02292"),
+    (_SEVERAL, "ORA-01422"),
+    (_NO_ROW, "ORA-01403"),
+    (_VALUE, "ORA-01438 ORA-01722 ORA-01830 ORA-01858 ORA-01861 ORA-12899"),
+    (_NO_TABLE, "ORA-00942"),
+    (_WRONG_SQL, "ORA-00900 ORA-00904 ORA-00905 ORA-00907 ORA-00911 ORA-00923 ORA-00933 ORA-00936 ORA-00955"),
+    (_INTERNAL, "ORA-00600 ORA-07445"),
+)
+"""Rows by the code of Oracle (https://docs.oracle.com/error-help/db/), and by that of its driver."""
+
 _POSTGRESQL: Mapping[str, Row] = {**_SQLSTATE, "TLS": _TLS}
-_TABLES: Mapping[str, Row] = {**_POSTGRESQL, **_SQLITE}
+_TABLES: Mapping[str, Row] = {**_POSTGRESQL, **_SQLITE, **_ORACLE}
 
 _LIBPQ: Mapping[str, str] = {
     r"authentication failed|no password supplied|no pg_hba\.conf entry": "28",
@@ -274,7 +306,9 @@ def _wrapper(otherwise: Row) -> Choice:
 
 
 _IN_PART = re.compile(
-    r"^(?:\W|SQL\b|Composed\b)*(?:call|exec|execute|begin\s+not)\b|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
+    r"^(?:\W|SQL\b|Composed\b)*(?:(?:call|exec|execute|declare)\b"
+    r"|begin\s+(?!(?:deferred|immediate|exclusive|concurrent|work|tran|transaction|isolation|read)\b)\w)"
+    r"|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
     re.IGNORECASE,
 )
 """What a statement has that may keep a part of itself when it fails: a procedure or a block, which may commit; several
@@ -293,6 +327,7 @@ def _statements(error: Any) -> Iterator[str]:
         attribute(error, "statement"),
         attribute(error, "cursor", "query"),
         *(frame.f_locals.get("query") for frame in _frames(error, "psycopg", "asyncpg", "pymysql")),
+        *(frame.f_locals.get("statement") for frame in _frames(error, "oracledb")),
     )
     for query in found:
         if query is not None:
@@ -315,6 +350,16 @@ def _of_psycopg(error: Any) -> Verdict:
         return _NOT_READ.verdict()
     # `executemany` has sent the rows before.
     return (_VALUE if functions[-1:] == ["execute"] else replace(_VALUE, proves=Proof.UNKNOWN)).verdict()
+
+
+def _of_pool(error: Any) -> Verdict | None:
+    """The verdict on a pool that gave no connection, if none of its attempts to connect has succeeded."""
+    for frame in _frames(error, "psycopg_pool"):
+        pool: Any = frame.f_locals.get("self")
+        counts = pool.get_stats() if hasattr(pool, "get_stats") else {}
+        if counts.get("connections_errors") and "connections_ms" not in counts:
+            return _NEVER_CONNECTED.verdict()
+    return None
 
 
 _READ = re.compile(r"\W*(?:select|with(?!.*\b(?:insert|update|delete|merge)\b))\b", re.IGNORECASE | re.DOTALL)
@@ -347,6 +392,9 @@ def _row(error: Any) -> Row | None:
     package, first, code = _package(error), _first(error), _code(error)
     if isinstance(attribute(error, "original_exception"), ssl.SSLCertVerificationError):  # PyMySQL's 2003
         return _TLS
+    oracle = attribute(first, "full_code")
+    if isinstance(oracle, str) and oracle in _ORACLE:
+        return _ORACLE[oracle]
     if package in _MYSQL and isinstance(first, int) and str(first) in _ERRNO:
         return _ERRNO[str(first)]
     if code == "SQLITE_ERROR" and isinstance(first, str) and first.startswith("no such table"):
@@ -431,7 +479,9 @@ _DRIVERS: Table = {
     ),
     "psycopg.errors.PipelineAborted": _ABORTED,
     "psycopg.Rollback": _BUG,  # for the inside of `Connection.transaction()`, which catches it
-    "psycopg_pool.PoolTimeout": _IN_USE,  # also while the pool cannot connect: it does not say why
+    "psycopg_pool.PoolTimeout": Choice(
+        "whether the pool has ever connected", {"never": _NEVER_CONNECTED}, _of_pool, otherwise=_IN_USE
+    ),
     "psycopg_pool.TooManyRequests": _IN_USE,
     "psycopg_pool.PoolClosed": _POOL,
     **_drivers("psycopg2", _POSTGRESQL),
@@ -462,6 +512,12 @@ _DRIVERS: Table = {
     # Errors over 1999 and without a class are OperationalErrors, so an errno that no table knows proves nothing.
     **_drivers("pymysql.err", _ERRNO, operational=_INTERNAL, internal=_LOST),
     "pymysql.err.MySQLError": _BUG,
+    **_drivers("oracledb.exceptions", _ORACLE),
+    # Most codes have no class of their own.
+    "oracledb.exceptions.DatabaseError": _driver(_ORACLE, _BUG),
+    # The driver catches these two itself.
+    "oracledb.thin_impl.MarkerDetected": _LOST,
+    "oracledb.thin_impl.OutOfPackets": _LOST,
 }
 
 TABLE: Table = {

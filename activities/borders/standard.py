@@ -20,7 +20,6 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
-    class_name,
     qualified,
     traceback_of,
 )
@@ -36,11 +35,6 @@ _DENIED = Row(
 )
 _REJECTED = Row(
     Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.", Proof.UNKNOWN
-)
-_CHILD = Row(
-    Code.BUG,
-    "The tool raised a child of OSError that no table knows: declare it with raises=, or fix the tool.",
-    Proof.UNKNOWN,
 )
 
 _BY_ERRNO: Mapping[str, Row] = {
@@ -126,8 +120,6 @@ def _was_connecting(error: BaseException) -> bool:
 
 def _by_errno(error: OSError) -> Verdict:
     number: object = error.errno
-    if type(error) is not OSError:  # a library's own class, and its number may be the library's, too: SSLError(1, ...)
-        return replace(_CHILD.verdict(), unknown=class_name(error))
     row = _ROWS.get(number, _REJECTED) if isinstance(number, int) else _REJECTED
     if (row in (_CUT, _TIMEOUT) or number is None) and _was_connecting(error):
         row = _UNSENT
@@ -144,6 +136,22 @@ def _unless_connecting(row: Row) -> Choice:
 def _by_look_up(error: OSError) -> Verdict:
     number: object = error.errno
     return (_LOOK_UPS.get(number, _NO_LOOK_UP) if isinstance(number, int) else _NO_LOOK_UP).verdict()
+
+
+_NO_PROGRAM = Row(
+    Code.NEEDS_PERSON,
+    "A program that the tool runs is not on the worker's machine, or cannot be run there: install it.",
+    Proof.NOT_SENT,
+)
+
+
+def _while_starting(error: OSError) -> Verdict | None:
+    """The verdict on a program that is missing; its folder may be the missing thing, which the arguments name."""
+    for frame, _ in traceback.walk_tb(traceback_of(error)):
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ("subprocess", "_execute_child"):
+            folder: object = frame.f_locals.get("cwd")
+            return None if folder is not None and error.filename == folder else _NO_PROGRAM.verdict()
+    return None
 
 
 # What an exit code means, only the tool can know: it may be a rejection as well as an outage, after any effect.
@@ -203,7 +211,8 @@ _CLOSED = _bug("The tool uses a queue that was shut down: fix the tool.")
 _QUEUE_FULL = Row(Code.BUSY, "A queue of the tool is full.", Proof.REFUSED)
 
 TABLE: Table = {
-    "builtins.OSError": Choice("its errno", {**_BY_ERRNO, "any, in a child": _CHILD}, _by_errno, otherwise=_REJECTED),
+    # The number of a library's own class may be the library's, too: SSLError(1, ...).
+    "builtins.OSError": Choice("its errno", _BY_ERRNO, _by_errno, otherwise=_REJECTED, covers_children=False),
     "builtins.TimeoutError": _unless_connecting(_TIMEOUT),
     "builtins.ConnectionError": _unless_connecting(_CUT),
     "builtins.ConnectionRefusedError": _BY_ERRNO["ECONNREFUSED"],
@@ -211,7 +220,9 @@ TABLE: Table = {
     "builtins.InterruptedError": _BY_ERRNO["EINTR"],
     "builtins.ChildProcessError": _BY_ERRNO["ECHILD"],
     "builtins.ProcessLookupError": _BY_ERRNO["ESRCH"],
-    "builtins.FileNotFoundError": _BY_ERRNO["ENOENT"],
+    "builtins.FileNotFoundError": Choice(
+        "where it was raised", {"while a program was started": _NO_PROGRAM}, _while_starting, _BY_ERRNO["ENOENT"]
+    ),
     "builtins.FileExistsError": _BY_ERRNO["EEXIST"],
     "builtins.IsADirectoryError": _BY_ERRNO["EISDIR"],
     "builtins.NotADirectoryError": _BY_ERRNO["ENOTDIR"],

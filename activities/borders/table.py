@@ -78,6 +78,8 @@ class Choice:
     decide: Callable[[Any], Verdict | None]
     otherwise: Row
     """The row where `decide` returns None, or fails: an exception may hold anything, as a tool may have made it."""
+    covers_children: bool = True
+    """Whether the entry is also for children of its class that have none of their own."""
 
     def __call__(self, error: BaseException) -> Verdict:
         try:

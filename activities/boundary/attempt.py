@@ -24,7 +24,7 @@ from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
 from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed
 from activities.progress import CallProgress, start_progress
-from activities.providers.metering import Meter, start_meter
+from activities.providers.metering import Meter, start_meter, total
 from activities.scrubbing import text_of
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
@@ -116,6 +116,14 @@ class Attempt:
         """Settle how the attempt ended; return its fault, which may have learnt what follows."""
         return await self.settle(fault, is_done=is_done) if self.settle else fault
 
+    @property
+    def tells_earlier_costs(self) -> bool:
+        """Whether this attempt has to fail if it is cancelled, so that the workflow learns what those before it cost.
+
+        The server takes no details of a cancelled activity from this SDK.
+        """
+        return self.spec in retries.PLANNING and self.number > 1
+
     def show(self, **values: Any) -> None:
         """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
         if LOGS_VALUES.get():
@@ -135,7 +143,8 @@ class Attempt:
                 return Applied.UNKNOWN if self.committing else Applied.NONE
             case _ if self.returned:
                 return Applied.APPLIED
-            case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:  # a rejection changes nothing
+            # A rejection changes nothing.
+            case Effect.IDEMPOTENT if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and not fault.guessed:
                 return fault.applied
             case _ if not self.called or self._proves_no_effect(error):
                 return Applied.NONE
@@ -211,7 +220,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
-        CancelledError: the workflow cancelled the activity, which is no fault.
+        CancelledError: the workflow cancelled the activity, which is no fault, and earlier attempts cost nothing.
     """
     info = activity.info()
     call = CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
@@ -241,6 +250,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         yield attempt
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
+        if fault is None and attempt.tells_earlier_costs:
+            fault = Fault.of(Code.TIMEOUT, "It was cut off.")
         if fault is None:
             await attempt.end(None)
             _log(attempt, "cancelled", began)
@@ -370,8 +381,8 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
 
 
 def _model_use(meter: Meter) -> dict[str, Any]:
-    lost_model = meter.lost[-1][0] if meter.lost else ""
-    return {"model_use": meter.known_use, "lost_model": lost_model, "unreadable": tuple(meter.unreadable)}
+    lost = {"lost_model": meter.lost[-1].model, "lost_use": total(meter.use)} if meter.lost else {}
+    return {"model_use": meter.known_use, "unreadable": tuple(meter.unreadable), **lost}
 
 
 def _observed(value: JsonValue) -> JsonValue:
@@ -414,6 +425,8 @@ def _described(attempt: Attempt, error: BaseException) -> Fault:
     attempt.more["error"] = class_name(error)
     if LOGS_VALUES.get():
         attempt.more["message"] = scrubbed(error)
+    if verdict.fault.guessed:
+        attempt.more["guessed"] = verdict.fault.guessed
     if verdict.fault.code is not Code.BUG:
         return verdict.fault
     # The fault goes into history and to the planner, so it does not quote the exception.

@@ -7,6 +7,7 @@ worker's heartbeats nor its planning, inspection and shutdown: these run on the 
 import asyncio
 import contextlib
 import functools
+import itertools
 import socket
 import sys
 import threading
@@ -132,7 +133,7 @@ class ToolLoop:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(answered.wait(), BLOCKED_AFTER)
             # Without a current task the loop only waits for the processor, as on a busy machine.
-            if not answered.is_set() and (task := asyncio.current_task(self._loop)):
+            if not answered.is_set() and (task := asyncio.current_task(self._loop)) and not self._imports_for_replan():
                 remedy = "write `def`, which runs in a thread, or await"
                 log.warning("tool_blocks", call=task.get_name(), at=self._frames(), remedy=remedy)
                 await answered.wait()
@@ -141,11 +142,31 @@ class ToolLoop:
 
     def _frames(self, last: int = 3) -> list[str]:
         """Where the loop's thread is now, as `file:line function` without libraries, with the innermost frame last."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        stack = (
-            [entry for entry in traceback.extract_stack(frame) if "/lib/python" not in entry.filename] if frame else []
-        )
+        stack = [entry for entry in self._stack() if not _is_of_library(entry)]
         return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in stack[-last:]]
+
+    def _imports_for_replan(self) -> bool:
+        """Whether the loop's thread imports a module for Replan, as a table or a library, which no tool can change."""
+        stack = self._stack()
+        outside = list(itertools.takewhile(lambda entry: not entry.filename.startswith(_IMPORT), stack))
+        importer = next((entry for entry in reversed(outside) if not _is_of_library(entry)), None)
+        return (
+            len(outside) < len(stack) and importer is not None and Path(importer.filename).is_relative_to(_ACTIVITIES)
+        )
+
+    def _stack(self) -> traceback.StackSummary:
+        """Where the loop's thread is now, with the innermost frame last."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return traceback.extract_stack(frame) if frame else traceback.StackSummary()
+
+
+_IMPORT = "<frozen importlib."
+"""How the file names of Python's import system begin."""
+_ACTIVITIES = Path(__file__).parents[1]
+
+
+def _is_of_library(entry: traceback.FrameSummary) -> bool:
+    return "/lib/python" in entry.filename and not Path(entry.filename).is_relative_to(_ACTIVITIES)
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -25,6 +25,7 @@ from activities.offline.alternatives import (
 from activities.offline.questions import Unanswered, ask_user, named_option, option
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Effect
@@ -285,7 +286,8 @@ class _Repair:
         fault = self._fault(record)
         if fault is None and record.status is not StepStatus.FAILED:
             return f"{record.step.id} cannot use {record.step.kind}"
-        return f"{record.step.id} was rejected ({fault.code if fault else 'unknown'})"
+        by = "by a person" if fault and fault.code is Code.REJECTED else f"({fault.code if fault else 'unknown'})"
+        return f"{record.step.id} was rejected {by}"
 
     def _is_only_id(self, record: StepRecord) -> bool:
         """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
@@ -313,7 +315,8 @@ class _Repair:
 
     def _why(self, record: StepRecord) -> str:
         fault = self._fault(record)
-        return f" ({fault.code}): {fault.reason}" if fault else "."
+        code = f" ({fault.code})" if fault and fault.code is not Code.REJECTED else ""
+        return f"{code}: {fault.reason}" if fault else "."
 
     def _fault(self, record: StepRecord) -> FaultRecord | None:
         faults = self._situation.faults

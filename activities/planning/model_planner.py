@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import structlog
@@ -87,8 +88,9 @@ class ModelPlanner:
         compact_at: float = COMPACT_AT,
         options: AdapterOptions | None = None,
         facts: Callable[[], Awaitable[ModelFacts]] | None = None,
+        longest_reply: int = MAX_OUTPUT,
     ) -> None:
-        """Ask `model`, and wait for each reply at most `timeout` seconds.
+        """Ask `model`, and wait at most `timeout` seconds for each reply, of `longest_reply` tokens at most.
 
         `window` is the length of the model's context window in tokens. A conversation that would fill more than the
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
@@ -99,6 +101,7 @@ class ModelPlanner:
         self._model = MeteredModel(model, price)
         self._timeout = timeout
         self._compact_at, self._has_window, self._facts = compact_at, window is not None, facts
+        self._longest = longest_reply
         self._fit(window)
         self.name = model.name
         self.prices = {model.name: price}
@@ -107,6 +110,9 @@ class ModelPlanner:
 
     def _fit(self, window: int | None) -> None:
         self._max_reply = window // REPLY_PART if window else None
+        self.longest_reply = min(self._longest, self._max_reply or self._longest)
+        # Without a window, a server of the user's own gets no limit if the task has none.
+        self._usual_reply = self.longest_reply if window or self._longest < MAX_OUTPUT else None
         self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
         self._max_conversation = window * self._compact_at - self._max_summary if window else None
 
@@ -139,7 +145,10 @@ class ModelPlanner:
         await self._learn()
         strategy, kinds = self._strategy(situation), _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
-        request = _request(strategy, situation, kinds, turns, self._max_reply)
+        request = _request(strategy, situation, kinds, turns, self._max_reply, self._usual_reply)
+        if past and not past[-1].is_summary:
+            counted = past[-1].proposed.context + estimate_tokens(asdict(turns[-1]))
+            request = replace(request, counted=counted)
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._too_long(oldest)
@@ -279,10 +288,9 @@ def _request(
     kinds: Mapping[str, Kind],
     turns: Sequence[Turn],
     max_reply: int | None = None,
+    usual_reply: int | None = None,
 ) -> Request:
-    # Without a limit of the task, the usual one: no reply needs a quarter of a large window.
-    usual = MAX_OUTPUT if max_reply else None
-    max_output = min(filter(None, (situation.max_output or usual, max_reply)), default=None)
+    max_output = min(filter(None, (situation.max_output or usual_reply, max_reply)), default=None)
     answer = last_answer_tool(situation)
     if answer and max_output:
         # The provider tells the model the schema of the answer; that must not exceed what was reserved.

@@ -16,7 +16,7 @@ from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.providers.openai import OpenAIModel
 from activities.providers.prices import PriceList
-from activities.providers.registry import PROVIDERS, UnknownPlanner, local_facts, model_named
+from activities.providers.registry import PROVIDERS, UnknownPlanner, local_facts, longest_reply, model_named
 from activities.providers.strict import StrictModel
 
 
@@ -145,6 +145,7 @@ def _planner(
         price=price,
         window=window,
         compact_at=prices.compact_at,
+        longest_reply=longest_reply(model.name),
         options=options,
         facts=local_facts(name, environment),
     )

@@ -45,7 +45,7 @@ TURNS = Table(
 EXCHANGE = TypeAdapter(Exchange)
 VOLATILE_FIELDS: Mapping[str, set[str]] = {
     "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "fencing_token"},
-    "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
+    "faults": {"at", "attempt", "waited", "retry_after", "model_use", "lost_use"},
     "observations": {"at"},
 }
 """Fields that a situation's digest leaves out, because they may differ if the same steps run again after a reset."""

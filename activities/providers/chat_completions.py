@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from activities.providers import spoken
-from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
@@ -36,6 +36,13 @@ class ChatCompletions(ModelAdapter):
     client = "AsyncOpenAI"
     api = "OpenAI's API"
 
+    def __init__(
+        self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool | None = None
+    ) -> None:
+        """`is_reasoning` is whether the model reasons in silence; None if that is not known."""
+        super().__init__(model, endpoint, effort)
+        self._is_reasoning = self._is_own if is_reasoning is None else is_reasoning
+
     async def reply(self, request: Request) -> Reply:
         """As `ModelAdapter.reply`; a reply of all the tokens that it may have is cut off, whatever the server says."""
         reply = await super().reply(request)
@@ -45,7 +52,7 @@ class ChatCompletions(ModelAdapter):
 
     @property
     def _hides_reasoning(self) -> bool:
-        return self._is_own
+        return self._is_reasoning
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
         stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(

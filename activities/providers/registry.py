@@ -11,6 +11,7 @@ from activities.providers.local import LOCAL_SERVERS, ModelFacts
 from activities.providers.messages import LanguageModel
 from activities.providers.prices import of_model
 from activities.providers.strict import ANTHROPIC, OPENAI, Rules, StrictModel
+from workflows.limits.spending import MAX_OUTPUT
 
 
 class UnknownPlanner(ValueError):
@@ -63,6 +64,8 @@ PROVIDERS: Mapping[str, Provider] = {
 
 docs/architecture.md says what to touch to add a provider.
 """
+PLAIN_OUTPUT = 8_000
+"""The most tokens of a reply of a model that does not reason, which needs no room for it."""
 NO_KEY = "none"
 """The key for the user's own server if no key is set, because the SDK's client needs a key."""
 
@@ -111,6 +114,13 @@ def takes_effort(name: str) -> bool:
     provider_name, _, model = name.partition(":")
     provider = PROVIDERS.get(provider_name)
     return provider is None or "@" in model or provider.takes_effort(model)
+
+
+def longest_reply(name: str) -> int:
+    """The most tokens that a reply of the planner's model with this full name may have."""
+    provider, _, model = name.partition("@")[0].partition(":")
+    row = openai.row_of(model) if provider == "openai" else None
+    return PLAIN_OUTPUT if row and not row.is_reasoning else MAX_OUTPUT
 
 
 def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from activities.providers.billing import End
 from activities.providers.messages import NoReply, Usage
 
 IDLE_TIMEOUT = 60.0
@@ -32,6 +33,13 @@ class Draft(ABC):
     """The SDK's response; None until it is complete."""
     written: int = 0
     """The bytes of text, reasoning and arguments that have come."""
+    has_begun: bool = False
+    """Whether an event of the reply has come."""
+
+    @property
+    def hides_thoughts(self) -> bool:
+        """Whether the reply has reasoning that is not shown, or only as a summary."""
+        return False
 
     @abstractmethod
     def add(self, event: Any) -> None:
@@ -96,14 +104,17 @@ async def read(
         async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout, begins):
             async for event in stream:
                 draft.add(event)
+                draft.has_begun = True
                 on_event()
         draft.end(is_done=received.end.rstrip().endswith(DONE))
     except TimeoutError:
         if not limit.expired():
             raise
         if response.num_bytes_downloaded > MAX_BYTES:
-            raise NoReply(f"The model's reply exceeds {MAX_BYTES >> 20} MiB.", code="server_error") from None
-        raise NoReply(f"The model's reply stopped: no byte came for {idle_timeout:g} s.", code="timeout") from None
+            reason = f"The model's reply exceeds {MAX_BYTES >> 20} MiB."
+            raise NoReply(reason, End.TOO_LARGE, code="server_error") from None
+        reason = f"The model's reply stopped: no byte came for {idle_timeout:g} s."
+        raise NoReply(reason, End.STALLED, code="timeout") from None
 
 
 @contextlib.asynccontextmanager

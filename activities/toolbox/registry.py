@@ -129,7 +129,8 @@ class Registry(Mapping[str, Kind]):
             if left:
                 names = ", ".join(found.__qualname__ for found in left[:3]) + (", …" if len(left) > 3 else "")
                 remedy = "say what they are with raises= (docs/tools.md#exceptions-of-other-libraries)."
-                yield f"No table knows the exceptions of {package} ({names}), so each is a bug, for a person: {remedy}"
+                is_bug = "so each is a bug, for a person, or guessed from its HTTP status"
+                yield f"No table knows the exceptions of {package} ({names}), {is_bug}: {remedy}"
 
     def _add_finder(self) -> list[str]:
         """Add `find_tools` if there are more than `MAX_SHOWN` kinds.

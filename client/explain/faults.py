@@ -413,7 +413,7 @@ def _read_sentence(look: Call) -> Sentence:
         text = f"{lead} found it: {words.stop(words.value(look.result))}"
     elif look.failing is None:
         text = f"{lead} {'was stopped' if look.closed else 'has not answered yet'}."
-    elif look.failing.code is Code.NOT_FOUND:
+    elif look.failing.code is Code.NOT_FOUND and not (look.failing.fault and look.failing.fault.guessed):
         text = f"{lead} found nothing."
     else:
         text = f"{lead} {words.failed_as(look.failing)}"

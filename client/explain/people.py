@@ -8,7 +8,7 @@ from client.history.records import Call, CallEnd, Event
 from client.history.story import Asked, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
-from workflows.json_values import canonical
+from client.wording import change_words
 from workflows.people.requests import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
 from workflows.plans.proposal import Question
 
@@ -83,9 +83,7 @@ def _answer_clause(answer: HumanAnswer) -> str:
         more = (f"{amount} {name.replace('_', ' ')}" for name, amount in answer.extended.items())
         return f": {words.listed(more)} more"
     if answer.edited:
-        return (
-            f": {words.listed(f'{name} = {one_line(canonical(change.now))}' for name, change in answer.edited.items())}"
-        )
+        return f": {change_words(answer.edited)}"
     undo = " with the effects of the task undone" if answer.undo else ""
     return undo + (f': "{words.sentence(answer.text).rstrip(".")}"' if answer.text else "")
 

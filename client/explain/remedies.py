@@ -79,6 +79,7 @@ OF_ENDING: Mapping[str, str] = {
 }
 """By outcome code, what to do about a task that no fault ended."""
 LATER = "Start it again later: what failed last may work by then."
+AFTER_REJECTION = "If it is still wanted, start it again with what the person asked for in its text."
 WITHHELD = (
     "Untrusted content that the task read may have ordered {calls}. Only if you want that yourself, start the task"
     " again so that a person is asked (`--on-escalation wait`), or allow it from the start, e.g. {option}; else write"
@@ -133,7 +134,10 @@ def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
         yield Sentence(text=WITHHELD.format(calls=words.listed(withheld), option=option))
     if code == "question" and outcome.is_tainted:
         yield Sentence(text=TAINTED_QUESTION)
-    if code == "gave_up" and outcome.faults and outcome.faults[-1].quadrant.is_transient:
+    last = outcome.faults[-1] if outcome.faults else None
+    if code == "gave_up" and last and last.quadrant.is_transient:
         yield Sentence(text=LATER)
-    if not withheld or code != "proposals_rejected":
+    if code == "gave_up" and last and last.code is Code.REJECTED:
+        yield Sentence(text=AFTER_REJECTION)
+    elif not withheld or code != "proposals_rejected":
         yield Sentence(text=OF_ENDING[code])

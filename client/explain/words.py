@@ -17,6 +17,7 @@ from workflows.faults.decision import Action, what_follows
 from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.json_values import canonical
+from workflows.plans.references import is_reference, label
 from workflows.text import capitalised, shorten
 
 
@@ -147,6 +148,8 @@ def failed_as(failing: AttemptFailure, often: str = "") -> str:
     """How an attempt failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
     if failing.code is Code.NEEDS_APPROVAL:
         return f"was not called at first: {reason(failing)}"
+    if failing.code is Code.REJECTED:  # by a person
+        return f"was not called: {reason(failing)}"
     verb = {
         Quadrant.PERSISTENT_SEMANTIC: "was rejected",
         Quadrant.TRANSIENT_SEMANTIC: "was told to wait",
@@ -155,7 +158,9 @@ def failed_as(failing: AttemptFailure, often: str = "") -> str:
 
 
 def code(failing: AttemptFailure) -> str:
-    """The fault's code; if that cannot be read, the fault's quadrant, else `unknown`."""
+    """The fault's code and whether it is guessed; if that cannot be read, the fault's quadrant, else `unknown`."""
+    if failing.fault and failing.fault.guessed:
+        return f"{failing.fault.code.value}, guessed from {shorten(one_line(failing.fault.guessed), MAX_REASON)}"
     if failing.code:
         return failing.code.value
     return failing.quadrant.value.replace("_", " ") if failing.quadrant else "unknown"
@@ -222,7 +227,7 @@ def known(*events: Event | None) -> tuple[Event, ...]:
 def sentence(*texts: str) -> str:
     """Untrusted texts as one sentence: each text is cut, all are on one line, with a full stop."""
     joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
-    return joined if joined.endswith((".", "!", "?", "…")) else joined + "."
+    return stop(joined)
 
 
 def value(data: JsonValue, width: int = MAX_VALUE) -> str:
@@ -241,8 +246,8 @@ def value(data: JsonValue, width: int = MAX_VALUE) -> str:
 
 
 def stop(text: str) -> str:
-    """Text with a full stop, unless it was cut."""
-    return text if text.endswith("…") else text + "."
+    """Text with a full stop, unless it was cut, or ends with such a sign itself."""
+    return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
 def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
@@ -252,10 +257,8 @@ def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
 
 def _plain(data: JsonValue) -> str:
     match data:
-        case {"$from": source, "path": str(path)} if path:
-            return f"<{source}.{path}>"
-        case {"$from": source}:
-            return f"<{source}>"
+        case dict() if is_reference(data):
+            return label(data)
         case dict():
             return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in data.items())}}}"
         case list():

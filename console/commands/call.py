@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from client import document, tree
+from client.schemas import with_numbers
 from client.start import new_id, task_of_call
 from client.task_document import task_document
 from client.tasks import CALL_MEMO
@@ -16,6 +17,7 @@ from console.completion import kinds
 from console.exits import exit_code
 from console.options import Common
 from console.render.live import CallView
+from console.render.numbers import tools_of
 from console.render.views import StderrView
 from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
@@ -50,11 +52,15 @@ async def call_command(
         print(document.of_anything(await task_document(client, handle, outcome)))
         return exit_code(outcome)
     stream = sys.stdout if sys.stdout.isatty() else sys.stderr
+    # A program gets the JSON of the result, in which a Decimal is a text.
+    results = [step.result for step in outcome.steps] if sys.stdout.isatty() else []
+    tools = await tools_of(client, common.queue, results)
     for step in outcome.steps:
         for line in tree.step_lines(outcome, step):
             print(line, file=stream)
         if step.status is StepStatus.COMPLETED:
-            print(document.written(step.result))
+            schema = tools[step.kind].result_schema if step.kind in tools else {}
+            print(with_numbers(document.written, step.result, schema))
     if not outcome.steps:
         print(one_line(outcome.reason), file=stream)
     return exit_code(outcome)

@@ -9,11 +9,13 @@ from temporalio.client import Client
 
 from client import document
 from client.problem import Problem
+from client.schemas import Schema, with_numbers
 from client.text import cut, one_line
 from client.wording import count
 from client.workers import OLD_WORKER, ask
 from console.exits import Exit
 from console.options import Common
+from console.render.numbers import tools_of
 from console.render.terminal import print_lines
 from workflows.account.outcome import Ending, ending_of_unasked_question
 from workflows.account.task import Task, TaskStatus
@@ -28,6 +30,7 @@ from workflows.plans.references import is_reference
 MAX_ARGUMENTS = 400
 """The most terminal cells that the arguments of a step take; the rest is cut off."""
 NOT_RUN = "nothing was run"
+NO_SCHEMAS: Mapping[str, Schema] = {}
 
 
 def ending_of(draft: Draft) -> Ending:
@@ -68,10 +71,10 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
     }
 
 
-def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
+def draft_lines(task: Task, draft: Draft, ending: Ending, schemas: Mapping[str, Schema] = NO_SCHEMAS) -> list[str]:
     """The lines that `--dry-run` prints: the steps in the order of their needs, what each may change, and a summary.
 
-    If there is no plan, the lines say why.
+    If there is no plan, the lines say why. `schemas` has those of the arguments, by kind, as far as they are needed.
     """
     who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
     if task.plan is None and task.strategy == "react":
@@ -83,7 +86,7 @@ def draft_lines(task: Task, draft: Draft, ending: Ending) -> list[str]:
             lines = [
                 line
                 for step in in_order(steps)
-                for line in _step(step, draft.specs[step.kind], asked[step.id], *widths)
+                for line in _step(step, draft.specs[step.kind], asked[step.id], schemas.get(step.kind, {}), *widths)
             ]
             why = [f"    {one_line(because)}"] if because else []
             written = count(len(task.revisions), "revision")
@@ -150,8 +153,11 @@ def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
     }
 
 
-def _step(step: Step, spec: ToolSpec, approval: ApprovalNeed, of_ids: int, of_kinds: int) -> list[str]:
-    arguments = ", ".join(f"{name}={shown_value(value)}" for name, value in step.args.items())
+def _step(step: Step, spec: ToolSpec, approval: ApprovalNeed, schema: Schema, of_ids: int, of_kinds: int) -> list[str]:
+    def written(args: dict[str, JsonValue]) -> str:
+        return ", ".join(f"{name}={shown_value(value)}" for name, value in args.items())
+
+    arguments = with_numbers(written, step.args, schema)
     after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
     head = f"{step.id:<{min(of_ids, 14)}} {step.kind:<{min(of_kinds, 20)}} {one_line(step.title)}"
     asks = {"yes": f"asks a person: {approval.why}", "may": f"may ask a person: if {approval.why}", "no": ""}
@@ -200,7 +206,9 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
     if common.json:
         print(document.of_anything(draft_fields(task, found, ending)))
     else:
-        print_lines(draft_lines(task, found, ending))
+        steps = proposed(found)
+        tools = await tools_of(client, common.queue, (step.args for step in steps))
+        print_lines(draft_lines(task, found, ending, {kind: card.args_schema for kind, card in tools.items()}))
     if ending.code in ("plan_refused", "task_refused"):
         return Exit.BAD_USAGE
     return {TaskStatus.FAILED: Exit.FAILED, TaskStatus.ESCALATED: Exit.NEEDS_PERSON}.get(ending.status, Exit.COMPLETED)

@@ -1,19 +1,22 @@
 """`effects`: list what a task changed in the world, with idempotency keys, from its history and a worker's ledgers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from temporalio.client import Client
 
 from client import document, sessions, tasks
 from client.effects import EffectState, TaskEffect
 from client.explain import words
+from client.schemas import with_numbers
 from client.text import cut, one_line, printable
 from client.wording import count
 from client.workers import EffectList, list_effects
 from console.exits import Exit
 from console.options import Common, Session, TaskId, require_alone
+from console.render.numbers import tools_of
 from console.render.sessions import print_more
 from console.render.terminal import print_lines
+from workflows.inquiries import ToolCard
 from workflows.json_values import canonical
 from workflows.people.card import args_words
 
@@ -34,9 +37,10 @@ async def effects_command(*, id: TaskId = None, session: Session = None, common:
     if common.json:
         print(document.of_anything(found.document(handle.id)))
         return Exit.COMPLETED
+    tools = await tools_of(client, common.queue, (effect.result for effect in found.effects))
     lines = list[str]()
     for effect in found.effects:
-        lines += _lines(effect, found.effects)
+        lines += _lines(effect, found.effects, tools)
     lines += _not_listed(found, "its")
     nothing = f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it."
     print_lines(map(printable, lines or [nothing]))
@@ -50,9 +54,10 @@ async def _of_session(client: Client, name: str, common: Common) -> int:
         print(document.of_anything(found.document(session)))
         return Exit.COMPLETED
     of_task = dict(found.tasks)
+    tools = await tools_of(client, common.queue, (effect.result for _, effect in found.in_order))
     lines = list[str]()
     for task_id, effect in found.in_order:
-        head, *others = _lines(effect, of_task[task_id].effects)
+        head, *others = _lines(effect, of_task[task_id].effects, tools)
         lines += [head, f"    task {task_id}", *others]
     not_listed = [line for task_id, listed in found.tasks for line in _not_listed(listed, f"{task_id}'s")]
     lines += dict.fromkeys(not_listed)  # the tasks of a worker have the same ledgers
@@ -75,16 +80,17 @@ def _not_listed(found: EffectList, whose: str) -> list[str]:
     ]
 
 
-def _lines(effect: TaskEffect, all: Sequence[TaskEffect]) -> list[str]:
+def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, ToolCard]) -> list[str]:
     kind_of_effect = f" ({effect.effect})" if effect.effect else ""
     lines = [
         f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}",
         f"    key {effect.key}",
     ]
     if args := args_words(effect.args):
-        lines.append(f"    call {one_line(args)}")
+        lines.append(f"    with {one_line(args)}")
     if effect.result is not None:
-        lines.append(f"    {cut(one_line(canonical(effect.result)), MAX_RESULT)}")
+        schema = tools[effect.kind].result_schema if effect.kind in tools else {}
+        lines.append(f"    {cut(one_line(with_numbers(canonical, effect.result, schema)), MAX_RESULT)}")
     return lines
 
 

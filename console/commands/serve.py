@@ -8,6 +8,7 @@ from client.client import Client
 from client.problem import Problem
 from console.exits import Exit
 from console.options import Common, require_extra
+from workflows.commands import WORKER
 
 LOOPBACK = "127.0.0.1"
 PORT = 8300
@@ -55,6 +56,7 @@ async def serve_command(
 
     def ready(place: str) -> None:
         print(f"ready  {place}  {how}  queue {common.queue}  API {place}/openapi.json", flush=True)
+        print(f"links to it in notifications and Temporal's web UI: {WORKER} --notify-base {place}", flush=True)
 
     await serve(app, host, port, most, on_ready=ready, on_stop=app.state.streams.close)
     print("stopped", flush=True)

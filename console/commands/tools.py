@@ -8,6 +8,7 @@ import typer
 from client import document
 from client.lines import wrap
 from client.problem import Problem
+from client.schemas import DEFINITIONS, decimal_part
 from client.text import printable
 from client.workers import ask
 from console.commands import show
@@ -21,7 +22,6 @@ from workflows.inquiries import ToolCard, ToolsInquiry
 from workflows.plans.catalogue import ALWAYS
 from workflows.text import nearest
 
-DEFINITIONS = "#/$defs/"
 MIN_ROOM = 20
 """Cells: if the second column of the list is narrower, its text is not wrapped."""
 
@@ -93,19 +93,15 @@ def _field(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
 
 
 def type_words(schema: dict[str, Any], whole: dict[str, Any]) -> str:
-    """What a JSON schema takes, in a few words; `whole` has the definitions that it refers to.
-
-    A Decimal is a number that may be written as a text, too, so that none of its digits is lost.
-    """
+    """What a JSON schema takes, in a few words; `whole` has the definitions that it refers to."""
     reference = str(schema.get("$ref", ""))
     if reference.startswith(DEFINITIONS):
         return type_words(whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), {})
     if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
         return " | ".join(map(str, values))
     parts = schema.get("anyOf") or schema.get("oneOf") or ()
-    types = {part.get("type") for part in parts}
-    if {"number", "string"} <= types <= {"number", "string", "null"} and len(parts) == len(types):
-        return "decimal" + " | null" * ("null" in types)
+    if decimal_part(schema):
+        return "decimal" + " | null" * any(part.get("type") == "null" for part in parts)
     if parts:
         return " | ".join(dict.fromkeys(type_words(part, whole) for part in parts))
     if schema.get("type") == "array" and schema.get("items"):

@@ -9,7 +9,7 @@ from client.undo import PlannedCall, PlannedUndo
 from client.wording import MAX_REASON, answer_words, asked_calls, closing_words, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.card import Asker, Fact, facts, made_words, value_words
+from workflows.people.card import Asker, Fact, call_words, facts, value_words
 from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import visible
 
@@ -83,7 +83,7 @@ def _undo_call_lines(call: PlannedCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
     args = [f"      {printable(name)}: {printable(value_words(value))}" for name, value in call.args.items()]
-    undone = f"      ({printable(call.step)} was {printable(made_words(call.undoes_kind, call.undoes_args))})"
+    undone = f"      (the call was: {printable(call_words(call.undoes_kind, call.undoes_args))})"
     return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args, undone]
 
 

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import ValidationError
 
 from client import people
 from client.client import TaskHandle
@@ -16,18 +15,18 @@ from client.history import fetch
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.undo import PlannedCall, PlannedUndo, plan as plan_undo, undo, with_code
-from runtime.validation import expected
 from server.api import client_of, rollback_fields, task_of, within
 from server.page.cards import with_all_arguments
 from server.page.effects import effect_rows
-from server.page.inputs import arguments, is_text, json_value, value_text
+from server.page.inputs import Mistakes, Refused, argument_fields, arguments, json_value, misfits, value_text
 from server.page.reaching import PageRoute
-from server.page.rendering import name_of_visitor, read_form, render
+from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
+from server.page.schemas import Schemas
 from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
 from workflows.account.records import StepStatus
-from workflows.people.card import made_words
+from workflows.people.card import call_words
 from workflows.people.requests import CHOICES, Choice
 
 PLAN_SECONDS = 8.0
@@ -61,10 +60,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
             values["others"] = form.get("others", "").split()
         await people.answer(task, choice, **values)
     except Problem as problem:
-        return await _refused(request, task, problem)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return await _refused(request, task, Problem("usage", f"{first['loc'][-1]} {expected(first)}", "correct it"))
+        return await _refused(request, task, problem, Refused.of(problem, number, choice, form))
     if form.get("from") == "inbox":
         answered = quote(f"{task.id} {number}", safe="")
         return RedirectResponse(f"/ui/inbox?answered={answered}&choice={choice.value}", 303)
@@ -78,18 +74,25 @@ async def answer_again(id: str, number: str, choice: str) -> Response:
 
 
 def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
-    """What a form gives with an answer."""
-    values = dict[str, Any]()
-    for option in CHOICES[choice].options:
+    """What a form gives with an answer.
+
+    Raises:
+        Mistakes: a field cannot be read, or what the answer needs is missing.
+    """
+    values, options = dict[str, Any](), CHOICES[choice].options
+    for option in options:
         text = form.get(option.name, "")
         if option.type == "object":
             values[option.name] = arguments(form)
-        elif option.type == "value":
-            values[option.name] = json_value(FIELDS[option.name], text)
+        elif option.type == "value" and text.strip():
+            values[option.name] = json_value(option.name, FIELDS[option.name], text)
         elif option.type == "switch":
             values |= {option.name: True} if text else {}
         elif text.strip() or form.get("option"):  # what was written is meant, also where an option is chosen
             values[option.name] = text if text.strip() else form["option"]
+    if CHOICES[choice].needs_option and not values:
+        first = next((option for option in options if option.name in form), options[0])
+        raise Mistakes({first.name: f"Write {first.label}{f', e.g. {first.example}' * (first.type == 'number')}."})
     return values
 
 
@@ -106,17 +109,21 @@ async def _confirm(
     changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
+    fields = {name: field for field, name in argument_fields(form).items() if name in changed}
+    schemas: Schemas = request.app.state.schemas
+    schema = await schemas.of((await task.describe()).task_queue, shown.call.kind, ASK_SECONDS)
+    if wrong := misfits(changed, schema):
+        raise Mistakes({fields[name]: words for name, words in wrong.items()})
     rows = [
-        (name, value_text(before[name]) if name in before else "", value_text(value), is_text(value))
-        for name, value in changed.items()
+        (name, value_text(before[name]) if name in before else "", value_text(value)) for name, value in changed.items()
     ]
     others = [(name, value_text(value)) for name, value in before.items() if name not in changed]
-    about = {"others": others, "back": form.get("from", "")}
-    return render(request, "edit.html", id=task.id, request=shown, rows=rows, **about)
+    hidden = {field: form[field] for field in (*fields.values(), "call", *(["from"] if form.get("from") else []))}
+    return render(request, "edit.html", id=task.id, request=shown, rows=rows, others=others, hidden=hidden)
 
 
-async def _refused(request: Request, task: Handle, problem: Problem) -> Response:
-    return await task_response(request, task, problem.sentence(on_page), status_of(problem))
+async def _refused(request: Request, task: Handle, problem: Problem, refused: Refused | None = None) -> Response:
+    return await task_response(request, task, problem.sentence(on_page), status_of(problem), refused)
 
 
 @router.get("/ui/tasks/{id}/{what}")
@@ -189,7 +196,7 @@ def _shown(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str,
     return [
         (
             call,
-            made_words(call.undoes_kind, call.undoes_args),
+            call_words(call.undoes_kind, call.undoes_args),
             [(name, value_text(value)) for name, value in call.args.items()],
         )
         for call in planned.calls
@@ -206,8 +213,6 @@ async def act(request: Request, id: str, what: str) -> Response:
                 await TaskHandle(client, task.id).cancel(undo=bool(form.get("undo")))
             case "extend":
                 values = _form_values(Choice.EXTEND, form)
-                if not values:
-                    raise Problem("usage", "No limit was given", "write how much more, e.g. 10 tool calls")
                 await people.answer(task, Choice.EXTEND, form.get("key") or None, **values, by=name_of_visitor(request))
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
@@ -217,5 +222,5 @@ async def act(request: Request, id: str, what: str) -> Response:
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:
-        return await _refused(request, task, problem)
+        return await _refused(request, task, problem, Refused.of(problem, "", what, form))
     return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)

@@ -11,8 +11,9 @@ from server.page.inputs import Field, fields_of, with_defaults
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
 from workflows.account.outcome import Outcome
-from workflows.people.card import Asker, Fact, facts
+from workflows.people.card import CALL, MAX_CALL, Asker, Fact, facts
 from workflows.people.requests import HumanRequest, RequestKind
+from workflows.text import shorten
 
 
 class Card(NamedTuple):
@@ -32,6 +33,12 @@ class Card(NamedTuple):
     """Who answered what; empty while it is open."""
     calls: Sequence[str]
     """The calls that it was about, in words; empty while it is open."""
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a line: the call, or the question."""
+        call = next((fact.text for fact in self.facts if fact.about == CALL), "")
+        return call or shorten(self.request.reason, MAX_CALL)
 
 
 def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None) -> Card:

@@ -28,6 +28,8 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 PAGE = 25
 """Cards on a page of the inbox; the workers of those that ask for an approval are asked for the call."""
+MANY = 10
+"""Above so many cards, each is one line that opens to the card."""
 
 
 class IncidentCard(NamedTuple):
@@ -41,6 +43,9 @@ class IncidentCard(NamedTuple):
     """The longest wait first."""
     request: None = None
     """So that a template tells it from the Card of a request."""
+
+
+Entry = Waiting | IncidentCard
 
 
 @router.get("/ui/inbox")
@@ -57,9 +62,9 @@ async def inbox(
     waiting = await list_waiting(client.temporal)
     # The server's list is a moment behind what was answered just now.
     waiting = [task for task in waiting if f"{task.task_id} {task.request.id}" != answered]
-    own = [task for task in waiting if _is_of(visitor, task)]
-    chosen = [task for task in (own if mine else waiting) if kind in ("", task.request.kind)]
-    entries = _entries(chosen)
+    own = _entries([task for task in waiting if _is_of(visitor, task)])
+    everything = _entries(waiting)
+    entries = [entry for entry in (own if mine else everything) if kind in ("", _kind_of(entry))]
     pages = max(1, -(-len(entries) // PAGE))
     shown = entries[(min(page, pages) - 1) * PAGE :][:PAGE]
     alone = [entry for entry in shown if isinstance(entry, Waiting)]
@@ -71,7 +76,9 @@ async def inbox(
     cards = await _cards(request, alone, requests, answered)
     unseen = {task.queue for task in alone if any(not card.is_seen for card in cards[task.task_id])}
     seen = {task.queue for task in alone if any(card.request.call for card in cards[task.task_id])}
-    number = {"page": min(page, pages), "pages": pages, "total": len(waiting), "is_cut": len(waiting) >= MAX_WAITING}
+    counts = {which: _counts(found, cards) for which, found in ((True, own), (False, everything))}
+    total = counts[False].total()
+    number = {"page": min(page, pages), "pages": pages, "total": total, "is_cut": len(waiting) >= MAX_WAITING}
     return render(
         request,
         "inbox.html",
@@ -79,7 +86,9 @@ async def inbox(
         silent=[queue for queue, is_silent in zip(queues, silent, strict=True) if is_silent or queue in unseen - seen],
         answered=answered.rpartition(" ")[0],
         choice=choice if choice in [*Choice] else "",
-        chips=_chips(waiting, own, kind, mine=mine),
+        tasks=len(waiting),
+        is_compact=len(entries) > MANY,
+        chips=_chips(counts[mine], counts[True].total(), kind, mine=mine, has_owners=any(task.by for task in waiting)),
         filter=urlencode(_filter(kind, mine=mine)) + "&" * bool(kind or mine),
         **number,
     )
@@ -89,7 +98,20 @@ def _is_of(visitor: Visitor | None, task: Waiting) -> bool:
     return visitor is not None and visitor.name != "" and task.by == visitor.name
 
 
-def _entries(waiting: Sequence[Waiting]) -> list[Waiting | IncidentCard]:
+def _kind_of(entry: Entry) -> RequestKind:
+    return entry.request.kind if isinstance(entry, Waiting) else entry.tasks[0].request.kind
+
+
+def _counts(entries: Sequence[Entry], cards: Mapping[str, Sequence[Card]]) -> Counter[RequestKind]:
+    """How many cards there are of each kind; of a task that is not shown, one is known."""
+    found = Counter[RequestKind]()
+    for entry in entries:
+        shown = cards.get(entry.task_id, ()) if isinstance(entry, Waiting) else ()
+        found.update([card.request.kind for card in shown] or [_kind_of(entry)])
+    return found
+
+
+def _entries(waiting: Sequence[Waiting]) -> list[Entry]:
     """One entry for each task, and one for all tasks of a queue that wait for the same repair; the order stays."""
     together = dict[tuple[str, str], list[Waiting]]()
     for task in waiting:
@@ -142,15 +164,14 @@ def _filter(kind: str, *, mine: bool) -> dict[str, str]:
 
 
 def _chips(
-    waiting: Sequence[Waiting], own: Sequence[Waiting], kind: str, *, mine: bool
+    counts: Counter[RequestKind], own: int, kind: str, *, mine: bool, has_owners: bool
 ) -> list[tuple[str, str, int, bool]]:
-    """The filters as links: an address, words, how many tasks it shows, whether it is the one in use."""
-    counts = Counter(task.request.kind for task in (own if mine else waiting))
+    """The filters as links: an address, words, how many cards it shows, whether it is the one in use."""
     kinds = [("", "All", counts.total()), *((one.value, KINDS[one], counts[one]) for one in RequestKind if counts[one])]
     chips = [
         (f"/ui/inbox?{urlencode(_filter(value, mine=mine))}", words, number, value == kind)
         for value, words, number in kinds
     ]
-    if mine or any(task.by for task in waiting):
-        chips.append((f"/ui/inbox?{urlencode(_filter(kind, mine=not mine))}", "Started by me", len(own), mine))
+    if mine or has_owners:
+        chips.append((f"/ui/inbox?{urlencode(_filter(kind, mine=not mine))}", "Started by me", own, mine))
     return chips

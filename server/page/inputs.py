@@ -1,14 +1,21 @@
-"""The fields of a form for the arguments of a call: one line for a number, a date, a choice or a short text."""
+"""The fields of a form for the arguments of a call, what a schema says of their values, and a form that is refused."""
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from math import isfinite
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
 from pydantic import JsonValue
 
 from client import document
 from client.problem import Problem
+from client.remedy import render
+from client.schemas import NUMBER, decimal_part, plain
+from runtime.validation import expected
+from server.remedies import on_page
 from workflows.people.requests import CUT, ProposedCall, is_secret, shown_args
 from workflows.text import visible
 
@@ -47,7 +54,7 @@ def fields_of(call: ProposedCall, schema: Mapping[str, Any] | None) -> list[Fiel
     whole = schema or {}
     known = whole.get("properties", {})
     return [
-        _field(name, value, _plain(known.get(name, {}), whole))._replace(is_default=name not in (call.args or {}))
+        _field(name, value, plain(known.get(name, {}), whole))._replace(is_default=name not in (call.args or {}))
         for name, value in call.whole_args.items()
     ]
 
@@ -74,19 +81,6 @@ def value_text(value: JsonValue) -> str:
     return value if isinstance(value, str) and is_text(value) else document.written(value, indent=None)
 
 
-def _plain(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an argument without references; of one that may be null, with `nullable`."""
-    found = dict(schema)
-    if reference := found.pop("$ref", ""):
-        target = whole.get("$defs", {}).get(str(reference).rpartition("/")[2], {})
-        found = {**target, **found}
-    others = [option for option in found.get("anyOf", ()) if option.get("type") != "null"]
-    if len(others) == 1:
-        rest = {name: value for name, value in found.items() if name != "anyOf"}
-        return {**_plain(others[0], whole), **rest, "nullable": True}
-    return found
-
-
 def _field(name: str, value: JsonValue, schema: Mapping[str, Any]) -> Field:
     hint = str(schema.get("description", "")).partition("\n")[0]
     if isinstance(value, str) and value.endswith(CUT):
@@ -103,6 +97,8 @@ def _field(name: str, value: JsonValue, schema: Mapping[str, Any]) -> Field:
         return Field(name, "text_or_null", "text", "", hint)
     if not (isinstance(value, str) and is_text(value)):
         return Field(name, "arg", "area", value_text(value), hint)
+    if decimal_part(schema) and NUMBER.fullmatch(value):
+        return Field(name, "decimal", "number", value, hint)
     for type, pattern in (("date", DATE), ("time", TIME)):
         if schema.get("format") == type and pattern.fullmatch(value):
             return Field(name, "text", type, value, hint)
@@ -129,21 +125,89 @@ def _json_text(value: JsonValue) -> str:
 # Reading a form
 
 
+class Mistakes(Problem):
+    """Fields of a form that cannot be read, or have a value that they cannot have."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        """`fields` has a sentence by the name of each wrong field."""
+        super().__init__("usage", " ".join(fields.values()), "correct it")
+        self.fields_of_form = fields
+
+
+class Refused(NamedTuple):
+    """A form that was not accepted: it is shown again as it was sent."""
+
+    about: str
+    """The id of the request; empty for a form that answers none."""
+    choice: str
+    form: Mapping[str, str]
+    mistakes: Mapping[str, str]
+    """By the name of a field, what is wrong with it."""
+
+    @classmethod
+    def of(cls, problem: Problem, about: str, choice: str, form: Mapping[str, str]) -> "Refused":
+        found: Mapping[str, str] = {}
+        if isinstance(problem, Mistakes):
+            found = problem.fields_of_form
+        elif problem.argument:
+            found = {problem.argument: f"{render(problem.reason, on_page)}."}
+        return cls(about, choice, form, found)
+
+    def is_of(self, about: str, choice: str) -> bool:
+        return (self.about, self.choice) == (about, choice)
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        """What was typed into a field; `otherwise` if the form had no such field."""
+        return self.form.get(name, otherwise)
+
+    def place(self, name: str) -> str:
+        """The id of the element of a wrong field."""
+        return f"mistake-{[*self.mistakes].index(name) + 1}"
+
+    def attributes(self, name: str) -> Markup:
+        """The attributes of a wrong field, of which the first has the focus; none of one that is right."""
+        if name not in self.mistakes:
+            return Markup()
+        told = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.place(name))
+        return told + Markup(" autofocus") if name == next(iter(self.mistakes)) else told
+
+
 def arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
     """The arguments that a form has, by name.
 
     Raises:
-        Problem: the text of a field cannot be read.
+        Mistakes: the texts of fields cannot be read.
     """
-    found = dict[str, JsonValue]()
-    for field, text in form.items():
-        how, dot, name = field.partition(".")
-        if dot and how in READERS:
-            found[name] = READERS[how](name, text)
+    found, wrong = dict[str, JsonValue](), dict[str, str]()
+    for field, name in argument_fields(form).items():
+        try:
+            found[name] = READERS[field.partition(".")[0]](name, form[field])
+        except Problem as problem:
+            wrong[field] = str(problem)
+    if wrong:
+        raise Mistakes(wrong)
     return found
 
 
-def json_value(name: str, text: str) -> JsonValue:
+def argument_fields(form: Mapping[str, str]) -> dict[str, str]:
+    """By the name of a field of a form, the name of the argument that it has."""
+    parts = ((field, *field.partition(".")) for field in form)
+    return {field: name for field, how, dot, name in parts if dot and how in READERS}
+
+
+def json_value(field: str, name: str, text: str) -> JsonValue:
+    """The value of a field with JSON; `name` is what the page calls the field.
+
+    Raises:
+        Mistakes: it is not JSON.
+    """
+    try:
+        return _json(name, text)
+    except Problem as problem:
+        raise Mistakes({field: str(problem)}) from problem
+
+
+def _json(name: str, text: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except ValueError as error:
@@ -156,16 +220,93 @@ def _number(name: str, text: str) -> JsonValue:
         value = json.loads(text.strip())
     except ValueError:
         value = None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Problem("usage", f"{name} is not a number", "write digits, with a point before decimals, e.g. 12.50")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise _no_number(name)
     return value
+
+
+def _decimal_text(name: str, text: str) -> JsonValue:
+    """A number as a text, so that none of its digits is lost."""
+    if not NUMBER.fullmatch(text.strip()):
+        raise _no_number(name)
+    return text.strip()
+
+
+def _no_number(name: str) -> Problem:
+    return Problem("usage", f"{name} is not a number", "write digits, with a point before decimals, e.g. 12.50")
 
 
 READERS: Mapping[str, Callable[[str, str], JsonValue]] = {
     "text": lambda _, text: text,
-    "arg": json_value,
+    "arg": _json,
     "number": _number,
+    "decimal": _decimal_text,
     "text_or_null": lambda _, text: text or None,
     "number_or_null": lambda name, text: _number(name, text) if text.strip() else None,
 }
 """By the beginning of a field's name, how its text is read."""
+
+
+# What a schema says of a value
+
+BOUNDS: Mapping[str, tuple[str, str, Callable[[Decimal, Decimal], bool]]] = {
+    "minimum": ("greater_than_equal", "ge", Decimal.__ge__),
+    "exclusiveMinimum": ("greater_than", "gt", Decimal.__gt__),
+    "maximum": ("less_than_equal", "le", Decimal.__le__),
+    "exclusiveMaximum": ("less_than", "lt", Decimal.__lt__),
+}
+"""By the word of a schema, the type and the field of pydantic's error about it, and the comparison that holds."""
+
+
+def misfits(args: Mapping[str, JsonValue], schema: Mapping[str, Any] | None) -> dict[str, str]:
+    """By the name of an argument, why the schema of all arguments refuses its value.
+
+    These are the rules that a person can be told at once: numbers and their bounds, lengths, choices. Where the tool
+    might read the value otherwise than the schema says, nothing is refused: the tool itself checks each call.
+    """
+    whole = schema or {}
+    known = whole.get("properties", {})
+    found = {name: _misfit(value, plain(known.get(name, {}), whole)) for name, value in args.items()}
+    return {name: f"{name} {words}." for name, words in found.items() if words}
+
+
+def _misfit(value: JsonValue, schema: Mapping[str, Any]) -> str:
+    if value is None and schema.get("nullable"):
+        return ""
+    if choices := schema.get("enum"):
+        texts = [value_text(choice) for choice in choices]
+        return "" if value_text(value) in texts else f"must be one of {', '.join(texts[:MAX_OPTIONS])}"
+    if number := decimal_part(schema):
+        return _misfit_of_number(value, number) if _decimal(value) is not None else ""
+    if schema.get("type") in ("number", "integer"):
+        return _misfit_of_number(value, schema)
+    if schema.get("type") == "string" and isinstance(value, str):
+        least, most = schema.get("minLength", 0), schema.get("maxLength", len(value))
+        if len(value) < least:
+            return expected({"type": "string_too_short", "ctx": {"min_length": least}})
+        if len(value.strip()) > most:
+            return expected({"type": "string_too_long", "ctx": {"max_length": most}})
+    return ""
+
+
+def _misfit_of_number(value: JsonValue, schema: Mapping[str, Any]) -> str:
+    number = _decimal(value)
+    if isinstance(value, bool) or (number is not None and not number.is_finite()):
+        return ""
+    if number is None:
+        return expected({"type": "float_type"})
+    if schema.get("type") == "integer" and number != number.to_integral_value():
+        return expected({"type": "int_type"})
+    for word, (mistake, field, holds) in BOUNDS.items():
+        bound = schema.get(word)
+        if isinstance(bound, int | float) and not holds(number, Decimal(str(bound))):
+            return expected({"type": mistake, "ctx": {field: bound}})
+    return ""
+
+
+def _decimal(value: JsonValue) -> Decimal | None:
+    """The number that a value is, or that its text is; None if it is none."""
+    try:
+        return Decimal(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except InvalidOperation:
+        return None

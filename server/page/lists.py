@@ -15,6 +15,7 @@ from client.wording import breaker_state
 from client.workers import list_breakers
 from runtime.validation import expected
 from server.api import client_of, resolve_incident
+from server.page.inputs import Mistakes, Refused
 from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
 from server.remedies import on_page
@@ -41,7 +42,7 @@ async def tasks_page(request: Request, status: str = "", query: str = "") -> Res
 
 @router.get("/ui/new")
 async def new_page(request: Request) -> Response:
-    return render(request, "new.html", wrong="", form={})
+    return render(request, "new.html", wrong="", refused=None)
 
 
 @router.post("/ui/new")
@@ -50,15 +51,18 @@ async def new(request: Request) -> Response:
     text, approve = form.get("text", "").strip(), form.get("approve", "declared")
     try:
         if not text:
-            raise Problem("usage", "There is nothing to do", f"write a text of at most {MAX_TEXT:,} characters")
+            raise Mistakes({"text": f"Write what is to be done, in at most {MAX_TEXT:,} characters."})
         task = Task.model_validate(
             {"text": text, "on_escalation": "wait", "approve": approve, "by": name_of_visitor(request)}
         )
         # The key of the page: a form that is sent twice starts one task.
         started = await client_of(request).start(task, key=form.get("key") or None)
     except (Problem, ValidationError) as error:
-        wrong = error.sentence(on_page) if isinstance(error, Problem) else f"The text {expected(error.errors()[0])}."
-        return render(request, "new.html", 422, wrong=wrong, form=form)
+        problem = (
+            error if isinstance(error, Problem) else Mistakes({"text": f"The text {expected(error.errors()[0])}."})
+        )
+        refused = Refused.of(problem, "", "new", form)
+        return render(request, "new.html", 422, wrong=problem.sentence(on_page), refused=refused)
     return RedirectResponse(f"/ui/tasks/{quote(started.id, safe='')}", 303)
 
 
@@ -67,7 +71,9 @@ async def incidents_page(request: Request) -> Response:
     return await _incidents(request)
 
 
-async def _incidents(request: Request, message: str = "", status: int = 200) -> Response:
+async def _incidents(
+    request: Request, message: str = "", status: int = 200, refused: Refused | None = None
+) -> Response:
     incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
     return render(
         request,
@@ -76,7 +82,7 @@ async def _incidents(request: Request, message: str = "", status: int = 200) -> 
         incidents=incidents,
         services=services,
         message=message,
-        is_wrong=status != 200,
+        refused=refused,
     )
 
 
@@ -93,19 +99,24 @@ async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
 @router.post("/ui/incidents/{cause:path}/resolve")
 async def resolve(request: Request, cause: str) -> Response:
     form, named = await read_form(request), unquote(cause)
+
+    async def refuse(message: str) -> Response:
+        where = form.get("queue") or client_of(request).queue
+        return await _incidents(request, message, 409, Refused(named, where, form, {}))
+
     try:
         note, queue = form.get("note", "")[:4000], form.get("queue") or None
         done, is_ended = await resolve_incident(
             client_of(request), named, by=name_of_visitor(request), note=note, queue=queue
         )
     except Problem as problem:
-        return await _incidents(request, problem.sentence(on_page), 409)
+        return await refuse(problem.sentence(on_page))
     if done.fate is Fate.FAILED_AGAIN:
-        return await _incidents(request, f"{done.canary} failed again, so no other task was told: {done.reason}", 409)
+        return await refuse(f"{done.canary} failed again, so no other task was told: {done.reason}")
     if not is_ended:
         return await _incidents(request, f"{named}: the tasks are being told; reload to see how many still wait.")
     if done.fate is not Fate.WENT_ON:
-        return await _incidents(request, f"No task was told. {done.reason}", 409)
+        return await refuse(f"No task was told. {done.reason}")
     went_on = f"{done.went_on} {'task' if done.went_on == 1 else 'tasks'} went on"
     return await _incidents(request, f"{named}: {went_on}.")
 

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from client import document, tree
 from client.problem import Problem
 from client.text import printable
+from client.wording import ENDS
 from runtime.process import version
 from server.access import Access, Visitor
 from workflows.account.task import TaskStatus
@@ -81,7 +82,7 @@ def environment() -> Environment:
     made.globals |= {"choices": CHOICES, "limits": LIMITS, "options_for": options_for}
     made.globals |= {"signs": TASK_SIGNS, "kinds": KINDS, "simple_choices": SIMPLE, "tabs_of": tabs_of}
     made.globals |= {"warning": WARNING, "warning_sign": WARNING_SIGN}
-    made.globals["fresh_key"] = secrets.token_hex
+    made.globals |= {"meanings": ENDS, "fresh_key": secrets.token_hex}
     return made
 
 

@@ -23,6 +23,7 @@ from client.workers import ask, list_effects
 from server.api import client_of, task_of
 from server.page.cards import cards_of
 from server.page.effects import effect_rows, undo_words
+from server.page.inputs import Refused
 from server.page.reaching import PageRoute
 from server.page.rendering import render
 from server.page.timeline import timeline_of
@@ -31,13 +32,15 @@ from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.faults.fault import Code
 from workflows.inquiries import TranscriptInquiry, TurnCard
 from workflows.json_values import canonical, text_of
-from workflows.people.card import Asker, args_words
+from workflows.people.card import Asker, call_words
+from workflows.people.requests import Choice, HumanRequest
 from workflows.plans.contract import contract_words
 from workflows.web_ui import SIGNS
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 MAX_TURNS = 200
 """The most turns of a conversation on its page."""
+NO_MODEL = "No model was asked, so it cost no tokens."
 TRANSCRIPT = ("transcript", "Transcript", "/transcript")
 
 
@@ -98,11 +101,13 @@ async def task_page(request: Request, id: str) -> Response:
     return await task_response(request, await task_of(request, id))
 
 
-async def task_response(request: Request, task: Handle, wrong: str = "", status: int = 200) -> Response:
-    """The page of a task; `wrong` says why what was asked of it was not done."""
+async def task_response(
+    request: Request, task: Handle, wrong: str = "", status: int = 200, refused: Refused | None = None
+) -> Response:
+    """The page of a task; `wrong` says why what was asked of it was not done, and `refused` is the form of that."""
     client = client_of(request).temporal
     place = ui_url_of(client, task.id)
-    values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "tab": "task"}
+    values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "refused": refused, "tab": "task"}
     try:
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
@@ -114,6 +119,7 @@ async def task_response(request: Request, task: Handle, wrong: str = "", status:
     effects = await effect_rows(client, story)
     queue = (await task.describe()).task_queue
     asker = Asker(task.id, outcome.task, outcome.by)
+    values["refused"] = refused and _asked_again(refused, outcome.requests)
     cards = await cards_of(request, [(asker, queue, asked) for asked in outcome.requests], outcome)
     doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
@@ -139,11 +145,25 @@ async def task_response(request: Request, task: Handle, wrong: str = "", status:
         contract=contract_words(outcome.contract) if outcome.contract or outcome.is_tainted else "",
         result="" if outcome.result is None else text_of(outcome.result),
         costs=[
-            *spent_on_models(outcome.spent),
-            *(sentence.text for sentence in waste.sentences(receipt_of(story), has_faults=True)),
+            *(spent_on_models(outcome.spent) or [NO_MODEL]),
+            *(sentence.text for sentence in waste.sentences(receipt_of(story), has_faults=False)),
         ],
         is_running=outcome.ended_at is None,
     )
+
+
+def _asked_again(refused: Refused, requests: Sequence[HumanRequest]) -> Refused:
+    """The refused form at the request that asks the same again after its tool did not take what a person gave."""
+    answered = next((asked for asked in requests if asked.id == refused.about and asked.refused), None)
+    if answered is None:
+        return refused
+    again = (
+        asked for asked in requests if asked.is_open and (asked.step, asked.kind) == (answered.step, answered.kind)
+    )
+    about = next((asked.id for asked in again), refused.about)
+    # An edit may be wrong in each of its fields, a result has only one.
+    wrong = {"result": f"It was not accepted: {answered.refused}"} if refused.choice == Choice.PROVIDE else {}
+    return refused._replace(about=about, mistakes=wrong or refused.mistakes)
 
 
 def _more_tabs(strategy: str, model_calls: int) -> list[tuple[str, str, str]]:
@@ -217,7 +237,7 @@ async def effects_page(request: Request, id: str) -> Response:
             request, "effects.html", id=task.id, effects=[], rows=effects, unread=unread, tab="effects", tabs=tabs
         )
     shown = [
-        (effect, args_words(effect.args), "" if effect.result is None else canonical(effect.result)[:400])
+        (effect, call_words(effect.kind, effect.args), "" if effect.result is None else canonical(effect.result)[:400])
         for effect in found.effects
     ]
     unread += [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]

@@ -33,24 +33,31 @@ function bare(element) {
   const copy = element.cloneNode(true);
   // What changes by itself is no reason to take a form away that somebody is writing in.
   for (const time of copy.querySelectorAll("time")) time.textContent = "";
-  for (const part of copy.querySelectorAll("details[id]")) part.removeAttribute("open");
+  for (const part of [copy, ...copy.querySelectorAll("details[id]")]) part.removeAttribute("open");
   return copy.outerHTML;
+}
+
+// A form that was refused has what was typed, which the server shows once: it stays as long as the same is asked.
+function isKept(before, child) {
+  if (bare(before) === bare(child)) return true;
+  return "refused" in before.dataset && before.dataset.call === child.dataset.call && !child.classList.contains("answered");
 }
 
 function replace(fresh) {
   const known = new Map([...live.children].filter((child) => child.id).map((child) => [child.id, child]));
   const children = [...fresh.children].map((child) => {
     const before = known.get(child.id);
-    return before && bare(before) === bare(child) ? before : child;
+    return before && isKept(before, child) ? before : child;
   });
   // A card whose request is no longer open stays where it is: else the next one would move under a pointer or a finger.
   const ids = new Set(children.map((child) => child.id));
-  for (const child of live.dataset.count ? live.querySelectorAll(":scope > .request") : []) {
+  for (const child of live.dataset.count ? live.querySelectorAll(":scope > .request, :scope > .entry") : []) {
     if (ids.has(child.id)) continue;
     if (!child.inert) {
       child.inert = true;
       child.classList.add("gone");
-      child.appendChild(document.createElement("p")).textContent = "This is answered, or waits no longer.";
+      const part = child.querySelector(":scope > summary") ?? child;
+      part.appendChild(document.createElement("p")).textContent = "This is answered, or waits no longer.";
     }
     children.splice(children.indexOf(child.previousElementSibling) + 1, 0, child);
   }
@@ -127,7 +134,7 @@ function isOn() {
 }
 function tell(before, now) {
   if (notify && now > before && document.hidden && isOn()) {
-    new Notification("Replan", { body: now === 1 ? "1 task waits for a person" : `${now} tasks wait for a person`, tag: "inbox" });
+    new Notification("Replan", { body: now === 1 ? "1 request waits for a person" : `${now} requests wait for a person`, tag: "inbox" });
   }
 }
 function label() {

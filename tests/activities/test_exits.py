@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
+from activities.borders.described import describe
 from activities.boundary.tool_loop import ToolLoop
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import Key, Refused, Tool, Transaction, tool
@@ -125,15 +126,22 @@ async def calls(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.mark.parametrize("name", EXITS)
 async def test_an_exit_is_one_fault_of_one_call(calls: Bench, name: str) -> None:
-    """Whatever the effect of the tool, and wherever its function runs: a bug, and the truth about its effect."""
+    """Whatever the tool does, and wherever its function runs: a bug without a retry, and the truth of its effect."""
     EXIT[0] = EXITS[name]
     tools = [tool for tool in EFFECTS if calls.boundary._loop or tool is not ask_a_child]
 
-    faults = {tool.__name__: (await calls.fails(tool))[0] for tool in tools}
+    ended = {tool.__name__: await calls.fails(tool) for tool in tools}
 
-    assert {kind: (fault.code, fault.applied) for kind, fault in faults.items()} == {
-        tool.__name__: (Code.BUG, EFFECTS[tool]) for tool in tools
+    assert {kind: (fault.code, fault.applied, error.non_retryable) for kind, (fault, error) in ended.items()} == {
+        tool.__name__: (Code.BUG, EFFECTS[tool], True) for tool in tools
     }
+
+
+@pytest.mark.parametrize("name", ["GeneratorExit", "KeyboardInterrupt", "SystemExit"])
+def test_classify_calls_an_exit_a_bug_too(name: str) -> None:
+    """It says what becomes of a call; only a cancel is none of its faults."""
+    assert "it is a bug" in describe(name, {})
+    assert "no fault of the tool" in describe("asyncio.CancelledError", {})
 
 
 async def test_a_validator_that_exits_is_a_fault_before_the_call(calls: Bench) -> None:

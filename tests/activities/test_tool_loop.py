@@ -1,13 +1,17 @@
 """The event loop of tools: what one tool does there does not hold up the others."""
 
 import asyncio
+import importlib
 import sys
 import threading
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import structlog
 
+from activities.borders import table_of
 from activities.boundary.tool_loop import ToolLoop
 
 T = TypeVar("T")
@@ -67,3 +71,26 @@ async def within(seconds: float, call: Awaitable[T]) -> T:
     if not task.done():
         raise TimeoutError
     return task.result()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_own", [False, True], ids=["by the tool", "by Replan"])
+async def test_a_slow_import_is_reported_if_the_tool_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    """What Replan imports, as a package's table of faults, no author of a tool can change."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"slow_{is_own}".lower()
+    (tmp_path / f"{name}.py").write_text("import time\ntime.sleep(2.5)\nFAULTS = {}\n")
+    (info := tmp_path / f"{name}-1.0.dist-info").mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[replan.faults]\n{name} = {name}:FAULTS\n")
+
+    async def work() -> None:
+        table_of(name) if is_own else importlib.import_module(name)
+
+    with structlog.testing.capture_logs() as logs:
+        async with ToolLoop() as loop:
+            await loop.run(work, "a call")
+
+    assert [entry["event"] for entry in logs] == ([] if is_own else ["tool_blocks", "tool_blocked"])

@@ -57,7 +57,7 @@ def test_an_undone_effect_says_by_what(desk: Rollbacks) -> None:
 
     assert [told[id]["state"] for id in ("note", "deposit", "send", "put")] == ["undone"] * 4
     assert (told["send"]["undone_by"], told["undo:send"]["undoes"]) == (told["undo:send"]["key"], "send")
-    assert f"    call word: {told['send']['args']['word']}\n" in lines
+    assert f"    with word {told['send']['args']['word']}\n" in lines
     assert "by undo:send (recall)" in lines and "shout (unkeyed)  outcome unknown" in lines
 
 

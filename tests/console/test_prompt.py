@@ -451,7 +451,7 @@ async def test_without_a_worker_it_says_so(client: Client, tmp_path: Path, follo
     assert code == 0
 
 
-CALL = "Call: buy desk 900"
+CALL = "Call: buy item desk, amount 900"
 APPROVAL = "Type approve, reject, edit or abort, then Enter. Ctrl-C leaves it waiting."
 DECIDED = {
     "approve": (("approve\n",), [("desk", 900)]),

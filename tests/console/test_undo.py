@@ -271,7 +271,7 @@ def test_a_call_that_needs_an_approval_is_held_until_it_was_seen(served: Rollbac
     assert (unseen.returncode, held.returncode, made) == (3, 3, ["put put", "reserve large", "drop put"])
     assert f"python starter.py undo {task} --confirm {told['confirm']}" in unseen.stdout
     assert "wire (the word is large) undoes reserve\n      word: large\n" in unseen.stdout
-    assert "      (reserve was reserve with word: large)\n" in unseen.stdout
+    assert "      (the call was: reserve word large)\n" in unseen.stdout
     assert told["held"] == [HELD | {"is_certain": True}]
     assert (wrong.returncode, document(wrong)["error"]["code"]) == (1, "not_confirmed")
     assert (confirmed.returncode, document(confirmed)["held"], again["already"]) == (0, [], True)

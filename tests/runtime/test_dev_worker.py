@@ -11,9 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
 
+from client.client import Client
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.processes import ROOT, Processes
+from workflows.account.task import Task
+
+PATIENCE = 30.0
 
 
 def checkout(folder: Path, address: str = "", **environment: str) -> Processes:
@@ -128,3 +133,22 @@ def heard(worker: subprocess.Popen[str], lines: int) -> Sequence[str]:
     """The next lines that a worker prints."""
     assert worker.stdout is not None
     return [worker.stdout.readline() for _ in range(lines)]
+
+
+@pytest.mark.full
+async def test_the_web_ui_links_to_the_page(tmp_path: Path) -> None:
+    """The details of a task that waits have the address of its request on the page that `--notify-base` names."""
+    here = checkout(tmp_path)
+    plan = [{"id": "slot", "kind": "book_slot", "args": {"day": "2026-12-01", "at": "10:00", "name": "ann"}}]
+    task = Task.model_validate({"text": "book", "plan": plan, "approve": "effects", "on_escalation": "wait"})
+    with here.worker("--dev", "--notify-base", "http://127.0.0.1:8300/"):
+        address = json.loads((here.folder / "state" / "server.json").read_text())["address"]
+        client = await Client.connect(address)
+        started = await client.start(task, id="slot")
+        async with asyncio.timeout(PATIENCE):
+            while not await started.requests():
+                await asyncio.sleep(0.1)
+        handle = client.temporal.get_workflow_handle("slot")
+        known = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+
+    assert "[Answer on the page](http://127.0.0.1:8300/ui/tasks/slot#r1)" in known.current_details

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from server.page.answers import _form_values
-from server.page.inputs import fields_of, with_defaults
+from server.page.inputs import Mistakes, arguments, fields_of, misfits, with_defaults
 from tests.gate import sampled
 from tests.server.serving import asked, path_of, standing, started
 from workflows.people.requests import Choice, ProposedCall
@@ -61,6 +61,117 @@ async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
     assert document["steps"][0]["result"] == {"id": 622}
 
 
+def typed(page: str, name: str) -> str:
+    """The element of a page that has this name, the wrong one of several, with its text if it is an area."""
+    found = re.findall(rf'<(?:input|textarea)\b[^>]*name="{re.escape(name)}"[^>]*>(?:[^<]*</textarea>)?', page)
+    return str(min(found, key=lambda element: "aria-invalid" not in element))
+
+
+def is_wrong(page: str, name: str) -> bool:
+    """Whether a field is marked as wrong, described by an error beside it, and linked from above."""
+    field = typed(page, name)
+    marked = re.search(r'id="([^"]+)" aria-invalid="true" aria-describedby="([^"]+)"', field)
+    return bool(marked and f'id="{marked[2]}"' in page and f'href="#{marked[1]}"' in page)
+
+
+REFUSED: Mapping[str, tuple[str, dict[str, str], int, str, str]] = {
+    "no number": ("edit", {"number.amount": "six"}, 422, "amount is not a number", "six"),
+    "below the schema": ("edit", {"number.amount": "-5"}, 422, "amount must be at least 0.", "-5"),
+    "no whole number": ("edit", {"number.amount": "6.5"}, 422, "amount must be a whole number.", "6.5"),
+    "too long": ("reject", {"reason": "w" * 4001}, 422, "The reason must have at most 4000 characters.", "w" * 4001),
+}
+
+
+@pytest.mark.parametrize("case", sampled({one: [one] for one in REFUSED}, "below the schema"))
+async def test_a_refused_form_comes_back_as_it_was_typed(program: httpx2.AsyncClient, case: str) -> None:
+    """Open, with the error beside the field, a link to the field above, and the focus in the field."""
+    choice, fields, status, words, value = REFUSED[case]
+    id = await started(program, 923)
+    request = await asked(program, id)
+    form = {**fields, "call": request["call"]["code"], "from": "inbox"}
+    response = await program.post(form_of(id, request["id"], choice), data=form)
+    page, [name] = response.text, fields
+    await program.post(path_of(id, "cancel"))
+
+    assert (response.status_code, is_wrong(page, name)) == (status, True), page
+    assert words in page and value in typed(page, name) and "autofocus" in typed(page, name)
+    assert f'id="{id}-{request["id"]}-{choice}" open' in page
+    assert '<input type="hidden" name="from" value="inbox">' in page, "the answer still leads back to the inbox"
+
+
+async def test_what_only_the_tool_refuses_comes_back_too(program: httpx2.AsyncClient) -> None:
+    """After the second form of an edit: the page says why above, and the first form has what was typed."""
+    id = await started(program, 924)
+    request = await asked(program, id)
+    form = {"number.amount": "-7", "call": request["call"]["code"], "confirmed": "yes"}
+    response = await program.post(form_of(id, request["id"], "edit"), data=form)
+    after = await asked(program, id)
+    await program.post(path_of(id, "cancel"))
+
+    assert (response.status_code, "The arguments were not accepted" in response.text) == (409, True)
+    assert after["id"] != request["id"], "the task asks again"
+    assert 'value="-7"' in typed(response.text, "number.amount")
+    assert f'id="{id}-{after["id"]}-edit" open' in response.text
+
+
+async def test_more_for_a_task_comes_back_with_all_its_fields(program: httpx2.AsyncClient) -> None:
+    """One limit is no number: the other one, which is, is not lost."""
+    id = await started(program, 925)
+    await asked(program, id)
+    form = {"tool_calls": "ten", "tokens": "500", "usd": "", "replans": ""}
+    page = (await program.post(f"/ui{path_of(id, 'extend')}", data=form)).text
+    empty = (await program.post(f"/ui{path_of(id, 'extend')}", data=dict.fromkeys(form, ""))).text
+    await program.post(path_of(id, "cancel"))
+
+    assert is_wrong(page, "tool_calls") and not is_wrong(page, "tokens")
+    assert 'value="ten"' in typed(page, "tool_calls") and 'value="500"' in typed(page, "tokens")
+    assert is_wrong(empty, "tool_calls") and "Write how many tool calls more, e.g. 10." in empty
+
+
+async def test_an_answer_that_lacks_its_words_is_told_in_the_words_of_the_door(program: httpx2.AsyncClient) -> None:
+    """The page asks for the answer, and a program for the field, before the task is asked."""
+    id = await started(program, 926)
+    request = await asked(program, id)
+    told = await program.post(path_of(id, "answers"), json={"choice": "reply", "request": request["id"]})
+    page = await program.post(form_of(id, request["id"], "reply"), data={"text": " "})
+    await program.post(path_of(id, "cancel"))
+
+    assert (told.status_code, told.json()["detail"]) == (422, "The answer reply needs text")
+    assert (page.status_code, "Write your answer." in page.text) == (422, True)
+
+
+MISFITS: Mapping[str, tuple[dict[str, JsonValue], JsonValue, str]] = {
+    "at the bound": ({"type": "integer", "minimum": 0}, 0, ""),
+    "below": ({"type": "integer", "minimum": 0}, -5, "a must be at least 0."),
+    "text of a number": ({"type": "number", "exclusiveMaximum": 10}, "10", "a must be less than 10."),
+    "no number": ({"type": "number"}, "ten", "a must be a number."),
+    "a decimal": (
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]},
+        "-0.01",
+        "a must be more",
+    ),
+    "perhaps no decimal": ({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}, "soon", ""),
+    "null": ({"anyOf": [{"type": "number", "minimum": 1}, {"type": "null"}]}, None, ""),
+    "not null": ({"anyOf": [{"type": "number", "minimum": 1}, {"type": "null"}]}, 0, "a must be at least 1."),
+    "by reference": ({"$ref": "#/$defs/Few"}, 9, "a must be at most 3."),
+    "no choice": ({"enum": ["attic", "hall"]}, "roof", "a must be one of attic, hall."),
+    "too short": ({"type": "string", "minLength": 2}, "x", "a must have at least 2 characters."),
+    "of an unknown kind": ({"type": "string", "format": "iban"}, "x", ""),
+    "beyond numbers": ({"type": "number", "maximum": 5}, "1e999999", "a must be at most 5."),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_what_a_schema_refuses(case: str) -> None:
+    """As the tool would say it; where only the tool can say, nothing is refused."""
+    schema, value, words = MISFITS[case]
+    whole: dict[str, JsonValue] = {"properties": {"a": schema}, "$defs": {"Few": {"type": "integer", "maximum": 3}}}
+
+    found = misfits({"a": value, "b": "unknown"}, whole)
+
+    assert found.get("a", "").startswith(words) and (bool(found), misfits({"a": value}, None)) == (bool(words), {})
+
+
 def gift(to: JsonValue, *before: dict[str, JsonValue]) -> list[JsonValue]:
     """A plan that gives something, and that leaves out how much."""
     return [*before, {"id": "gift", "kind": "give", "args": {"to": to}, "needs": [str(step["id"]) for step in before]}]
@@ -95,11 +206,12 @@ async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2
     assert re.findall(r'name="([a-z_]+\.\w+)"', card) == [*form][:4]
     assert edit.count("<del>") == 1 and "<del>EUR</del>" in edit and "<ins>CHF</ins>" in edit
     assert document["steps"][0]["args"] == {"to": "ann", "currency": "CHF"}
-    assert '<p class="call" dir="auto">give with to: ann, currency: EUR</p>' in task, "as it was asked"
+    assert '<p class="call" dir="auto">give to ann, currency EUR</p>' in task, "as it was asked"
     assert '<rect class="failed" x=' not in task and '<rect class="completed" x=' in task
-    assert all('dir="auto">to: ann, currency: CHF<' in page for page in (task, effects, undone))
-    assert "gift was give with to: ann, currency: CHF" in undo
+    assert all("to ann, currency CHF<" in page for page in (task, effects, undone))
+    assert "The call was: give to ann, currency CHF" in undo
     assert f"{path_of(id)}/undo" in task and f"{path_of(id)}/undo" not in undone
+    assert "<h2>Result</h2>" in task and "<h2>Result, before it was undone</h2>" in undone
 
 
 async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2.AsyncClient) -> None:
@@ -121,6 +233,7 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
         "amount": {"type": "integer", "default": 20},
         "until": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
         "is_paid": {"type": "boolean", "default": None},
+        "price": {"anyOf": [{"type": "number"}, {"type": "string"}], "default": "9.50"},
         "pin": {"type": "string", "default": "1234", "writeOnly": True},
         "at": {"type": "string"},
     }
@@ -128,7 +241,7 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
     whole = with_defaults(call, {"properties": properties})
     told = with_defaults(call.model_copy(update={"defaults": {"amount": 7}}), {"properties": properties})
 
-    assert whole.defaults == {"amount": 20, "until": None, "is_paid": None}
+    assert whole.defaults == {"amount": 20, "until": None, "is_paid": None, "price": "9.50"}
     assert told.defaults == {"amount": 7} and with_defaults(call, None) == call
     assert [
         (one.name, one.form, one.type, one.value, one.is_default)
@@ -138,7 +251,17 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
         ("amount", "number", "number", "20", True),
         ("until", "text_or_null", "text", "", True),
         ("is_paid", "arg", "select", "null", True),
+        ("price", "decimal", "number", "9.50", True),
     ]
+
+
+def test_a_decimal_keeps_its_digits() -> None:
+    """A form gives it as a text with a number; other words are a mistake of that field."""
+    with pytest.raises(Mistakes) as raised:
+        arguments({"decimal.price": "nine", "number.seats": "4"})
+
+    assert arguments({"decimal.price": " 0.10 "}) == {"price": "0.10"}
+    assert {*raised.value.fields_of_form} == {"decimal.price"} and "price is not a number" in str(raised.value)
 
 
 def test_what_is_written_counts_beside_an_option() -> None:
@@ -171,6 +294,7 @@ async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient
     unknown = await program.post("/ui/incidents/shut%2Fnothing/resolve", data={"note": "a key"})
 
     assert (failed.status_code, f"{id} failed again" in failed.text) == (409, True), failed.text
+    assert 'value="a key"' in typed(failed.text, "note"), "the note is not lost"
     assert (unknown.status_code, "No task" in unknown.text) == (409, True), unknown.text
 
 

@@ -68,9 +68,9 @@ async def visitor(browser: "Browser", office: tuple[Client, Served]) -> AsyncIte
     assert [one for one in visiting.complaints if "404" not in one] == []  # of the unknown task
 
 
-async def waiting(client: Client, *plan: Mapping[str, Any]) -> str:
+async def waiting(client: Client, *plan: Mapping[str, Any], by: str = "") -> str:
     """The id of a new task that waits for the approval of its first step."""
-    fields = {"text": "an errand", "plan": plan, "on_escalation": "wait", "approve": "effects"}
+    fields = {"text": "an errand", "plan": plan, "on_escalation": "wait", "approve": "effects", "by": by}
     task = await client.start(Task.model_validate(fields), id=f"errand-{uuid.uuid4().hex[:8]}")
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -87,12 +87,13 @@ async def says(page: "Page", selector: str, words: str) -> None:
 # Who can use it
 
 
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing(visitor: Visitor, scheme: str, pytestconfig: pytest.Config) -> None:
+async def test_axe_finds_nothing(visitor: Visitor, scheme: str, width: int, pytestconfig: pytest.Config) -> None:
     """On every page and in every state, with all forms unfolded: WCAG 2.2 AA and what else axe recommends."""
     script = axe.source(pytestconfig.cache.mkdir("axe"))
     found = list[str]()
-    async with visitor.page("/ui/inbox", color_scheme=scheme) as page:
+    async with visitor.page("/ui/inbox", color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
         for name, path in PAGES.items():
             await page.goto(path)
             await page.evaluate(OPEN_ALL)
@@ -154,13 +155,178 @@ async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served
     assert facts is not None and facts["y"] >= 0, "the card is seen that is approved"
 
 
+# A form that was refused
+
+
+async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_task(
+    visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
+) -> None:
+    """The focus is in the wrong field, its error is read with it, the link above leads there, and it stays there."""
+    script, id = axe.source(pytestconfig.cache.mkdir("axe")), await waiting(office[0], ROOM)
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("summary", has_text="Edit").click()
+        await page.locator("[name='number.seats']").fill("-5")
+        await page.locator("[name='arg.room']").select_option("library")
+        await page.get_by_role("button", name="Show what changes").click()
+        await says(page, "[role=alert]", "seats must be")
+        focused = await page.evaluate("document.activeElement.name")
+        error = await page.evaluate(
+            "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
+        )
+        found = await axe.violations(page, script)
+        await page.set_viewport_size({"width": 390, "height": 800})
+        found += await axe.violations(page, script)
+        await page.evaluate("document.activeElement.blur()")
+        await page.get_by_role("link", name="seats must be").click()
+        linked = await page.evaluate("document.activeElement.name")
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type("12")
+        await page.evaluate("refresh()")
+        await page.evaluate("refresh()")
+        kept = [await page.locator(f"[name='{name}']").input_value() for name in ("number.seats", "arg.room")]
+        await page.get_by_role("button", name="Show what changes").click()
+        changed = await page.locator("ins").all_inner_texts()
+        found += await axe.violations(page, script)
+        await page.get_by_role("button", name="Make this call").click()
+        await says(page, "#status", "Completed")
+    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
+
+    assert (focused, linked, found) == ("number.seats", "number.seats", [])
+    assert error.startswith("seats must be at least ") and kept == ["12", '"library"'] and changed == ["library"]
+
+
+async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed(
+    visitor: Visitor, office: tuple[Client, Served]
+) -> None:
+    """Of a Decimal, too, whose field is as short as that of any number; its digits are kept."""
+    bill = {"payee": "Ann", "iban": "AT61 1904 3002 3457 3201", "amount": "640.50", "due": "2026-12-04"}
+    id = await waiting(office[0], {"id": "bill", "kind": "pay", "args": bill})
+    told = list[str]()
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        await page.locator("summary", has_text="Edit").click()
+        for amount in ("-5", "10000.01", "much"):
+            field = page.locator("[name='decimal.amount']")
+            await field.fill(amount)
+            await page.get_by_role("button", name="Show what changes").click()
+            await page.locator("[name='decimal.amount'][aria-invalid]").wait_for()
+            told.append(await page.locator(".mistake").inner_text())
+            assert await field.input_value() == amount
+        await page.locator("[name='decimal.amount']").fill("600.10")
+        await page.get_by_role("button", name="Show what changes").click()
+        changed = await page.locator("ins, del").all_inner_texts()
+        await page.get_by_role("button", name="Make this call").click()
+        await says(page, "#status", "Completed")
+    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
+
+    assert [words.removeprefix("! ").partition(":")[0] for words in told] == [
+        "amount must be more than 0.",
+        "amount must be at most 10000.",
+        "amount is not a number",
+    ]
+    assert changed == ["640.50", "600.10"]
+
+
 # The inbox
+
+
+async def test_three_keys_approve_in_the_inbox(visitor: Visitor, office: tuple[Client, Served]) -> None:
+    """The same keys as on the page of a task, and the page says them; the card of the button is seen."""
+    id = await waiting(office[0], LETTER, by="zoe")
+    async with visitor.page("/ui/inbox?mine=true", name="zoe") as page:
+        told = await page.locator(".keys").inner_text()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        at = await page.evaluate("document.activeElement.closest('article').id + document.activeElement.textContent")
+        card = await page.locator(f"[id='{id}-r1'] dl.facts").bounding_box()
+        await page.keyboard.press("Enter")
+        await says(page, "#said", f"Your answer to {id}: approve.")
+
+    assert at == f"{id}-r1Approve" and "first answer" in told
+    assert card is not None and card["y"] >= 0, "the card is seen that is approved"
+
+
+async def test_many_requests_are_lines_that_open_by_keyboard(
+    visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
+) -> None:
+    """Each line has the task and the call; only the first card is open, and the three keys approve it."""
+    script, ids = (
+        axe.source(pytestconfig.cache.mkdir("axe")),
+        [await waiting(office[0], LETTER, by="yan") for _ in range(11)],
+    )
+    async with visitor.page("/ui/inbox?mine=true", name="yan") as page:
+        lines = page.locator("details.entry")
+        shown = [await lines.count(), await page.locator("details.entry[open]").count()]
+        heights = [box["height"] for box in [await lines.nth(place).bounding_box() for place in (1, 10)] if box]
+        text = await lines.nth(1).locator("> summary").inner_text()
+        await lines.nth(1).locator("> summary").focus()
+        await page.keyboard.press("Enter")
+        is_open = await page.locator(f"[id='{ids[1]}-r1']").is_visible()
+        await page.evaluate("refresh()")
+        is_still = await page.locator(f"[id='{ids[1]}-r1']").is_visible()
+        found = await axe.violations(page, script)
+        await page.reload()
+        for key in ("Tab", "Enter", "Enter"):
+            await page.keyboard.press(key)
+        await says(page, "#said", f"Your answer to {ids[0]}: approve.")
+        await page.goto("/ui/inbox?mine=true")
+        left = [await page.locator("details.entry").count(), await page.locator("article.request").count()]
+    for id in ids[1:]:
+        await (await office[0].task(id)).cancel()
+
+    assert shown == [11, 1] and max(heights) < 60
+    assert "an errand" in text and "send_letter to Ann, text Hello" in text
+    assert (is_open, is_still, found, left) == (True, True, [], [0, 10])
+
+
+SEEN = """
+window.seen = [];
+window.Notification = class extends Notification {
+  constructor(title, how) {
+    super(title, how);
+    this.addEventListener("show", () => window.seen.push(`${title}: ${how.body}`));
+  }
+};
+// The driver of the browser keeps each page visible; this one is told that it is not.
+Object.defineProperty(document, "hidden", { get: () => true });
+"""
+"""Notes each notification that the browser has really shown, on a page that nobody looks at."""
+
+
+async def test_the_browser_notifies_if_a_person_has_turned_it_on(
+    visitor: Visitor, office: tuple[Client, Served]
+) -> None:
+    """Off at first; then a page in the background says how many requests wait; and off again, it says no more."""
+    async with visitor.page("/login", permissions=["notifications"]) as page:
+        await page.add_init_script(SEEN)
+        await page.goto("/ui/inbox")
+        before = int(await page.locator("#live").get_attribute("data-count") or 0)
+        ids = [await waiting(office[0], LETTER)]
+        await page.reload()
+        button = page.locator("#notify")
+        states, unasked = [await button.inner_text()], await page.evaluate("seen")
+        await button.click()
+        states.append(await button.inner_text())
+        ids.append(await waiting(office[0], LETTER))
+        async with asyncio.timeout(PATIENCE):
+            while not (told := await page.evaluate("seen")):
+                await asyncio.sleep(0.2)
+        await button.click()
+        states.append(await button.inner_text())
+        ids.append(await waiting(office[0], LETTER))
+        await page.evaluate("refresh()")
+        await page.locator(f"[id='{ids[-1]}-r1']").wait_for()
+        after = await page.evaluate("seen")
+    for id in ids:
+        await (await office[0].task(id)).cancel()
+
+    assert states == ["Notify me in this browser", "Stop notifying me", "Notify me in this browser"]
+    assert (unasked, told, after) == ([], [f"Replan: {before + 2} requests wait for a person"], told)
 
 
 async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
     """It names their number, lists them, and has the form that says that the cause is repaired."""
     async with visitor.page("/ui/inbox") as page:
-        title = await page.title()
+        title, count = await page.title(), await page.locator("#count").inner_text()
         card = page.locator("article.incident")
         heading = await card.locator("h2").inner_text()
         listed = await card.locator("li a").count()
@@ -168,7 +334,10 @@ async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
         action = await card.locator("form").get_attribute("action")
         await page.get_by_label("What was repaired").fill("a new key")
 
-    assert title == "(7) Inbox - Replan"
+    assert (title, count) == (
+        "(5) Inbox - Replan",
+        "5 requests wait for a person, 7 tasks wait for them; the longest wait is first.",
+    )
     assert heading == "look_up_company/unauthorized: 3 tasks wait for one repair"
     assert (listed, of_tasks, action) == (3, 0, "/ui/incidents/look_up_company%2Funauthorized/resolve")
 
@@ -183,7 +352,7 @@ async def test_a_filter_shows_one_kind_and_the_other_filters(visitor: Visitor) -
         empty = await page.locator("#empty").inner_text()
 
     assert shown == ["room-thursday-r1"]
-    assert "Show all 7" in empty
+    assert "Show all 5" in empty
 
 
 async def test_times_are_local_with_the_exact_one_in_the_title(visitor: Visitor) -> None:
@@ -237,6 +406,26 @@ async def test_a_number_that_is_none_is_named(visitor: Visitor, office: tuple[Cl
     visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
 
 
+async def test_the_first_answer_to_several_calls_says_which_it_approves(
+    visitor: Visitor, office: tuple[Client, Served]
+) -> None:
+    """The button names the step; afterwards the answered card has that call alone, and the other one is asked."""
+    id = await waiting(office[0], LETTER, {**LETTER, "id": "other", "args": {"to": "Bo", "text": "Hello"}})
+    async with visitor.page(f"/ui/tasks/{id}") as page:
+        names = await page.locator("article.request button").all_inner_texts()
+        headings = await page.locator("dl.facts dt", has_text="Call of the step").all_inner_texts()
+        first = headings[0].rpartition(" ")[2]
+        await page.get_by_role("button", name=f"Approve only {first}").click()
+        await page.locator("article.answered").wait_for()
+        calls = await page.locator("article.answered .call").all_inner_texts()
+        last = page.get_by_role("button", name="Approve", exact=True)
+        await last.click()
+        await says(page, "#status", "Completed")
+
+    assert names[:2] == [f"Approve only {first}", "Approve all calls"] and len(headings) == 2
+    assert len(calls) == 1 and ("Ann" in calls[0]) == (first == "letter")
+
+
 # Before an act
 
 
@@ -248,7 +437,7 @@ async def test_an_end_is_asked_again_by_name(visitor: Visitor, office: tuple[Cli
     async with visitor.page(f"/ui/tasks/{id}", java_script_enabled=False) as page:
         await page.locator("summary", has_text="End the task").click()
         await page.locator("details[open] textarea").fill("not needed")
-        await page.get_by_role("button", name="End the task").click()
+        await page.get_by_role("button", name="Show what stops").click()
         asked = await page.locator("main").inner_text()
         before = (await (await office[0].task(id)).outcome()).ended_at
         await page.get_by_role("button", name="End the task").click()

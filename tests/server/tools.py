@@ -3,7 +3,7 @@
 import asyncio
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from replan import CircuitBreaker, Key, NeedsPerson, Unreachable, tool
 
@@ -11,7 +11,7 @@ from replan import CircuitBreaker, Key, NeedsPerson, Unreachable, tool
 class Amount(BaseModel):
     """What is paid."""
 
-    amount: int = 0
+    amount: int = Field(default=0, ge=0)
 
 
 class Receipt(BaseModel):

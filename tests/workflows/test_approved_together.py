@@ -11,6 +11,7 @@ from temporalio.client import Client
 from client.explain.explanation import explain_task
 from client.explain.page import step_lines
 from client.history.fetch import fetch_history
+from client.wording import asked_calls
 from replan import Key, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -20,6 +21,7 @@ from tests.workflows.test_agent_people import answer, asked, refusal, waiting
 from tests.workflows.test_approvals import finished_tasks, reset_to
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
+from workflows.people.card import CALL, Asker, facts
 from workflows.people.requests import HumanRequest
 from workflows.plans.proposal import NewSteps
 
@@ -99,6 +101,8 @@ async def test_one_answer_approves_each_call_that_was_shown(
     pays = [("one", {"to": "ann"}), ("three", {"to": "cid"}), ("two", {"to": "bob"})]
     assert sorted(shown, key=str) == [(step_id, "pay", args) for step_id, args in pays]
     assert len({request.call.code, *(call.code for call in request.others)}) == 3
+    calls = [fact.about for fact in facts(request, Asker("t", "Pay")) if fact.about.startswith(CALL)]
+    assert calls == [f"Call of the step {name}" for name, _, _ in shown], "each card says which call is which"
     assert (before, sorted(paid), said) == ([], EACH, "r1: approve_all")
     assert (ended.status, len(ended.requests)) == (TaskStatus.COMPLETED, 1)
     assert [call.args for call in ended.requests[0].others] == [None, None]
@@ -133,6 +137,7 @@ async def test_an_approval_of_one_call_approves_no_other(
         await answer(handle, "approve_all", request=second.id, **codes(second))
         ended = await outcome(handle)
 
+    assert [len(asked_calls(ended, answered)) for answered in ended.requests] == [1, 2], "what each answer was about"
     assert request.call is not None and request.call.args is not None
     assert before == [(request.call.args["to"], 1)]
     assert {request.step, second.step, *(call.step for call in second.others)} == {"one", "two", "three"}

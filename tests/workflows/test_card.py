@@ -210,7 +210,7 @@ async def test_an_edit_may_change_what_the_plan_left_out(client: Client, tmp_pat
     assert ended.steps[0].result == {"to": "ann", "amount": 640.5, "currency": "CHF", "urgent": False}
     assert ended.requests[0].call is not None and not ended.requests[0].call.defaults, "the outcome keeps none"
     assert not any(fault.defaults for fault in ended.faults)
-    assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay with to: ann, amount: 640.5, currency: EUR"]
+    assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay to ann, amount 640.5, currency EUR"]
 
 
 async def test_an_approval_is_for_the_defaults_that_were_shown(client: Client, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ async def test_every_screen_has_the_same_facts_in_the_same_order(
 
     assert texts[0].endswith(": Pay ann what A-17 costs, started by dora")
     assert texts[1:] == [
-        "pay ann 640.5",
+        "pay to ann, amount 640.5",
         "Pay somebody by bank transfer.",
         "ann",
         "640.5",
@@ -335,7 +335,7 @@ async def test_every_screen_has_the_same_facts_in_the_same_order(
         "false",
         "pay needs approval: the amount is above 500.",
         "refund undoes it",
-        "the task ends as escalated without this call, and what it has done until then stays",
+        "the task ends without this call as escalated (it needed a person), and what it has done until then stays",
     ]
     for screen, lines in screens.items():
         plain = [one_line(line).replace("*", "").replace("\\", "").strip(" -") for line in lines]

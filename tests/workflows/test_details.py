@@ -165,6 +165,14 @@ def asking(id: str = "t", **args: JsonValue) -> Progress:
     return progress(record(step("a", "send")), requests=[request]).model_copy(update={"task_id": id})
 
 
+def test_a_link_leads_back_to_the_page() -> None:
+    """To the request, where the worker says where people open the page; whatever the id of the task is."""
+    asked = asking("a) b/c").model_copy(update={"page": "https://replan.example"})
+
+    assert "[Answer on the page](https://replan.example/ui/tasks/a%29%20b%2Fc#r1)" in details(asked).splitlines()
+    assert "on the page" not in details(asking())
+
+
 def test_two_calls_to_approve_never_look_alike() -> None:
     """Not even by a joiner that a language needs, or a blank of another width."""
     names = [

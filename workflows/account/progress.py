@@ -70,6 +70,8 @@ class Progress(BaseModel):
     ending: Ending | None = None
     planner: str = ""
     searchable: bool = False
+    page: str = Field(default="", exclude_if=not_)
+    """Where people open the page, as a worker told it; empty if none did."""
     store: str | None = None
     turn: int = 0
     revisions: list[Revision] = Field(default_factory=list)

@@ -106,8 +106,9 @@ async def reconcile(
         )
         if not isinstance(found, Fault):
             return Finding(Verdict.APPLIED, found.result)
-        if found.code is not Code.NOT_FOUND:
-            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} ended with {found.code}")
+        if found.code is not Code.NOT_FOUND or found.guessed:
+            guessed = f", guessed from {found.guessed}" if found.guessed else ""
+            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} ended with {found.code}{guessed}")
         if may_run_on:
             why = f"{still}, so that {companion.kind} found nothing proves nothing"
             return Finding(Verdict.CANNOT_TELL, because=why)

@@ -116,6 +116,7 @@ _RECONCILE = {
 }
 _REPLAN = {
     "by_id": ("only its id is used up", "the same call may be made under another id"),
+    "rejected": ("a person rejected the call", "{plan}, no retry"),
     "transient": (_USED_UP, "{plan}"),
     "": ("the same call would fail again", "{plan}, no retry"),
 }
@@ -128,7 +129,7 @@ DECISIONS: Mapping[str, DecisionWords] = {
     "wait": DecisionWords(("wait",), _WAIT),
     "fallback": DecisionWords(("fallback",), {"": (_USED_UP, "its fallback takes over")}),
     "reconcile": DecisionWords(("unknown outcome",), _RECONCILE, column="found"),
-    "replan": DecisionWords(("fault that led to {plan}", "faults that led to {plan}"), _REPLAN),
+    "replan": DecisionWords(("fault that called for {plan}", "faults that called for {plan}"), _REPLAN),
     "send_back": DecisionWords(("rejected proposal",), is_recorded=False),
     "failover": DecisionWords(_UNUSABLE, is_recorded=False),
     "escalate": DecisionWords(("escalation",), _ESCALATE),
@@ -225,6 +226,8 @@ def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
         return repeat
     if remaining.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
         return Reconcile()
+    if fault.guessed and fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and spec.effect is Effect.IDEMPOTENT:
+        return Replan()
     return _transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 

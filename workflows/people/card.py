@@ -1,6 +1,8 @@
 """The card of a request: the facts that a person needs in order to answer, on every screen the same in this order."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,11 +16,13 @@ from workflows.text import shorten, visible
 MAX_TASK = 200
 """The most characters of the text of a task."""
 MAX_CALL = 200
-"""The most characters of a call in words; each argument follows whole."""
+"""The most characters of a call in words; on a card, each argument follows whole."""
 MAX_VALUE = 60
 """The most characters of each value where all arguments stand on one line."""
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
 QUESTION, LEFT_EMPTY = "Question", "Left empty"
+WORD = re.compile(r'[^\s,"]+')
+"""A text that is shown without quotes among others."""
 DEFAULT, WITH_DEFAULTS = "default", "with defaults in it"
 """Of an argument that the plan left out, or of which it left out parts: where the value comes from."""
 WARNING_SIGN, WARNING = "⚠", "Check this"
@@ -74,7 +78,8 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
 
 
 def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
-    also = f" of the step {call.step}" if call.step else ""
+    step = call.step or (request.step if request.others else "")
+    also = f" of the step {step}" if step else ""
     yield Fact(f"{CALL}{also}", call_words(call.kind, call.args or {}))
     if call.says:
         yield Fact(TOOL, call.says)
@@ -98,28 +103,25 @@ def _origin(call: ProposedCall, name: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def call_words(kind: str, args: Mapping[str, JsonValue]) -> str:
-    """A call in words: the kind of tool and the values of its arguments, `charge C-7 840 EUR`."""
-    return shorten(" ".join([kind, *(value_words(value) for value in args.values())]), MAX_CALL)
+def call_words(kind: str, args: JsonValue) -> str:
+    """A call in words: the kind of tool, and each argument by its name: `pay amount 840, to "Ann Lee"`."""
+    return shorten(f"{kind} {args_words(args)}".rstrip(), MAX_CALL)
 
 
 def args_words(args: JsonValue) -> str:
-    """The arguments of a call on one line and cut, as lists of calls have them: `to: ann, amount: 840`."""
+    """The arguments of a call on one line and cut, as lists of calls have them: `to ann, amount 840`."""
     if not isinstance(args, dict):
         return ""
-    shown = (f"{visible(name)}: {_short(value)}" for name, value in args.items())
-    return shorten(", ".join(shown), MAX_CALL)
-
-
-def made_words(kind: str, args: JsonValue) -> str:
-    """A call that was made in words, as lists have it: `pay with to: ann, amount: 840`."""
-    words = args_words(args)
-    return f"{kind} with {words}" if words else kind
+    named = (f"{visible(name).replace('_', ' ')} {_short(value)}" for name, value in args.items())
+    return shorten(", ".join(named), MAX_CALL)
 
 
 def _short(value: JsonValue) -> str:
+    """A value in a list of arguments; in quotes if a reader could take a part of it for another argument."""
     text = text_of(value)
-    return shorten(value_words(text[: MAX_VALUE + 1]), MAX_VALUE)  # an argument may have half a megabyte
+    begin = text[: 10 * MAX_VALUE]  # an argument may have half a megabyte
+    words = shorten(value_words(begin) + "…" * (begin != text), MAX_VALUE)
+    return json.dumps(words, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(words) else words
 
 
 def value_words(value: JsonValue) -> str:
@@ -136,6 +138,7 @@ def undo_words(call: ProposedCall) -> str:
 
 def _unanswered(request: HumanRequest) -> str:
     stays = "what it has done until then stays"
-    if request.kind is RequestKind.APPROVAL:
-        return f"the task ends as escalated without this call, and {stays}"
-    return f"the task ends as {'over_budget' if request.kind is RequestKind.BUDGET else 'escalated'}, and {stays}"
+    if request.kind is RequestKind.BUDGET:
+        return f"the task ends as over budget, and {stays}"
+    without = " without this call" if request.kind is RequestKind.APPROVAL else ""
+    return f"the task ends{without} as escalated (it needed a person), and {stays}"

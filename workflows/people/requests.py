@@ -137,6 +137,8 @@ class ChoiceRow(NamedTuple):
     needs_option: bool = False
     """Whether the answer says nothing without one of its options."""
     ends_task: bool = False
+    sends: str = ""
+    """On the page, the name of the button that sends its form, where `button` opens it; empty if that sends it."""
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -178,25 +180,53 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
         GivenApproveAll, "Approve all calls", "make this call, and the others that are shown when their turn comes"
     ),
     Choice.REJECT: ChoiceRow(
-        GivenReject, "Reject", "do not make this call; the planner is told the reason and makes a new plan"
+        GivenReject,
+        "Reject",
+        "do not make this call; the planner is told the reason and makes a new plan",
+        sends="Reject the call",
     ),
     Choice.EDIT: ChoiceRow(
-        GivenEdit, "Edit", "make this call with changed arguments; the others stay", needs_option=True
+        GivenEdit,
+        "Edit",
+        "make this call with changed arguments; the others stay",
+        needs_option=True,
+        sends="Show what changes",
     ),
     Choice.RETRY: ChoiceRow(GivenRetry, "Retry", "the cause is repaired: make the same call again"),
-    Choice.REPLAN: ChoiceRow(GivenReplan, "New plan", "make a new plan; the hint tells the planner what to do"),
+    Choice.REPLAN: ChoiceRow(
+        GivenReplan,
+        "New plan",
+        "make a new plan; the hint tells the planner what to do",
+        sends="Make a new plan",
+    ),
     Choice.PROVIDE: ChoiceRow(
         GivenProvide,
         "Provide the result",
         "the step was done by hand: take its result, as its tool would return it",
         needs_option=True,
+        sends="Give this result",
     ),
-    Choice.SKIP: ChoiceRow(GivenSkip, "Skip", "go on without the step; only if no other step needs it"),
+    Choice.SKIP: ChoiceRow(
+        GivenSkip,
+        "Skip",
+        "go on without the step; only if no other step needs it",
+        sends="Skip the step",
+    ),
     Choice.ABORT: ChoiceRow(
-        GivenAbort, "End the task", "end the task; with undo, what it has done is undone", ends_task=True
+        GivenAbort,
+        "End the task",
+        "end the task; with undo, what it has done is undone",
+        ends_task=True,
+        sends="Show what stops",
     ),
     Choice.REPLY: ChoiceRow(GivenReply, "Reply", "answer the question of the planner", needs_option=True),
-    Choice.EXTEND: ChoiceRow(GivenExtend, "Give more", "raise the limit, and go on", needs_option=True),
+    Choice.EXTEND: ChoiceRow(
+        GivenExtend,
+        "Give more",
+        "raise the limit, and go on",
+        needs_option=True,
+        sends="Give so much more",
+    ),
 }
 
 
@@ -429,15 +459,21 @@ def _which(requests: Sequence[HumanRequest]) -> str:
     return f"; open are {', '.join(named)}" if named else "; none is open"
 
 
+def missing_options(choice: Choice, message: Given) -> tuple[Option, ...]:
+    """The options of which the answer needs at least one, if it has none of them; else none."""
+    row = CHOICES[choice]
+    is_missing = row.needs_option and not any(_gives(message, option) for option in row.options)
+    return row.options if is_missing else ()
+
+
 def check_given(choice: Choice, message: Given) -> None:
     """Check what depends on the answer alone.
 
     Raises:
         NotAccepted: what it needs is missing.
     """
-    row = CHOICES[choice]
-    if row.needs_option and not any(_gives(message, option) for option in row.options):
-        raise NotAccepted(f"Something is missing: {choice.value} takes {row.argument}.")
+    if missing_options(choice, message):
+        raise NotAccepted(f"Something is missing: {choice.value} takes {CHOICES[choice].argument}.")
 
 
 def _gives(message: Given, option: Option) -> bool:

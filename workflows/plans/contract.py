@@ -10,7 +10,7 @@ from operator import not_
 
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
-from workflows.json_values import text_of
+from workflows.plans.references import label
 from workflows.sparse import Sparse
 from workflows.text import few
 
@@ -72,7 +72,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
         if self.slot:
             return f"the {self.slot.partition('.')[2] or 'result'} of {self.slot.partition('.')[0]}"
         if self.values:
-            return " or ".join(map(text_of, self.values))
+            return " or ".join(map(label, self.values))
         bounds = [("at least", self.at_least), ("at most", self.at_most)]
         return (
             " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None) or "with a trusted source"

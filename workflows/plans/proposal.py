@@ -17,16 +17,18 @@ from pydantic import (
     WrapSerializer,
 )
 
-from workflows.json_values import text_of
 from workflows.plans.contract import AllowedEffect, Origin
-from workflows.plans.references import is_reference, references
+from workflows.plans.references import label, references
 from workflows.sparse import Sparse, without_defaults
+from workflows.text import shorten
 
 BY_HAND = "by hand"
 """Stands for the planner's name where a person wrote the plan."""
 MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
+MAX_LABEL = 80
+"""The most characters of what a step does, in a few words."""
 MAX_QUESTION, MAX_OPTIONS, MAX_OPTION = 4_000, 10, 200
 """The most characters of a question, the most options that it has, and the most characters of each."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -72,7 +74,7 @@ class Step(_Frozen):
     @property
     def label(self) -> str:
         """What the step does, in a few words."""
-        return self.title or ", ".join(_brief(value) for value in self.args.values())[:80]
+        return self.title or shorten(", ".join(map(label, self.args.values())), MAX_LABEL)
 
 
 def _sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -187,7 +189,8 @@ class Proposed(_Recorded):
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in the order in which they were asked."""
     earlier: tuple[JsonValue, ...] = ()
-    """The faults of earlier attempts of the same activity, as far as they are known."""
+    """The faults of earlier attempts of the same activity, as far as they are known; and a `Found`, if the proposal was
+    recorded by an attempt of an earlier activity execution."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
     origins: tuple[Origin, ...] | None = None
@@ -214,7 +217,3 @@ class StepReturn(Sparse, frozen=True):
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
     lasted: float = 0.0
     """Seconds that the call took, if these were WAITED (`guards`) or more; else 0."""
-
-
-def _brief(value: JsonValue) -> str:
-    return f"<{value['$from']}>" if is_reference(value) else text_of(value)

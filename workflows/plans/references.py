@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from pydantic import JsonValue
 
-from workflows.json_values import items
+from workflows.json_values import items, text_of
 
 MAX_SHOWN = 300
 """If a reference has no target, the error message lists the keys of the result, cut to this many characters."""
@@ -81,6 +81,13 @@ def pruned(value: JsonValue) -> str | None:
 
 def is_reference(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
     return isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}
+
+
+def label(value: JsonValue) -> str:
+    """A value as people read it; of a reference, the step and the path: `<invoice.payee>`."""
+    if is_reference(value):
+        return f"<{'.'.join(filter(None, (str(value['$from']), str(value.get('path', '')))))}>"
+    return text_of(value)
 
 
 def _is_pruned(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:

@@ -11,7 +11,7 @@ import pytest
 
 from activities.borders import WIRES, entry_of, table_of
 from activities.borders.table import Choice, Entry, Row, qualified
-from tests.libraries import PACKAGES, RECORD_THEM, Recorded, installed, recorded
+from tests.libraries import IMPORTED_AS, PACKAGES, RECORD_THEM, Recorded, installed, recorded
 
 RECORD = recorded()
 RECORDED = {one.name for classes in RECORD.values() for one in classes}
@@ -143,7 +143,7 @@ def test_each_installed_class_is_recorded(package: str) -> None:
 
     One with an entry under its own name need not be recorded: this Python may be newer than that of the record.
     """
-    pytest.importorskip(package)
+    pytest.importorskip(IMPORTED_AS.get(package, package))
     new = [one for one in installed(package) if needs_entry(one) and one.name not in RECORDED]
 
     assert [one.name for one in new if entry_of([one.name]) is None] == [], RECORD_THEM

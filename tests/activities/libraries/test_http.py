@@ -22,7 +22,7 @@ from activities.borders.http import STATUS, TABLE
 from activities.borders.table import Proof, Verdict, qualified
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
-from workflows.faults.fault import Code
+from workflows.faults.fault import QUADRANT, Code, Quadrant
 
 pytestmark = pytest.mark.full
 
@@ -188,6 +188,28 @@ async def test_a_lost_answer_proves_nothing(client: Client, answer: bytes | None
         verdict = await verdict_of(client, url, method="POST", wait=0.5)
 
     assert outcome(verdict) == (code, Proof.UNKNOWN)
+
+
+@with_each
+async def test_an_answer_that_is_not_compressed_as_it_says_is_not_retried(client: Client) -> None:
+    """It came whole, so that the next one would be the same."""
+    if client is by_urllib:
+        pytest.skip("it decompresses nothing")
+    async with serving(reply(200, b"this is no gzip", content_encoding="gzip")) as url:
+        verdict = await verdict_of(client, url, method="POST")
+
+    assert outcome(verdict) == (Code.UNEXPECTED_RESULT, Proof.UNKNOWN)
+
+
+@with_each
+async def test_redirects_without_an_end_are_not_retried(client: Client) -> None:
+    """The service sends the client round and round."""
+    answers = [reply(302, location="/") for _ in range(40)]
+    async with serving(*answers) as url:
+        verdict = await verdict_of(client, url)
+
+    assert QUADRANT[verdict.fault.code] is Quadrant.PERSISTENT_SEMANTIC
+    assert verdict.proves is Proof.UNKNOWN
 
 
 @with_each

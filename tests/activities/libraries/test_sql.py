@@ -24,7 +24,7 @@ from replan.testing.postgresql import Cluster
 from runtime.dev_server import free_port
 from workflows.faults.fault import Code
 
-for name in ("psycopg2", "psycopg_pool", "asyncpg", "pymysql"):
+for name in ("psycopg2", "psycopg_pool", "asyncpg", "pymysql", "oracledb"):
     pytest.importorskip(name)
 
 psycopg2: Any = importlib.import_module("psycopg2")
@@ -32,6 +32,8 @@ psycopg2_pool: Any = importlib.import_module("psycopg2.pool")
 psycopg_pool: Any = importlib.import_module("psycopg_pool")
 asyncpg: Any = importlib.import_module("asyncpg")
 pymysql: Any = importlib.import_module("pymysql")
+oracledb: Any = importlib.import_module("oracledb")
+oracledb_errors: Any = importlib.import_module("oracledb.errors")
 aiosqlite: Any = importlib.import_module("aiosqlite")
 
 pytestmark = pytest.mark.full
@@ -402,6 +404,83 @@ def test_pools_without_a_free_connection_are_busy(url: URL) -> None:
 
     assert {short(judged(error)) for error in busy} == {(Code.BUSY, Proof.NOT_SENT)}
     assert {short(judged(error)) for error in (closed.value, over.value)} == {(Code.BUG, Proof.NOT_SENT)}
+
+
+async def test_a_pool_that_never_connected_is_not_busy(url: URL) -> None:
+    """As with a wrong password, whatever the pool is made of; a pool that did connect has none free."""
+    wrong = url.set(drivername="postgresql", password="sk-wrong").render_as_string(hide_password=False)  # noqa: S106
+    with psycopg_pool.ConnectionPool(wrong, min_size=1) as pool, pytest.raises(psycopg_pool.PoolTimeout) as of_threads:
+        pool.getconn(timeout=0.5)
+    async with psycopg_pool.AsyncConnectionPool(wrong, min_size=1, open=False) as pool:
+        with pytest.raises(psycopg_pool.PoolTimeout) as of_tasks:
+            await pool.getconn(timeout=0.5)
+    verdicts = [judged(of_threads.value), judged(of_tasks.value)]
+
+    assert {short(verdict) for verdict in verdicts} == {(Code.UNREACHABLE, Proof.NOT_SENT)}
+    assert all("password" in verdict.fault.reason for verdict in verdicts)
+
+
+def oracle_error(message: str, number: int = 0) -> Any:
+    """What the driver of Oracle makes of an answer, or of a mistake of its own."""
+    made = oracledb_errors._Error(message, code=number)
+    return made.exc_type(made)
+
+
+ORACLE = {
+    ("ORA-01017: invalid username/password", 1017): (Code.UNAUTHORIZED, Proof.NOT_SENT),
+    ("ORA-28000: the account is locked", 28000): (Code.UNAUTHORIZED, Proof.NOT_SENT),
+    ("ORA-00001: unique constraint violated", 1): (Code.CONFLICT, Proof.REFUSED),
+    ("ORA-00054: resource busy", 54): (Code.BUSY, Proof.REFUSED),
+    ("ORA-00942: table or view does not exist", 942): (Code.BUG, Proof.REFUSED),
+    ("ORA-01722: invalid number", 1722): (Code.INVALID_INPUT, Proof.REFUSED),
+    ("ORA-03113: end-of-file on communication channel", 3113): (Code.UNREACHABLE, Proof.UNKNOWN),
+    ("ORA-01013: user requested cancel", 1013): (Code.TIMEOUT, Proof.UNKNOWN),
+    ("ORA-20001: of the database's own code", 20001): (Code.BUG, Proof.UNKNOWN),
+}
+"""The verdicts on Oracle's answers."""
+
+
+def test_what_oracle_answers() -> None:
+    """The code decides, and not the class: 1017 is an OperationalError in one version, a DatabaseError in another."""
+    errors = {case: oracle_error(*case) for case in ORACLE}
+    dialect = importlib.import_module("sqlalchemy.dialects.oracle.oracledb").dialect()
+    base = oracledb.Error
+    wrapped = {
+        case: exc.DBAPIError.instance(HIDDEN, {}, error, base, dialect=dialect) for case, error in errors.items()
+    }
+    other = oracledb.OperationalError(oracledb_errors._Error("ORA-01017: invalid username/password", code=1017))
+
+    assert {case: short(judged(error)) for case, error in errors.items()} == ORACLE
+    assert {case: short(judged(error)) for case, error in wrapped.items()} == ORACLE
+    assert short(judged(other)) == (Code.UNAUTHORIZED, Proof.NOT_SENT)
+
+
+@pytest.mark.parametrize(
+    ("statement", "proves"),
+    [
+        ("INSERT INTO orders VALUES (1)", Proof.REFUSED),
+        ("begin pay(1); end;", Proof.UNKNOWN),
+        ("DECLARE n NUMBER; BEGIN pay(n); END;", Proof.UNKNOWN),
+    ],
+)
+def test_a_block_of_oracle_may_have_committed_a_part(statement: str, proves: Proof) -> None:
+    """Directly, where only the function of the driver knows the statement, and under SQLAlchemy."""
+    error = oracle_error("ORA-00001: unique constraint violated", 1)
+    space: dict[str, Any] = {"__name__": "oracledb.cursor"}
+    exec("def execute(statement, error): raise error", space)  # noqa: S102
+    with pytest.raises(oracledb.IntegrityError) as raised:
+        space["execute"](statement, error)
+    wrapped = exc.IntegrityError(statement, {}, oracle_error("ORA-00001: unique constraint violated", 1))
+
+    assert [short(judged(one)) for one in (raised.value, wrapped)] == [(Code.CONFLICT, proves)] * 2
+
+
+async def test_an_oracle_that_cannot_be_reached_was_sent_nothing() -> None:
+    """The code of the driver says so."""
+    with pytest.raises(oracledb.Error) as refused:
+        await asyncio.to_thread(oracledb.connect, user="x", password=HIDDEN, dsn=f"127.0.0.1:{free_port()}/orders")
+
+    assert short(judged(refused.value)) == (Code.UNREACHABLE, Proof.NOT_SENT)
 
 
 async def test_asyncpg_used_wrongly_is_a_bug(url: URL) -> None:

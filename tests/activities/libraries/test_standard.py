@@ -241,6 +241,17 @@ def test_a_program_that_failed(
     assert HIDDEN not in verdict.fault.model_dump_json()
 
 
+async def test_a_missing_program_is_for_a_person(tmp_path: Path) -> None:
+    """No other name helps, but that of a folder which the arguments name does."""
+    missing = raised(lambda: subprocess.run(["no-such-program"], check=True))
+    with pytest.raises(FileNotFoundError) as started:
+        await asyncio.create_subprocess_exec("no-such-program")
+    folder = raised(lambda: subprocess.run([sys.executable, "-V"], cwd=tmp_path / "none", check=True))
+
+    assert said(judge(missing)) == said(judge(started.value)) == (Code.NEEDS_PERSON, Proof.NOT_SENT)
+    assert said(judge(folder)) == (Code.NOT_FOUND, Proof.REFUSED)
+
+
 @pytest.mark.parametrize("code", [None, "1", 1.5, [1]])
 def test_an_exit_code_that_is_none(code: object) -> None:
     """Nothing is observed then."""

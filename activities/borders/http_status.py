@@ -1,0 +1,40 @@
+"""The last table: what carries an HTTP status is what that status is, if no other table knows its class.
+
+Clients of HTTP services raise classes of their own, and nearly all of them keep the status of the answer in one of a
+few places. What is read there is a guess, and marked as one (`Fault.guessed`): it decides what follows, and proves
+nothing about an effect. Nothing is guessed from a text.
+"""
+
+from dataclasses import replace
+from enum import Enum
+
+from activities.borders import http
+from activities.borders.table import Proof, Verdict, attribute, class_name, is_pythons_own
+
+PLACES = (
+    ("status_code",),
+    ("status",),
+    ("http_status",),
+    ("response_code",),
+    ("response", "status_code"),
+    ("response", "status"),
+    ("code",),  # the last: many services have codes of their own
+)
+"""Where exceptions keep the HTTP status of an answer, as paths of attributes; the first that holds one counts."""
+
+
+def guess(error: BaseException) -> Verdict | None:
+    """The verdict on an exception by the HTTP status that it carries; None if it carries none of a failure."""
+    if is_pythons_own(error):  # SystemExit has a `code`
+        return None
+    for place in PLACES:
+        status = attribute(error, *place)
+        status = status.value if isinstance(status, Enum) else status
+        if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
+            return _by_status(error, int(status), ".".join((class_name(error), *place)))
+    return None
+
+
+def _by_status(error: BaseException, status: int, where: str) -> Verdict:
+    verdict = http.by_answer(error, status)
+    return replace(verdict, fault=verdict.fault.model_copy(update={"guessed": where}), proves=Proof.UNKNOWN)

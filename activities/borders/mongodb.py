@@ -1,0 +1,179 @@
+"""MongoDB: the verdict on each exception of pymongo, bson and gridfs (https://www.mongodb.com/docs/manual/reference/).
+
+The number of the server's error decides. A statement over several documents, and a write whose confirmation failed, may
+have changed something. pymongo repeats a write by itself once; only the server can know that it is the same one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from activities.borders.service_api import (
+    BROKEN,
+    BUSY,
+    CLIENT_BUG,
+    CLIENT_BUG_UNSENT,
+    CONFLICT,
+    CREDENTIALS,
+    FAILED,
+    FORBIDDEN,
+    INVALID,
+    MISSING,
+    NO_ANSWER,
+    NO_CODE,
+    OVERLOADED,
+    QUOTA,
+    THROTTLED,
+    UNREADABLE,
+    UNSUPPORTED,
+    answered,
+    code_in,
+    field,
+    named,
+    refused,
+    some,
+    unknown,
+    unsent,
+)
+from activities.borders.table import Choice, Proof, Row, Table, Verdict
+from workflows.faults.fault import Code
+
+_TRANSIENT = "TransientTransactionError"
+_UNCONFIRMED_COMMIT = "UnknownTransactionCommitResult"
+_LOST = unknown(Code.UNREACHABLE, "The server of MongoDB is stopping, or lost the others.")
+_NO_PRIMARY = refused(Code.UNREACHABLE, "The server of MongoDB is no primary: the next connection finds one.")
+_STOPPED = unknown(Code.TIMEOUT, "MongoDB stopped the operation, which took too long.")
+_UNCONFIRMED = unknown(Code.TIMEOUT, "The write was made, but not confirmed by as many servers as the tool asks for.")
+_NOT_CONFIRMABLE = unknown(
+    Code.NEEDS_PERSON,
+    "The write was made, but the tool asks for more servers than there are: correct its writeConcern.",
+)
+_WRONG_COMMAND = refused(Code.BUG, "MongoDB rejected the command: fix the tool.")
+_CURSOR_GONE = unknown(Code.BUSY, "The cursor ended before everything was read: the query has to run again.")
+_EXISTS = refused(Code.CONFLICT, "There is one with the same unique value already: choose another.")
+_TAKEN = refused(Code.CONFLICT, "There is one with this name already: choose another.")
+_PARTLY = unknown(Code.REFUSED, "MongoDB rejected some of the writes: read which ones it has made.")
+_WRONG_VALUE = unsent(Code.INVALID_INPUT, "MongoDB cannot store such a value; nothing was sent: change the arguments.")
+
+MONGODB: Mapping[str, Row] = named(
+    (
+        (FAILED, "1 8"),
+        (INVALID, "2 14 121 10334 17280"),
+        (_LOST, "6 7 89 91 133 189 9001 11600 11602"),
+        (_NO_PRIMARY, "10107 13435 13436 10058"),
+        (_STOPPED, "50 262 11601"),
+        (_WRONG_COMMAND, "9 40 52 66 72 40324"),
+        (FORBIDDEN, "13"),
+        (CREDENTIALS, "18"),
+        (UNSUPPORTED, "20 59 115 263 303"),
+        # Of a transaction, and of one document: the server has undone it.
+        (BUSY, "24 46 112 117 225 251"),
+        (MISSING, "26 27"),
+        (_TAKEN, "48 68 85 86"),
+        (_CURSOR_GONE, "43 136 175 237"),
+        (_UNCONFIRMED, "64"),
+        (_NOT_CONFIRMABLE, "79 100"),
+        (QUOTA, "14031"),
+        (OVERLOADED, "146"),
+        (THROTTLED, "462"),
+        (_EXISTS, "11000 11001 12582"),
+    )
+)
+"""Rows by the number of an error of the server."""
+
+
+def _by_code(otherwise: Row, *, is_sure: bool = True) -> Choice:
+    """The entry for an error of the server: by its number, else `otherwise`; unless `is_sure`, it proves nothing."""
+
+    def decide(error: Any) -> Verdict:
+        number, labels = _number(error), set(some(field(error, "_error_labels")))
+        row = MONGODB.get(number, otherwise)
+        if _TRANSIENT in labels:
+            row = replace(BUSY, reason=_ABORTED)
+        if _UNCONFIRMED_COMMIT in labels or not is_sure:
+            row = replace(row, proves=Proof.UNKNOWN)
+        return answered("MongoDB answered with error", number, row, _observed(error))
+
+    rows = MONGODB if is_sure else {number: replace(row, proves=Proof.UNKNOWN) for number, row in MONGODB.items()}
+    return Choice("the number of MongoDB's error", {**rows, _TRANSIENT: BUSY}, decide, otherwise)
+
+
+_ABORTED = "MongoDB aborted the transaction, as it does when another one changes the same documents."
+
+
+def _number(error: Any) -> str:
+    """The number of an error of the server; that of the first write of several that failed; empty if there is none."""
+    writes = [*some(field(error, "details", "writeErrors")), *some(field(error, "details", "writeConcernErrors"))]
+    numbers = (field(error, "code"), field(error, "details", "code"), *(field(write, "code") for write in writes))
+    of_several = [number for number in numbers if isinstance(number, int)]
+    # 65 says only that several failed.
+    return str(next((number for number in of_several if number != 65), "")) if of_several else ""
+
+
+def _observed(error: Any) -> JsonValue:
+    """The names of the fields whose values must be unique, and never the values; None without any."""
+    pattern = field(error, "details", "keyPattern")
+    names: list[JsonValue] = [name for name in map(code_in, some(pattern)) if name]
+    return {"fields": names} if names else None
+
+
+TABLE: Table = {
+    **named(
+        (
+            (_by_code(NO_CODE), "OperationFailure WriteError"),
+            (_by_code(_EXISTS), "DuplicateKeyError"),
+            (_by_code(_CURSOR_GONE), "CursorNotFound"),
+            (_by_code(_STOPPED), "ExecutionTimeout"),
+            (_by_code(_UNCONFIRMED, is_sure=False), "WriteConcernError WTimeoutError"),
+            # The writes before the one that failed, or all others, are done.
+            (
+                _by_code(_PARTLY, is_sure=False),
+                "BulkWriteError ClientBulkWriteException",
+            ),
+            (_by_code(_LOST), "NotPrimaryError"),
+            (BROKEN, "ConnectionFailure AutoReconnect _OperationCancelled"),
+            (NO_ANSWER, "NetworkTimeout"),
+            (
+                unsent(Code.UNREACHABLE, "No server of MongoDB that fits the tool's wishes answers; nothing was sent."),
+                "ServerSelectionTimeoutError",
+            ),
+            (
+                unsent(Code.BUSY, "All connections of the pool are in use; nothing was sent."),
+                "WaitQueueTimeoutError",
+            ),
+            (CLIENT_BUG_UNSENT, "ConfigurationError InvalidURI InvalidName"),
+            (_TAKEN, "CollectionInvalid"),
+            (
+                unsent(Code.INVALID_INPUT, "The document is larger than MongoDB allows; it was not sent: store less."),
+                "DocumentTooLarge",
+            ),
+            (UNREADABLE, "ProtocolError"),
+            (CLIENT_BUG, "PyMongoError InvalidOperation EncryptionError EncryptedCollectionError"),
+        ),
+        "pymongo.errors",
+    ),
+    "pymongo.pool_shared._PoolClosedError": CLIENT_BUG_UNSENT,
+    **named(
+        (
+            (_WRONG_VALUE, "InvalidDocument InvalidStringData"),
+            (
+                unsent(Code.INVALID_INPUT, "This is no id of MongoDB, which has 24 hexadecimal digits: give another."),
+                "InvalidId",
+            ),
+            (UNREADABLE, "InvalidBSON"),
+            (CLIENT_BUG, "BSONError"),
+        ),
+        "bson.errors",
+    ),
+    **named(
+        (
+            (MISSING, "NoFile"),
+            (CONFLICT, "FileExists"),
+            (UNREADABLE, "CorruptGridFile"),
+            (CLIENT_BUG, "GridFSError"),
+        ),
+        "gridfs.errors",
+    ),
+}

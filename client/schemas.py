@@ -1,0 +1,66 @@
+"""What the JSON schema of a tool says of a value: references, what may be null, and decimals."""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+Schema = Mapping[str, Any]
+DEFINITIONS = "#/$defs/"
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+"""A number as JSON writes it."""
+
+
+def plain(schema: Schema, whole: Schema) -> dict[str, Any]:
+    """The schema of a field without references to the definitions of `whole`; if it may be null, with `nullable`."""
+    found = dict(schema)
+    if reference := str(found.pop("$ref", "")):
+        found = {**whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), **found}
+    others = [option for option in found.get("anyOf", ()) if option.get("type") != "null"]
+    is_nullable = len(others) < len(found.get("anyOf", ()))
+    if len(others) == 1:
+        rest = {name: value for name, value in found.items() if name != "anyOf"}
+        return {**plain(others[0], whole), **rest, "nullable": True}
+    return {**found, "anyOf": others, "nullable": True} if is_nullable else found
+
+
+def decimal_part(schema: Schema) -> Schema | None:
+    """The rules for the number, if the schema is that of a Decimal; else None.
+
+    A Decimal is a number that may be written as a text, too, so that none of its digits is lost.
+    """
+    parts = schema.get("anyOf") or schema.get("oneOf") or ()
+    by_type = {str(part.get("type")): part for part in parts}
+    is_decimal = {"number", "string"} <= by_type.keys() <= {"number", "string", "null"} and len(parts) == len(by_type)
+    return by_type["number"] if is_decimal else None
+
+
+def has_number(value: JsonValue) -> bool:
+    """Whether a text in a value reads as a number, so that its schema may say that it is a Decimal."""
+    if isinstance(value, dict):
+        return any(map(has_number, value.values()))
+    if isinstance(value, list):
+        return any(map(has_number, value))
+    return isinstance(value, str) and NUMBER.fullmatch(value) is not None
+
+
+def with_numbers(write: Callable[[Any], str], value: JsonValue, schema: Schema) -> str:
+    """What `write` makes of a value in JSON, with each Decimal as the number that it is: all its digits, no quotes."""
+    mark = secrets.token_hex(8)  # no text has it by chance
+    text = write(_marked(value, schema, schema, mark))
+    return text.replace(f'"{mark}', "").replace(f'{mark}"', "")
+
+
+def _marked(value: JsonValue, schema: Schema, whole: Schema, mark: str) -> JsonValue:
+    known = plain(schema, whole)
+    if isinstance(value, dict):
+        fields, other = known.get("properties", {}), known.get("additionalProperties")
+        rest = other if isinstance(other, dict) else {}
+        return {name: _marked(item, fields.get(name, rest), whole, mark) for name, item in value.items()}
+    if isinstance(value, list):
+        items = known.get("items")
+        return [_marked(item, items if isinstance(items, dict) else {}, whole, mark) for item in value]
+    is_decimal = isinstance(value, str) and decimal_part(known) is not None and NUMBER.fullmatch(value)
+    return f"{mark}{value}{mark}" if is_decimal else value

@@ -1,0 +1,125 @@
+"""The errors of clients of databases, queues, clouds and mail, raised by the libraries against real servers.
+
+What a server has to be made of comes from package registries, and stays in the user's cache: Redis and moto from pip,
+FerretDB from Go, Kafka from Maven. The mail server is the tests' own.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from replan.testing.postgresql import Cluster
+from runtime.dev_server import free_port
+from tests.activities.bench import bench
+from tests.provocations import LINE, servers, stores
+from tests.provocations.clients import SECRET
+from tests.provocations.provocation import Provocation, line, provoke
+from tests.provocations.relay import Relay, relaying
+from tests.provocations.stores import Calls
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2 * servers.BUILD_SECONDS)]
+
+KNOWN_WRONG = {
+    ("psycopg_pool", "wrong password"): "the pool does not say why it cannot connect",
+    ("kafka", "no such topic"): "the producer says only that it waited too long for the topic",
+}
+"""Provocations that become something else than what a user expects."""
+Serving = Callable[[Path], AbstractAsyncContextManager[int]]
+Check = Callable[[str, Calls], Awaitable[None]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, record_property: Callable[[str, str], None]) -> Check:
+    """Checks the calls of a library."""
+
+    async def checked(library: str, wrong: Calls) -> None:
+        found = list[Provocation]()
+        async with bench(tmp_path) as calls:
+            for situation, (expected, call) in wrong.situations.items():
+                codes = expected if isinstance(expected, tuple) else (expected,)
+                found.append(await provoke(calls, library, situation, codes, call, wrong.effects))
+        record_property(LINE, line(found))
+
+        assert {
+            one.situation: (one.code, one.error)
+            for one in found
+            if one.is_right is ((library, one.situation) in KNOWN_WRONG)
+        } == {}
+        assert [one for one in found if one.may_repeat] == []
+        assert [one for one in found if SECRET in one.text] == []
+        lost = next(one for one in found if one.situation == "lost")
+        assert (lost.effects > 0, lost.applied) == (True, "unknown"), lost
+
+    return checked
+
+
+@pytest.fixture(scope="module")
+async def kafka(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[int, Relay]]:
+    """The port of a broker, and a relay to it, to which the broker sends its clients."""
+    port = free_port()
+    with relaying(port) as relay, skipping():
+        async with servers.kafka(tmp_path_factory.mktemp("kafka"), port, relay.port):
+            yield port, relay
+
+
+@contextmanager
+def skipping() -> Iterator[None]:
+    """Skip the test if a server cannot be had."""
+    try:
+        yield
+    except servers.Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def relayed(postgresql: Cluster) -> Iterator[Relay]:
+    """A relay to PostgreSQL."""
+    with relaying(postgresql.port) as relay:
+        yield relay
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg"])
+async def test_postgresql(check: Check, postgresql: Cluster, relayed: Relay, driver: str) -> None:
+    """Each driver."""
+    pytest.importorskip(driver)
+    await check(driver, stores.postgresql(driver, postgresql, relayed))
+
+
+async def test_a_pool(check: Check, postgresql: Cluster, relayed: Relay) -> None:
+    """One connection at the most."""
+    pytest.importorskip("psycopg_pool")
+    await check("psycopg_pool", stores.psycopg_pool(postgresql, relayed))
+
+
+@pytest.mark.parametrize(
+    ("library", "serving", "wrong"),
+    [
+        ("redis", servers.redis, stores.redis),
+        ("boto3", servers.aws, stores.boto3),
+        ("pymongo", servers.mongodb, stores.pymongo),
+    ],
+    ids=["redis", "boto3", "pymongo"],
+)
+async def test_a_server_of_its_own(
+    check: Check, tmp_path: Path, library: str, serving: Serving, wrong: Callable[[int, Relay], Calls]
+) -> None:
+    """Each store is new."""
+    pytest.importorskip(library)
+    with skipping():
+        async with serving(tmp_path) as port:
+            with relaying(port) as relay:
+                await check(library, wrong(port, relay))
+
+
+@pytest.mark.parametrize("library", ["confluent_kafka", "kafka", "aiokafka"])
+async def test_kafka(check: Check, kafka: tuple[int, Relay], library: str) -> None:
+    """One broker for all, with topics of each library's own."""
+    pytest.importorskip(library)
+    await check(library, getattr(stores, library)(*kafka))
+
+
+async def test_mail(check: Check) -> None:
+    """Its server is the tests' own."""
+    await check("smtplib", stores.mail())
