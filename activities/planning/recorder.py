@@ -92,9 +92,11 @@ async def _ask(
     past = turns.before(situation.turn, situation.branch)
     if situation.compact:
         return await planner.summarise(past, situation.compact)
-    # Only the first turn of the task tells the schema of the answer, but each request needs it.
+    # Only the first turn of the task tells the schema of the answer and the examples, but each request needs them.
     first = next((turn.situation for turn in past if turn.task == turns.task and turn.situation.text), situation)
-    request = situation.model_copy(update={"result_schema": first.result_schema})
+    request = situation.model_copy(
+        update={"result_schema": first.result_schema, "demonstrations": first.demonstrations}
+    )
     return await planner.converse(request, kinds, past, task=turns.task, branch=turns.branch_for(situation))
 
 

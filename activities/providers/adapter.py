@@ -62,6 +62,10 @@ class AdapterOptions:
     """Seconds without a byte after which a reply counts as stalled."""
     strict: Mapping[str, bool] = field(default_factory=dict)
     """Whether a model gets strict schemas."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """Whether a model makes its calls by the API (`native`) or as text (`text`)."""
+    without_calls: set[str] = field(default_factory=set)
+    """The names of the models whose server rejected native calls, as long as this process runs."""
     without_responses: set[str] = field(default_factory=set)
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
     standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
@@ -71,11 +75,23 @@ class AdapterOptions:
 class Endpoint:
     """The address and the key of a server that speaks a provider's protocol."""
 
-    __slots__ = ("_key", "idle_timeout", "url")
+    __slots__ = ("_key", "_program", "_usual_url", "idle_timeout", "url")
 
-    def __init__(self, key: str, url: str | None = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
-        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled."""
-        self._key = key
+    def __init__(
+        self,
+        key: str,
+        url: str | None = None,
+        idle_timeout: float = IDLE_TIMEOUT,
+        *,
+        program: str = "",
+        usual_url: str = "",
+    ) -> None:
+        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled.
+
+        `program` is the name with which the names of its models begin, if it is not the provider's, and `usual_url`
+        the address that they need not tell.
+        """
+        self._key, self._program, self._usual_url = key, program, usual_url
         self.url = url
         self.idle_timeout = idle_timeout
 
@@ -95,7 +111,8 @@ class Endpoint:
 
     def model_name(self, provider: str, model: str) -> str:
         """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""
-        return f"{provider}:{model}@{self.host}" if self.url else f"{provider}:{model}"
+        name = f"{self._program or provider}:{model}"
+        return f"{name}@{self.host}" if self.url and self.url != self._usual_url else name
 
     def client_options(self, timeout: float) -> dict[str, Any]:
         """The arguments for the client of either SDK; `timeout` is in seconds."""
@@ -192,7 +209,8 @@ class ModelAdapter(ABC):
             is_hidden = self._hides_reasoning or draft.hides_thoughts
             arrives(draft.written, draft.counted(), shows_all=not is_hidden)
 
-        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell)
+        # A server of the user's own may load the model, or read a long prompt, after it has answered.
+        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
         if draft.response is None:
             raise NoReply(f"{self._server} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
         return draft.response
@@ -320,7 +338,7 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
         for call in turn.calls
     )
     blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
-    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks)
+    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks, aside=_replaced(turn.aside))
 
 
 def _replaced(value: Any) -> Any:

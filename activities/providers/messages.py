@@ -74,6 +74,9 @@ class AssistantTurn:
     """The turn as the provider wrote it, if the same model must get it back unchanged; else empty."""
     by: str = ""
     """The full name of the model that wrote the turn."""
+    aside: str = ""
+    """What the model wrote that is no part of its answer, such as its reasoning between `<think>` and `</think>`: it is
+    only kept, and no model gets it back."""
 
 
 Turn = UserTurn | AssistantTurn
@@ -174,6 +177,8 @@ class Request:
     server."""
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
+    stop: tuple[str, ...] = ()
+    """Texts at which the reply ends. Only a server of the user's own is told; elsewhere more may come."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
     effort: str | None = None

@@ -1,11 +1,13 @@
 """The providers, and the model that a name such as `openai:gpt-5.4-mini` means."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from activities.providers import anthropic, openai
 from activities.providers.adapter import AdapterOptions, Endpoint
+from activities.providers.local import LOCAL_SERVERS, ModelFacts
 from activities.providers.messages import LanguageModel
 from activities.providers.prices import of_model
 from activities.providers.strict import ANTHROPIC, OPENAI, Rules, StrictModel
@@ -77,9 +79,11 @@ def model_named(
         UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
     """
     provider_name, _, model = name.partition(":")
+    if provider_name in LOCAL_SERVERS and model:
+        return _local_model(provider_name, model, environment, options or AdapterOptions())
     provider = PROVIDERS.get(provider_name)
     if provider is None or name.endswith(":"):
-        remedy = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
+        remedy = "use offline, anthropic:MODEL, openai:MODEL, ollama:MODEL, lmstudio:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {remedy}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
     options, chosen = options or AdapterOptions(), model or provider.default
@@ -89,6 +93,20 @@ def model_named(
     is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if strict is None else strict
     standings = options.standings.setdefault(adapter.name, {})
     return StrictModel(adapter, provider.rules, standings) if is_strict else adapter
+
+
+def _local_model(name: str, model: str, environment: Mapping[str, str], options: AdapterOptions) -> LanguageModel:
+    server = LOCAL_SERVERS[name]
+    url = server.address(environment)
+    endpoint = Endpoint(NO_KEY, url, options.idle_timeout, program=name, usual_url=server.url)
+    return openai.OpenAIModel(model, endpoint, options)
+
+
+def local_facts(name: str, environment: Mapping[str, str]) -> Callable[[], Awaitable[ModelFacts]] | None:
+    """Asks the server of `ollama:MODEL` or `lmstudio:MODEL` for the facts of the model; None for other names."""
+    program, _, model = name.partition(":")
+    server = LOCAL_SERVERS.get(program)
+    return partial(server.facts, server.address(environment), model) if server else None
 
 
 def takes_effort(name: str) -> bool:
