@@ -115,6 +115,8 @@ class ModelOptions(Protocol):
     def reasoning_effort(self) -> Mapping[str, str]: ...
     @property
     def strict(self) -> Mapping[str, bool]: ...
+    @property
+    def calls(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,9 @@ class Abilities:
             UnknownPlanner, ToolMistakes, BadBreak, BadReach, BadReceiver: an option cannot be used.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
-        adapters = AdapterOptions(models.wires, models.reasoning_effort, models.idle_timeout, models.strict)
+        adapters = AdapterOptions(
+            models.wires, models.reasoning_effort, models.idle_timeout, models.strict, calls=models.calls
+        )
         selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)

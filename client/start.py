@@ -23,6 +23,7 @@ from workflows.commands import command
 from workflows.faults import retries
 from workflows.json_values import digest
 from workflows.limits.budget import Limits
+from workflows.plans.demonstration import MAX_DEMONSTRATIONS, Demonstration
 from workflows.plans.proposal import Proposal, Step
 from workflows.web_ui import summary
 
@@ -42,6 +43,8 @@ class Options(BaseModel):
     planner: str | None = None
     effort: Effort | None = None
     reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY)
+    calls: Literal["native", "text"] | None = None
+    demonstrations: tuple[Demonstration, ...] = Field(default=(), max_length=MAX_DEMONSTRATIONS)
     result_schema: dict[str, JsonValue] | None = None
 
 

@@ -117,6 +117,11 @@ COMMANDS = {
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",
         "prune --older-than 30",
     ),
+    "audit": Entry(
+        "Learn",
+        "Say what any Temporal history tells about retries and effects. It changes nothing, and needs no worker.",
+        "audit histories.zip --format html > audit.html",
+    ),
 }
 """All commands, in the order of `--help`."""
 

@@ -231,6 +231,13 @@ EVENTS: Mapping[str, Event] = {
     "no_strict": Event(
         "replan.model", "warning", "A model takes no strict schemas, and is asked without.", "model remedy", _IDS
     ),
+    "no_calls": Event(
+        "replan.model",
+        "warning",
+        "A model's server rejects native calls, and the model is told to write its calls as text.",
+        "model remedy",
+        _IDS,
+    ),
     "no_responses": Event(
         "replan.model",
         "warning",

@@ -132,8 +132,8 @@ class Settings:
         str | None,
         typer.Option(
             metavar="NAME[,NAME]",
-            help="Who plans: anthropic:MODEL, openai:MODEL, offline, several in the order to try, or scripted:FILE."
-            " Without it a model, where its provider's key is set.",
+            help="Who plans: anthropic:MODEL, openai:MODEL, ollama:MODEL, lmstudio:MODEL, offline, several in the order"
+            " to try, or scripted:FILE. Without it a model, where its provider's key is set.",
         ),
     ] = None
     base_url: Annotated[

@@ -136,6 +136,8 @@ class Models(_Frozen):
         default_factory=dict
     )
     """By model, how much it reasons; not every model has every value."""
+    calls: dict[Model, Literal["native", "text"]] = Field(default_factory=dict)
+    """By model, how it makes its calls: by the API, or as text, at a server without tool calls."""
     strict: dict[Model, bool] = Field(default_factory=dict)
     """By model, whether its provider holds it to the schemas of tools and answers, as far as it supports them."""
 

@@ -34,6 +34,7 @@ from workflows.limits.budget import Limits
 from workflows.people.incidents import Fate, Resolved
 from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
 from workflows.plans.contract import AllowedEffect
+from workflows.plans.demonstration import MAX_DEMONSTRATIONS, Demonstration
 from workflows.plans.proposal import Proposal, Step
 
 WAIT_SECONDS = 20.0
@@ -100,6 +101,8 @@ class NewTask(BaseModel):
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
     effort: Effort | None = None
+    calls: Literal["native", "text"] | None = None
+    demonstrations: list[Demonstration] = Field(default=[], max_length=MAX_DEMONSTRATIONS)
     reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY)
     documents: str | None = None
     untrusted_input: str = Field(default="", max_length=MAX_INPUT)

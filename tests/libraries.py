@@ -12,19 +12,20 @@ import platform
 import subprocess
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from activities.borders import WIRES, entry_of
+from activities.borders import WIRES, entry_of, table_of
 from activities.borders.table import Choice, Entry, qualified
 from workflows.faults.fault import QUADRANT, Quadrant
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "activities" / "libraries" / "classes.json"
+AUDITED = ROOT / "audit" / "classes.json"
 RECORD_THEM = 'install `pip install --editable ".[libraries]"` and record them with `python -m tests.libraries`'
 WITHOUT_RECORD = {"activities", "anthropic", "openai"}
 """Packages whose classes are not recorded: Replan's own, and the models' SDKs, which have their own tests."""
@@ -83,6 +84,27 @@ def recorded() -> Mapping[str, list[Recorded]]:
         ]
         for package, library in record.items()
     }
+
+
+def without_row() -> Mapping[str, Sequence[str]]:
+    """By the row of a table, the short names of the classes that have no row of their own, and are as that row says.
+
+    The SQLSTATE of a class stands behind its row. Histories have these names, and not their parents.
+    """
+    found = defaultdict[str, set[str]](set)
+    for classes in recorded().values():
+        for one in classes:
+            rows = [name for name in one.parents if name in table_of(name.partition(".")[0])]
+            row = next((name for name in rows if entry_of([name]) is one.entry), None)
+            if one.is_classified and row and one.name not in table_of(one.name.partition(".")[0]):
+                found[f"{row} {one.sqlstate or ''}".strip()].add(one.name.rpartition(".")[2])
+    return {row: sorted(names) for row, names in sorted(found.items())}
+
+
+def text_without_row() -> str:
+    """What AUDITED holds."""
+    lines = ",\n".join(f"{json.dumps(row)}: {json.dumps(names)}" for row, names in without_row().items())
+    return f"{{\n{lines}\n}}\n"
 
 
 def installed(package: str) -> list[Recorded]:
@@ -180,3 +202,4 @@ if __name__ == "__main__":
         print(_lines(list(_classes(sys.argv[1]))))
     else:
         _record()
+        AUDITED.write_text(text_without_row(), encoding="utf-8")

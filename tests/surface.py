@@ -94,7 +94,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
 """By class, the names that Replan needs for itself; those of Settings are no arguments of `Replan(...)`."""
 NO_DATA = ("ToolOptions", "Registry", "PlannerSelection")
 """Classes that promises name, and whose fields are private."""
-ROOMS = ("replan", "workflows", "activities", "runtime", "client", "server", "console")
+ROOMS = ("replan", "workflows", "activities", "runtime", "client", "audit", "server", "console")
 NOT_OURS = ("_REPLAN_COMPLETE", "REPLANS")
 """Texts of the source that look like variables of the environment, and are none that users set."""
 CONSTRAINTS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength")

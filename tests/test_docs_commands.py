@@ -28,6 +28,7 @@ ELSEWHERE = {
     r"temporal activity .*": "tests/console/test_paused.py pauses and resumes calls",
     r"(temporal workflow list .* -o jsonl|while read) .*": "a loop over tasks; the same file runs what it does to each",
     r"temporal workflow pause": "only a server from 1.30 on has it: tests/stack/test_newer_server.py",
+    r"temporal workflow show -w my-agent.*|python starter\.py audit .*": "tests/console/test_audit.py audits",
     r"temporal workflow reset": "no command, but one that is warned of",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
@@ -77,6 +78,7 @@ SHOWN = {
     "reset": "reset book-a-slot --to price",
     "resolve": "resolve http_request/forbidden",
     "export": "export book-a-slot",
+    "audit": "audit --query \"WorkflowId = 'book-a-slot'\"",
     "replay": "replay --query \"WorkflowId = 'book-a-slot'\"",
     "export ID FILE": "export book-a-slot {folder}/keys.json",
 }

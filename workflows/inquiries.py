@@ -1,6 +1,7 @@
 """Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`."""
 
 from datetime import date, datetime
+from operator import not_
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, RootModel
@@ -158,6 +159,8 @@ class TurnCard(BaseModel, frozen=True):
     results: tuple[ResultCard, ...] = ()
     told: str = ""
     said: str = ""
+    aside: str = Field(default="", exclude_if=not_)
+    """What the model wrote that is no part of its answer, such as its reasoning."""
     calls: tuple[CallCard, ...] = ()
     stop: str = ""
     tokens: int = 0

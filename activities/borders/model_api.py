@@ -172,6 +172,12 @@ def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> Mode
     return next((row for words, row in {**rows, **BY_WORDS}.items() if words in text), None)
 
 
+def offers_no_calls(error: Exception) -> bool:
+    """Whether a server rejected a request because the model has no tool calls there."""
+    message, status = getattr(error, "message", ""), getattr(error, "status_code", 0)
+    return isinstance(status, int) and by_words({}, message, status) is NO_TOOLS
+
+
 def by_status(provider: str, row: ModelRow | None, error: Exception, status: int) -> Verdict:
     """The verdict on an error response, made from `row`, or from the HTTP status if `row` is None."""
     if row is None or (row is BROKEN and status >= 500):  # BROKEN says less than a status such as 503

@@ -24,7 +24,7 @@ from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
 from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed
 from activities.progress import CallProgress, start_progress
-from activities.providers.metering import Meter, start_meter
+from activities.providers.metering import Meter, start_meter, total
 from activities.scrubbing import text_of
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
@@ -115,6 +115,14 @@ class Attempt:
     async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
         """Settle how the attempt ended; return its fault, which may have learnt what follows."""
         return await self.settle(fault, is_done=is_done) if self.settle else fault
+
+    @property
+    def tells_earlier_costs(self) -> bool:
+        """Whether this attempt has to fail if it is cancelled, so that the workflow learns what those before it cost.
+
+        The server takes no details of a cancelled activity from this SDK.
+        """
+        return self.spec in retries.PLANNING and self.number > 1
 
     def show(self, **values: Any) -> None:
         """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
@@ -212,7 +220,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
-        CancelledError: the workflow cancelled the activity, which is no fault.
+        CancelledError: the workflow cancelled the activity, which is no fault, and earlier attempts cost nothing.
     """
     info = activity.info()
     call = CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
@@ -242,6 +250,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         yield attempt
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
+        if fault is None and attempt.tells_earlier_costs:
+            fault = Fault.of(Code.TIMEOUT, "It was cut off.")
         if fault is None:
             await attempt.end(None)
             _log(attempt, "cancelled", began)
@@ -371,8 +381,8 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
 
 
 def _model_use(meter: Meter) -> dict[str, Any]:
-    lost_model = meter.lost[-1][0] if meter.lost else ""
-    return {"model_use": meter.known_use, "lost_model": lost_model, "unreadable": tuple(meter.unreadable)}
+    lost = {"lost_model": meter.lost[-1].model, "lost_use": total(meter.use)} if meter.lost else {}
+    return {"model_use": meter.known_use, "unreadable": tuple(meter.unreadable), **lost}
 
 
 def _observed(value: JsonValue) -> JsonValue:

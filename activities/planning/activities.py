@@ -1,7 +1,7 @@
 """The planner's activities: `catalogue`, `plan`, `replan` and `compact`."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from activities.providers.prices import highest_price
 from activities.providers.registry import UnknownPlanner
 from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
-from workflows.faults.fault import Code, Fault, ModelUse, parse_faults
+from workflows.faults.fault import Code, Fault, Found, ModelUse, parse_faults
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, Price, ToolSpec
 from workflows.plans.proposal import BY_HAND, NewSteps, Proposed
@@ -114,10 +114,9 @@ class Planning:
             if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
                 return found
             clean = bool(continued) and is_clean(continued or ())
-            preamble = planner.preamble(self._kinds)
-            return found.model_copy(
-                update={"converses": True, "is_clean": clean, "preamble": preamble, "last_news": LAST_NEWS}
-            )
+            sizes = {"preamble": planner.preamble(self._kinds), "last_news": LAST_NEWS}
+            longest = planner.longest_reply
+            return found.model_copy(update={"converses": True, "is_clean": clean, **sizes, "longest_reply": longest})
 
     async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
         """The first proposal; None if a planner with I/O must be asked for it."""
@@ -166,7 +165,7 @@ class Planning:
             except UnknownPlanner as unknown:
                 raise NeedsPerson(str(unknown)) from unknown
             proposed = await self._propose(planner, situation, spec, this)
-            return proposed.model_copy(update={"earlier": tuple(this.earlier), "held": this.held})
+            return proposed.model_copy(update={"earlier": (*this.earlier, *proposed.earlier), "held": this.held})
 
     async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         self._break(spec, Failpoint.BEFORE_CLAIM)
@@ -176,7 +175,7 @@ class Planning:
             # A hand-written plan is checked like a planner's proposal, but no planner is asked.
             written = check_written(situation, self._kinds)
             own = written or await self._ask(planner, situation)
-            proposed = own if written else _with_earlier_use(own, this, was_recorded=False)
+            proposed = own if written else _with_earlier_use(own, this, this.meter.wasted)
         self._break(spec, Failpoint.AFTER_COMMIT)
         return proposed
 
@@ -197,15 +196,22 @@ class Planning:
         # The situation has only what is new in the conversation: without it, the planner would not know the task.
         if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
             raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
+
+        async def check(proposed: Proposed, past: Sequence[RecordedTurn]) -> Proposed:
+            checked = await self._check(proposed, past, situation)
+            return _with_use(checked, [_use_of(checked), *this.meter.wasted])  # recorded with all that it took
+
         proposed, was_recorded = await self._recorder.propose(
             planner,
             situation,
             self._kinds,
             task=this.call.key.partition("/")[0],  # all keys of a task begin with the run id of its first run
-            check=partial(self._check, situation=situation),
+            check=check,
             reach=partial(self._reach, spec, situation, this),
         )
-        return _with_earlier_use(proposed, this, was_recorded=was_recorded)
+        meter, is_checked = this.meter, not (was_recorded or proposed.compact)
+        more = [*(meter.replies if was_recorded else ()), *(() if is_checked else meter.wasted)]
+        return _with_earlier_use(proposed, this, more, was_recorded=was_recorded)
 
     async def _select(self, name: JsonValue) -> Planner:
         if name is None:
@@ -234,28 +240,42 @@ class Planning:
         self._breaks.stop(spec.kind, point)
 
 
-def _with_earlier_use(proposed: Proposed, this: Attempt, *, was_recorded: bool) -> Proposed:
+def _use_of(proposed: Proposed) -> ModelUse:
+    return ModelUse(**proposed.model_dump(include={"tokens", "usd", "estimated"}), calls=proposed.model_calls)
+
+
+def _with_use(proposed: Proposed, uses: Iterable[ModelUse]) -> Proposed:
+    used = total(uses)
+    return proposed.model_copy(
+        update={"model_calls": used.calls, "tokens": used.tokens, "usd": used.usd, "estimated": used.estimated}
+    )
+
+
+def _with_earlier_use(
+    proposed: Proposed, this: Attempt, more: Sequence[ModelUse], *, was_recorded: bool = False
+) -> Proposed:
     """Return the proposal with the cost of all requests that were made for it.
 
-    They include requests of this attempt and of earlier attempts that brought no usable reply.
+    They include requests of this attempt (`more`) and of earlier attempts that brought no usable reply. `was_recorded`
+    says that another attempt recorded the proposal.
     """
     faults = parse_faults(this.earlier)
     uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
-    own = ModelUse(**proposed.model_dump(include={"tokens", "usd", "estimated"}), calls=proposed.model_calls)
+    own, lost = _use_of(proposed), [fault for fault in faults if _is_lost(fault)]
+    silent, unreported = _silent_attempts(this), [fault for fault in lost if not fault.lost_model]
+    found = list[JsonValue]()
     if was_recorded and own in uses:  # the attempt that recorded it failed afterwards
         uses.remove(own)
-    used = total([own, *uses, *this.meter.wasted])
-    # A recorded turn proves that one of the replies that seem lost was received.
-    lost = max(0, _silent_attempts(this) + sum(map(_is_lost, faults)) - was_recorded)
-    models = [*(fault.lost_model for fault in faults if fault.lost_model), *(model for model, _ in this.meter.lost)]
-    return proposed.model_copy(
+    elif was_recorded and silent + len(unreported):  # it is one of those whose use nobody knew
+        silent -= 1
+    elif was_recorded and own.calls:
+        found = [Found(found=own).model_dump(mode="json")]
+    models = [*(fault.lost_model for fault in lost if fault.lost_model), *(reply.model for reply in this.meter.lost)]
+    return _with_use(proposed, [own, *uses, *more]).model_copy(
         update={
-            "model_calls": used.calls,
-            "tokens": used.tokens,
-            "usd": used.usd,
-            "estimated": used.estimated,
-            "lost": lost + len(this.meter.lost),
-            "lost_models": tuple(models[: lost + len(this.meter.lost)]),
+            "lost": silent + len(lost) + len(this.meter.lost),
+            "lost_models": tuple(models),
+            "earlier": tuple(found),
         }
     )
 

@@ -172,6 +172,7 @@ def why_task_is_refused(
         or _bad_schema(requirements.get("result_schema"))
         or _needs_model(requirements, planner)
         or _without_effort(requirements, planner)
+        or _undemonstrable(requirements.get("demonstrated"), kinds)
         or _lost_conversation(continued)
         or _bad_folder(requirements.get("documents"), documents)
     )
@@ -220,6 +221,8 @@ def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str
         "--continue": "continues",
         "--untrusted-input": "untrusted_input",
         "--effort": "effort",
+        "--calls": "calls",
+        "--demonstrations": "demonstrated",
     }
     needs = [option for option, name in options.items() if requirements.get(name)]
     needs += ["--strategy react"] if requirements.get("strategy") == "react" else []
@@ -235,6 +238,14 @@ def _without_effort(requirements: Mapping[str, JsonValue], planner: Planner) -> 
     lacking = next((name for name in planner.name.split(", ") if not takes_effort(name)), None)
     remedy = "leave it out, or name a model that reasons (--planner)"
     return lacking and f"--effort is for models that reason, and {lacking} has no efforts: {remedy}."
+
+
+def _undemonstrable(names: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
+    missing = next((str(name) for name in names if name not in kinds), "") if isinstance(names, list) else ""
+    if not missing:
+        return None
+    alternatives = nearest(missing, kinds) or f": there are {', '.join(sorted(kinds))}."
+    return f"The demonstrations name {missing[:80]!r}, which this worker does not have{alternatives}"
 
 
 def _lost_conversation(continued: Sequence[RecordedTurn] | None) -> str | None:

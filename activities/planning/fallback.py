@@ -10,6 +10,7 @@ from activities.planning.planner import ConversationalPlanner, Planner, PlannerR
 from activities.providers.fallback import ask_first_usable
 from activities.toolbox.declare.kind import Kind
 from workflows.faults.fault import Code
+from workflows.limits.spending import MAX_OUTPUT
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price
 from workflows.plans.proposal import PassedOver, Proposed
@@ -28,6 +29,10 @@ class FallbackPlanner:
     @property
     def prices(self) -> dict[str, Price | None]:
         return {name: price for planner in self._conversational for name, price in planner.prices.items()}
+
+    @property
+    def longest_reply(self) -> int:
+        return max((planner.longest_reply for planner in self._conversational), default=MAX_OUTPUT)
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         return max((planner.preamble(kinds) for planner in self._conversational), default=0)

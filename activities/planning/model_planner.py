@@ -1,25 +1,45 @@
 """A planner that asks a model: it builds the request from the conversation and reads the reply as a proposal."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from pydantic import JsonValue
+import structlog
+from pydantic import JsonValue, ValidationError
 
 from activities.borders import classify
+from activities.borders.model_api import offers_no_calls
 from activities.errors import Unreachable
 from activities.planning import conversation, prompts
+from activities.planning.origins.imitations import imitated
 from activities.planning.planner import Exchange, PlannerReply, RecordedTurn
 from activities.planning.strategies import (
+    PROPOSE,
     PlanStrategy,
     ReactStrategy,
     Strategy,
     UnusableReply,
     last_answer,
     last_answer_tool,
+    require_no_call,
 )
-from activities.providers.messages import LanguageModel, Reply, Request, StopReason, Turn, UserTurn, estimate_tokens
+from activities.planning.text_strategy import TextPlanStrategy, TextReactStrategy
+from activities.providers.adapter import AdapterOptions
+from activities.providers.local import ModelFacts
+from activities.providers.messages import (
+    LanguageModel,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    Turn,
+    UserTurn,
+    estimate_tokens,
+)
 from activities.providers.metering import MeteredModel, Role, ask_model
-from activities.providers.prices import COMPACT_AT, cost_in_usd
+from activities.providers.prices import COMPACT_AT, cost_in_usd, of_model
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
@@ -37,9 +57,14 @@ from workflows.plans.proposal import (
     NewSteps,
     Proposal,
     Proposed,
+    Step,
 )
 
+log = structlog.get_logger("replan.model")
+
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
+TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": TextReactStrategy()}
+"""The strategies at an endpoint without native calls."""
 # For `preamble`, which measures a request without a task; the date has no influence on its length.
 _EMPTY = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
 CHARACTERS_PER_TOKEN = 3
@@ -61,21 +86,47 @@ class ModelPlanner:
         price: Price | None = None,
         window: int | None = None,
         compact_at: float = COMPACT_AT,
+        options: AdapterOptions | None = None,
+        facts: Callable[[], Awaitable[ModelFacts]] | None = None,
+        longest_reply: int = MAX_OUTPUT,
     ) -> None:
-        """Ask `model`, and wait for each reply at most `timeout` seconds.
+        """Ask `model`, and wait at most `timeout` seconds for each reply, of `longest_reply` tokens at most.
 
         `window` is the length of the model's context window in tokens. A conversation that would fill more than the
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
-        conversation is summarised only after the provider rejected it as too long.
+        conversation is summarised only after the provider rejected it as too long. `options` say whether the model
+        has native calls; it is noted there if the server rejects them. `facts` asks the model's server for what is not
+        set here, before the first request and until the model is loaded.
         """
         self._model = MeteredModel(model, price)
         self._timeout = timeout
-        self._max_reply = window // REPLY_PART if window else None
-        self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
-        self._max_conversation = window * compact_at - self._max_summary if window else None
+        self._compact_at, self._has_window, self._facts = compact_at, window is not None, facts
+        self._longest = longest_reply
+        self._fit(window)
         self.name = model.name
         self.prices = {model.name: price}
         self._price = price
+        self._options = options or AdapterOptions()
+
+    def _fit(self, window: int | None) -> None:
+        self._max_reply = window // REPLY_PART if window else None
+        self.longest_reply = min(self._longest, self._max_reply or self._longest)
+        # Without a window, a server of the user's own gets no limit if the task has none.
+        self._usual_reply = self.longest_reply if window or self._longest < MAX_OUTPUT else None
+        self._max_summary = min(MAX_SUMMARY, window // SUMMARY_PART) if window else MAX_SUMMARY
+        self._max_conversation = window * self._compact_at - self._max_summary if window else None
+
+    async def _learn(self) -> None:
+        """Take over what the model's server says of it."""
+        if self._facts is None:
+            return
+        facts = await self._facts()
+        if not self._has_window:
+            self._fit(facts.window)
+        if facts.takes_tools is False:
+            self._options.without_calls.add(self.name)
+        if facts.is_loaded:
+            self._facts = None
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
@@ -91,9 +142,13 @@ class ModelPlanner:
     async def converse(
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
     ) -> PlannerReply:
-        strategy, kinds = STRATEGIES[situation.strategy], _kinds_shown(kinds, past, situation)
+        await self._learn()
+        strategy, kinds = self._strategy(situation), _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
-        request = _request(strategy, situation, kinds, turns, self._max_reply)
+        request = _request(strategy, situation, kinds, turns, self._max_reply, self._usual_reply)
+        if past and not past[-1].is_summary:
+            counted = past[-1].proposed.context + estimate_tokens(asdict(turns[-1]))
+            request = replace(request, counted=counted)
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._too_long(oldest)
@@ -102,19 +157,33 @@ class ModelPlanner:
         except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
+            if situation.calls is None and not strategy.is_textual and offers_no_calls(error):
+                self._options.without_calls.add(self.name)
+                log.warning(
+                    "no_calls", model=self.name, remedy="set its calls in the settings file to save this request"
+                )
+                return await self.converse(situation, kinds, past, task=task, branch=branch)
             raise
         last_turn = turns[-1]  # the last turn is always a UserTurn, which its type does not say
-        exchange = Exchange(
-            last_turn if isinstance(last_turn, UserTurn) else UserTurn(), reply.turn, reply.stop, reply.usage
-        )
+        told = last_turn if isinstance(last_turn, UserTurn) else UserTurn()
         try:
+            understood = strategy.understood(reply, situation, kinds)
+            if strategy.is_textual:
+                await _require_own_calls(understood, past, situation, kinds)
+            reply = understood
             proposed = self._proposed(_read(strategy, reply, situation, kinds, branch), reply)
         except UnusableReply as unusable:
             proposed = self._proposed(GiveUp(reason=str(unusable)), reply, rejected=(Mistake(text=str(unusable)),))
-        return PlannerReply(proposed, exchange)
+        return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
+
+    def _strategy(self, situation: Situation) -> Strategy:
+        usual = "text" if self.name in self._options.without_calls else "native"
+        calls: str = situation.calls or of_model(self._options.calls, self.name) or usual
+        return (TEXT_STRATEGIES if calls == "text" else STRATEGIES)[situation.strategy]
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""
+        await self._learn()
         user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
         reply = await self._ask(
             Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True), "compaction"
@@ -144,6 +213,22 @@ class ModelPlanner:
             estimated=int(reply.usage.is_estimated),
             context=tokens,
         )
+
+
+async def _require_own_calls(
+    reply: Reply, past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]
+) -> None:
+    """Raise UnusableReply if untrusted content contains a call that the model wrote as text."""
+    calls = list[ToolCall | Step](reply.turn.calls)
+    for call in reply.turn.calls:
+        steps = call.args.get("steps") if call.name == PROPOSE else None
+        for step in steps if isinstance(steps, list) else ():
+            with suppress(ValidationError):
+                calls.append(Step.model_validate(step))
+    # In a thread: results of a megabyte take a second.
+    found = await asyncio.to_thread(imitated, calls, past, situation, kinds) if calls else None
+    if found:
+        raise UnusableReply(prompts.CALL_IN_CONTENT.format(name=found[0], source=found[1]))
 
 
 def why_not_strict(kinds: Mapping[str, Kind]) -> dict[str, str]:
@@ -203,16 +288,15 @@ def _request(
     kinds: Mapping[str, Kind],
     turns: Sequence[Turn],
     max_reply: int | None = None,
+    usual_reply: int | None = None,
 ) -> Request:
-    # Without a limit of the task, the usual one: no reply needs a quarter of a large window.
-    usual = MAX_OUTPUT if max_reply else None
-    max_output = min(filter(None, (situation.max_output or usual, max_reply)), default=None)
+    max_output = min(filter(None, (situation.max_output or usual_reply, max_reply)), default=None)
     answer = last_answer_tool(situation)
     if answer and max_output:
         # The provider tells the model the schema of the answer; that must not exceed what was reserved.
         left = max_output - estimate_tokens(dict(answer.schema))
         answer, max_output = (answer, left) if left >= MIN_LAST_OUTPUT else (None, max_output)
-    return Request(
+    request = Request(
         system=strategy.system(situation, kinds),
         tools=strategy.tools(situation, kinds),
         turns=turns,
@@ -221,6 +305,7 @@ def _request(
         effort=situation.effort,
         answer=answer,
     )
+    return strategy.written(request, situation, kinds)
 
 
 def _tokens(request: Request) -> int:
@@ -234,6 +319,7 @@ def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping
     if situation.is_last:
         if not reply.turn.text.strip():
             raise UnusableReply(prompts.BUDGET_USED_UP)
+        require_no_call(reply.turn.text, strategy.tools(situation, kinds))
         return last_answer(reply.turn.text.strip(), situation.result_schema)
     if reply.stop is StopReason.REFUSED:
         raise UnusableReply(prompts.DECLINED)

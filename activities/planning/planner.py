@@ -37,6 +37,10 @@ class ConversationalPlanner(Planner, Protocol):
     def prices(self) -> Mapping[str, Price | None]:
         """The price of each of its models, by the model's name; None for a model whose price is unknown."""
 
+    @property
+    def longest_reply(self) -> int:
+        """The most tokens that it allows a reply."""
+
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         """Estimate the tokens of what a model is told before the task: the instructions and the kinds."""
 

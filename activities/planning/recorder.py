@@ -37,7 +37,7 @@ class TurnRecorder:
         check: Callable[[Proposed, Sequence[RecordedTurn]], Awaitable[Proposed]],
         reach: Callable[[Failpoint], None],
     ) -> tuple[Proposed, bool]:
-        """Return the proposal (or summary) that answers `situation`, and whether it was already in the transcript.
+        """Return the proposal (or summary) that answers `situation`, and whether another attempt recorded it.
 
         `task` is the run id of the task's first run. `check` adds the mistakes of a new proposal, after the turns
         before it. `reach` is called at each failpoint, where tests inject faults.
@@ -51,7 +51,7 @@ class TurnRecorder:
         if recorded := turns.recorded(situation):
             return recorded.proposed, True
         if written := check_written(situation, kinds):
-            return await self._record(situation, turns, PlannerReply(written)), False
+            return await self._record(situation, turns, PlannerReply(written))
         reach(Failpoint.AFTER_CLAIM)
         reply = await _ask(planner, situation, kinds, turns)
         # Not recorded: the workflow has the oldest turns summarised, and then asks for this turn again.
@@ -59,7 +59,7 @@ class TurnRecorder:
             return reply.proposed, False
         reach(Failpoint.BEFORE_COMMIT)
         checked = await check(reply.proposed, turns.before(situation.turn, situation.branch))
-        return await self._record(situation, turns, PlannerReply(checked, reply.exchange)), False
+        return await self._record(situation, turns, PlannerReply(checked, reply.exchange))
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:
         return (await self.transcript.load(run)).newest()
@@ -71,7 +71,8 @@ class TurnRecorder:
             raise FaultRaised(Fault.of(Code.WRONG_STORE, CONVERSATION_LOST))
         return turns
 
-    async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> Proposed:
+    async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> tuple[Proposed, bool]:
+        """The recorded proposal, and whether another attempt recorded it first."""
         branch = turns.branch_for(situation)
         proposed = reply.proposed.model_copy(update={"branch": branch})
         turn = RecordedTurn(
@@ -82,7 +83,7 @@ class TurnRecorder:
         # A worker that still runs the task's run from before a reset may have recorded its own turn first.
         if situation_digest(recorded.situation) != situation_digest(situation):
             raise FaultRaised(Fault.of(Code.BUSY, "Another worker recorded this turn first; the attempt is repeated."))
-        return recorded.proposed
+        return recorded.proposed, recorded is not turn
 
 
 async def _ask(
@@ -91,9 +92,11 @@ async def _ask(
     past = turns.before(situation.turn, situation.branch)
     if situation.compact:
         return await planner.summarise(past, situation.compact)
-    # Only the first turn of the task tells the schema of the answer, but each request needs it.
+    # Only the first turn of the task tells the schema of the answer and the examples, but each request needs them.
     first = next((turn.situation for turn in past if turn.task == turns.task and turn.situation.text), situation)
-    request = situation.model_copy(update={"result_schema": first.result_schema})
+    request = situation.model_copy(
+        update={"result_schema": first.result_schema, "demonstrations": first.demonstrations}
+    )
     return await planner.converse(request, kinds, past, task=turns.task, branch=turns.branch_for(situation))
 
 

@@ -16,7 +16,7 @@ from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.providers.openai import OpenAIModel
 from activities.providers.prices import PriceList
-from activities.providers.registry import PROVIDERS, UnknownPlanner, model_named
+from activities.providers.registry import PROVIDERS, UnknownPlanner, local_facts, longest_reply, model_named
 from activities.providers.strict import StrictModel
 
 
@@ -82,10 +82,10 @@ def planner_named(
 ) -> Planner:
     """Make the planner for `names`, the value of `--planner`.
 
-    It is `scripted:FILE`, or one or more of `offline`, `anthropic:MODEL` and `openai:MODEL`, joined by commas; the
-    first usable one plans. Without `:MODEL` the provider's default model plans. If `names` is None, the first provider
-    with a key in the environment plans, or the offline planner if there is no key. `base_url` is the address of the
-    server for `openai`.
+    It is `scripted:FILE`, or one or more of `offline`, `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL` and
+    `lmstudio:MODEL`, joined by commas; the first usable one plans. `anthropic` and `openai` alone mean the provider's
+    default model. If `names` is None, the first provider with a key in the environment plans, or the offline planner
+    if there is no key. `base_url` is the address of the server for `openai`.
 
     Raises:
         UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
@@ -140,7 +140,15 @@ def _planner(
         return OfflinePlanner()
     model = model_named(name, environment, base_url, options)
     price, window = prices.price_of(model.name), prices.window_of(model.name)
-    return ModelPlanner(model, price=price, window=window, compact_at=prices.compact_at)
+    return ModelPlanner(
+        model,
+        price=price,
+        window=window,
+        compact_at=prices.compact_at,
+        longest_reply=longest_reply(model.name),
+        options=options,
+        facts=local_facts(name, environment),
+    )
 
 
 def _scripted(name: str) -> ScriptedPlanner:

@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from activities.borders import validation
-from activities.planning import prompts
+from activities.planning import demonstrations, prompts
+from activities.planning.text_calls import called_in
 from activities.providers.adapter import parse_call
-from activities.providers.messages import Reply, ToolCall, ToolDefinition
+from activities.providers.messages import Reply, Request, ToolCall, ToolDefinition
 from activities.providers.untrusted import cleaned
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
@@ -71,10 +72,20 @@ class Strategy(Protocol):
     def cut_off(self) -> str:
         """What a model is told if its reply was cut off."""
 
+    @property
+    def is_textual(self) -> bool:
+        """Whether the model writes its calls as text."""
+
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str: ...
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         """The tools that the model may call, always in the same order, so that the provider can cache them."""
+
+    def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
+        """The request in the form in which the model gets it."""
+
+    def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
+        """The reply with its calls, where the model wrote them as text; raises UnusableReply as `read` does."""
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
         """Read a reply as a proposal. If `branch` (see `RecordedTurn`) is not 0, it is a part of the ids of new steps.
@@ -84,7 +95,22 @@ class Strategy(Protocol):
         """
 
 
-class ReactStrategy:
+class _Native:
+    """What the strategies do where models make calls by the API."""
+
+    is_textual = False
+
+    def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
+        if not situation.demonstrations or situation.strategy != "react":
+            return request
+        shown = demonstrations.turns(situation.demonstrations, call_names(kinds))
+        return replace(request, turns=[*shown, *request.turns])
+
+    def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
+        return reply
+
+
+class ReactStrategy(_Native):
     """The model calls the kinds directly. It ends with text, or with `finish` if the answer must fit a schema."""
 
     cut_off = prompts.TURN_CUT_OFF
@@ -96,7 +122,7 @@ class ReactStrategy:
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         finish = [_finish(situation.result_schema)] if situation.result_schema is not None else []
         effects = [_plan_effects(kinds)] if needs_contract(kinds) else []
-        names = _call_names(kinds)
+        names = call_names(kinds)
         return [
             *(_kind_tool(kind, names[name]) for name, kind in kinds.items()),
             *effects,
@@ -109,6 +135,7 @@ class ReactStrategy:
         if not calls:
             if not (words := reply.turn.text.strip()):
                 raise UnusableReply(prompts.EMPTY_TURN)
+            require_no_call(words, self.tools(situation, kinds))
             return _text_answer(words, situation.result_schema)
         has_finish = situation.result_schema is not None
         endings = [call for call in calls if call.name in ENDINGS and (call.name != FINISH or has_finish)]
@@ -117,7 +144,7 @@ class ReactStrategy:
         if endings:
             return _ending(calls[0], situation.result_schema)
         planned = [call for call in calls if call.name == EFFECTS and needs_contract(kinds)]
-        kind_of = {name: kind for kind, name in _call_names(kinds).items()}
+        kind_of = {name: kind for kind, name in call_names(kinds).items()}
         made = [replace(call, name=kind_of.get(call.name, call.name)) for call in calls if call not in planned]
         if planned and not made:
             raise UnusableReply(prompts.EFFECTS_ALONE)
@@ -125,7 +152,7 @@ class ReactStrategy:
         return steps.model_copy(update={"effects": tuple(effect for call in planned for effect in _effects(call))})
 
 
-class PlanStrategy:
+class PlanStrategy(_Native):
     """The model makes one call per turn: `propose_plan` with a list of steps, `find_tools`, or a call in `ENDINGS`."""
 
     cut_off = prompts.PLAN_CUT_OFF
@@ -151,6 +178,12 @@ class PlanStrategy:
         if call.name != PROPOSE:
             raise UnusableReply(prompts.unknown_tool(call.name, nearest(call.name, [PROPOSE, *ENDINGS]), kinds))
         return _plan(call)
+
+
+def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
+    """Raise UnusableReply if a text contains a call of one of these tools: it is neither a call nor an answer."""
+    if name := called_in(words, {*(tool.name for tool in tools), *ENDINGS, PROPOSE}):
+        raise UnusableReply(prompts.CALL_AS_TEXT.format(name=name))
 
 
 def last_answer_tool(situation: Situation) -> ToolDefinition | None:
@@ -341,7 +374,7 @@ def _kind_tool(kind: Kind, name: str = "") -> ToolDefinition:
     return ToolDefinition(name or kind.spec.kind, " ".join(kind.description.split()), kind.args_schema)
 
 
-def _call_names(kinds: Iterable[str]) -> dict[str, str]:
+def call_names(kinds: Iterable[str]) -> dict[str, str]:
     """By kind the name by which a model calls it: providers refuse names with other characters, and longer ones."""
     names, all_kinds = dict[str, str](), [*kinds]
     for kind in all_kinds:

@@ -45,7 +45,7 @@ TURNS = Table(
 EXCHANGE = TypeAdapter(Exchange)
 VOLATILE_FIELDS: Mapping[str, set[str]] = {
     "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "fencing_token"},
-    "faults": {"at", "attempt", "waited", "retry_after", "model_use"},
+    "faults": {"at", "attempt", "waited", "retry_after", "model_use", "lost_use"},
     "observations": {"at"},
 }
 """Fields that a situation's digest leaves out, because they may differ if the same steps run again after a reset."""
@@ -272,5 +272,5 @@ def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
         for result in user_turn.results
     )
     calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in reply.calls)
-    words = {"told": user_turn.text, "said": reply.text, "stop": turn.exchange.stop.value}
+    words = {"told": user_turn.text, "said": reply.text, "aside": reply.aside, "stop": turn.exchange.stop.value}
     return card.model_copy(update={**words, "results": results, "calls": calls})

@@ -18,7 +18,9 @@ from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import server_name
 from activities.providers import spoken, streaming
+from activities.providers.billing import End
 from activities.providers.messages import (
+    UNSEEN_OUTPUT,
     AssistantTurn,
     NoReply,
     Reply,
@@ -36,7 +38,7 @@ from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
 from activities.providers.strict import Standing
 from workflows.faults import retries
 from workflows.faults.fault import Code
-from workflows.limits.spending import BYTES_PER_TOKEN, MAX_OUTPUT
+from workflows.limits.spending import MAX_OUTPUT
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -44,6 +46,8 @@ VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 EVENT_STREAM = "text/event-stream"
+MOST_TOKENS = 10**9
+"""A count that is larger is a mistake of the server, whatever its model."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class AdapterOptions:
     """Seconds without a byte after which a reply counts as stalled."""
     strict: Mapping[str, bool] = field(default_factory=dict)
     """Whether a model gets strict schemas."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """Whether a model makes its calls by the API (`native`) or as text (`text`)."""
+    without_calls: set[str] = field(default_factory=set)
+    """The names of the models whose server rejected native calls, as long as this process runs."""
     without_responses: set[str] = field(default_factory=set)
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
     standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
@@ -67,11 +75,23 @@ class AdapterOptions:
 class Endpoint:
     """The address and the key of a server that speaks a provider's protocol."""
 
-    __slots__ = ("_key", "idle_timeout", "url")
+    __slots__ = ("_key", "_program", "_usual_url", "idle_timeout", "url")
 
-    def __init__(self, key: str, url: str | None = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
-        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled."""
-        self._key = key
+    def __init__(
+        self,
+        key: str,
+        url: str | None = None,
+        idle_timeout: float = IDLE_TIMEOUT,
+        *,
+        program: str = "",
+        usual_url: str = "",
+    ) -> None:
+        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled.
+
+        `program` is the name with which the names of its models begin, if it is not the provider's, and `usual_url`
+        the address that they need not tell.
+        """
+        self._key, self._program, self._usual_url = key, program, usual_url
         self.url = url
         self.idle_timeout = idle_timeout
 
@@ -91,7 +111,8 @@ class Endpoint:
 
     def model_name(self, provider: str, model: str) -> str:
         """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""
-        return f"{provider}:{model}@{self.host}" if self.url else f"{provider}:{model}"
+        name = f"{self._program or provider}:{model}"
+        return f"{name}@{self.host}" if self.url and self.url != self._usual_url else name
 
     def client_options(self, timeout: float) -> dict[str, Any]:
         """The arguments for the client of either SDK; `timeout` is in seconds."""
@@ -134,17 +155,18 @@ class ModelAdapter(ABC):
         own_spans = {} if tracing.RECORDER.get() is None else self.without_spans
         options = {**self._endpoint.client_options(retries.PLAN.timeout), **own_spans}
         async with getattr(sdk, self.client)(**options) as client:
-            stream = await self._begun(client, request)
+            stream, draft = await self._begun(client, request), self._draft()
             try:
-                response = await self._received(stream, request)
+                response = await self._received(stream, draft, request)
             except WRONG_SHAPE as error:
-                raise UnreadableReply(self._server) from error
+                raise UnreadableReply(self._server, end=_end_of(draft)) from error
         try:
             reply = self._translate(response)
         except WRONG_SHAPE as error:
             used = self._usage(response) if getattr(response, "usage", None) else None
-            raise UnreadableReply(self._server, used and _completed(used, request, response)) from error
-        return replace(reply, usage=_completed(reply.usage, request, response))
+            counted = used and _completed(used, request, response)
+            raise UnreadableReply(self._server, counted, _end_of(draft)) from error
+        return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
 
     async def _begun(self, client: Any, request: Request) -> Any:
         """The SDK's stream of the reply."""
@@ -156,7 +178,8 @@ class ModelAdapter(ABC):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise NoReply(f"{self._server} sent nothing for {patience:g} s.", code="timeout") from None
+            reason = f"{self._server} sent nothing for {patience:g} s."
+            raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
         """The SDK's stream; a request whose limit does not fit into the window is sent once more without the limit."""
@@ -171,26 +194,25 @@ class ModelAdapter(ABC):
         count_rejected()
         return await self._send(client, request, None)
 
-    async def _received(self, stream: Any, request: Request) -> Any:
+    async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
         """The SDK's response, when the whole stream has come."""
         if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
             try:
                 async with stream:
                     return self._response(json.loads(await stream.response.aread()))
             except httpx2.HTTPError as error:
-                raise NoReply(f"{self._server} could not be reached, or the connection broke.") from error
-        draft, input_tokens = self._draft(), estimate_input(request)
+                reason = f"{self._server} could not be reached, or the connection broke."
+                raise NoReply(reason, End.BROKEN_OFF) from error
         says(lambda: spoken.words(draft, request))
 
         def tell() -> None:
-            tokens = draft.written // BYTES_PER_TOKEN
-            used = replace(draft.counted(), is_estimated=True)
-            known = replace(used, input=used.input if used.tokens else input_tokens, output=max(used.output, tokens))
-            arrives(tokens, None if self._hides_reasoning else known)
+            is_hidden = self._hides_reasoning or draft.hides_thoughts
+            arrives(draft.written, draft.counted(), shows_all=not is_hidden)
 
-        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell)
+        # A server of the user's own may load the model, or read a long prompt, after it has answered.
+        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
         if draft.response is None:
-            raise NoReply(f"{self._server} ended its reply in the middle.", code="unreachable")
+            raise NoReply(f"{self._server} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
         return draft.response
 
     @property
@@ -200,6 +222,14 @@ class ModelAdapter(ABC):
     def _limit(self, request: Request) -> int | None:
         """The most tokens that the reply may have; None for no limit, on the user's own server."""
         return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
+
+    def _most_output(self, request: Request, draft: Draft) -> int:
+        """The most tokens that the provider can bill for a reply that it did not count; 0 on the user's own server."""
+        limit = self._limit(request)
+        if not self._is_own or limit is None:
+            return 0
+        hides = self._hides_reasoning or draft.hides_thoughts
+        return limit if hides else min(limit, draft.written + UNSEEN_OUTPUT)  # a token has a byte or more
 
     @property
     def _is_own(self) -> bool:
@@ -233,20 +263,28 @@ class ModelAdapter(ABC):
 
 
 def count(counts: object, name: str) -> int:
-    """The number of tokens in a field of a server's `usage`; 0 if there is none."""
+    """The number of tokens in a field of a server's `usage`; 0 if there is none, or one that no model can reach."""
     number = getattr(counts, name, None)
-    return number if isinstance(number, int) and number > 0 else 0
+    return number if isinstance(number, int) and 0 < number <= MOST_TOKENS else 0
 
 
-def _completed(counted: Usage, request: Request, response: Any) -> Usage:
-    """The tokens of a request and its response, with estimates for what the server did not count."""
+def _end_of(draft: Draft) -> End:
+    """How a request ended whose response cannot be read, and counts nothing."""
+    return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
+
+
+def _completed(counted: Usage, request: Request, response: Any, most: int = 0) -> Usage:
+    """The tokens of a request and its response, with estimates for what the server did not count.
+
+    The estimate of the reply is at least `most`.
+    """
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:
         return counted
     return replace(
         counted,
         input=counted.input if input_tokens else estimate_input(request),
-        output=output_tokens or estimate_tokens(response.to_dict(mode="python", warnings=False)),
+        output=output_tokens or max(most, estimate_tokens(response.to_dict(mode="python", warnings=False))),
         is_estimated=True,
     )
 
@@ -300,7 +338,7 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
         for call in turn.calls
     )
     blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
-    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks)
+    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks, aside=_replaced(turn.aside))
 
 
 def _replaced(value: Any) -> Any:

@@ -119,6 +119,8 @@ class _AnthropicDraft(Draft):
 
     def __init__(self) -> None:
         self._message: Any = None
+        self._is_counted = False
+        """Whether the server has counted the whole reply; `message_start` has only the tokens of its beginning."""
         self._arguments = dict[int, str]()
         """For each block that calls a tool, by its index: the JSON of the arguments, as far as it came."""
 
@@ -138,8 +140,15 @@ class _AnthropicDraft(Draft):
                 for name, tokens in event.usage.to_dict(warnings=False).items():
                     if tokens is not None:  # totals, which replace those of `message_start`
                         setattr(self._message.usage, name, tokens)
+                        self._is_counted |= name == "output_tokens"
             case "message_stop":
+                if not self._is_counted and getattr(self._message, "usage", None):
+                    self._message.usage.output_tokens = 0
                 self.response = self._message
+
+    @property
+    def hides_thoughts(self) -> bool:
+        return any(block.type in THOUGHTS for block in self._blocks())
 
     def counted(self) -> Usage:
         return _usage(self._message) if self._message else Usage()

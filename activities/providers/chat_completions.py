@@ -1,9 +1,13 @@
 """The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from pydantic_core import from_json
+
+from activities.providers import spoken
+from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
@@ -23,6 +27,8 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "insufficient_system_resource": StopReason.CUT,  # DeepSeek
     "content_filter": StopReason.REFUSED,
 }
+REASONING = ("reasoning_content", "reasoning")
+"""Fields with a model's reasoning: of DeepSeek, vLLM, llama.cpp and LM Studio; of Ollama and OpenRouter."""
 
 
 class ChatCompletions(ModelAdapter):
@@ -30,9 +36,23 @@ class ChatCompletions(ModelAdapter):
     client = "AsyncOpenAI"
     api = "OpenAI's API"
 
+    def __init__(
+        self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool | None = None
+    ) -> None:
+        """`is_reasoning` is whether the model reasons in silence; None if that is not known."""
+        super().__init__(model, endpoint, effort)
+        self._is_reasoning = self._is_own if is_reasoning is None else is_reasoning
+
+    async def reply(self, request: Request) -> Reply:
+        """As `ModelAdapter.reply`; a reply of all the tokens that it may have is cut off, whatever the server says."""
+        reply = await super().reply(request)
+        limit = self._limit(request)
+        is_full = limit is not None and not reply.usage.is_estimated and reply.usage.output >= limit
+        return replace(reply, stop=StopReason.CUT) if is_full and reply.stop is StopReason.DONE else reply
+
     @property
     def _hides_reasoning(self) -> bool:
-        return self._is_own
+        return self._is_reasoning
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
         stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
@@ -41,6 +61,7 @@ class ChatCompletions(ModelAdapter):
             stream_options={"include_usage": True},
             **({"max_completion_tokens": limit} if limit else {}),
             **({"reasoning_effort": effort} if (effort := request.effort or self._effort) else {}),
+            **({"stop": list(request.stop)} if request.stop and not self._is_own else {}),
             messages=list(_messages(request, self.name)),
             **_tools(request),
             **_format(request),
@@ -62,7 +83,9 @@ class ChatCompletions(ModelAdapter):
         # Only functions were offered, so a call of another type is dropped.
         calls = tuple(parse_call(id, function.name or "", function.arguments) for id, function in functions if function)
         stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
-        turn = AssistantTurn(message.content or "", calls, by=self.name)
+        thoughts, text = spoken.split_thoughts(message.content or "")
+        aside = "\n".join(filter(None, (_reasoning(message), thoughts)))
+        turn = AssistantTurn(text, calls, by=self.name, aside=aside)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "ChatCompletion") -> Usage:
@@ -82,23 +105,32 @@ class _ChatDraft(Draft):
     def __init__(self, completion: Callable[[dict[str, Any]], Any]) -> None:
         self._completion = completion
         self._calls = list[dict[str, Any]]()
-        self._message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": self._calls}
+        self._message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning": "", "tool_calls": self._calls}
         self._usage: Any = None
 
     def add(self, chunk: "ChatCompletionChunk") -> None:
         self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
         for choice in chunk.choices or ():
             delta = choice.delta
-            self.written += _length(delta.to_dict(warnings=False)) if delta else 0
+            self.written += _length({**delta.to_dict(warnings=False), "role": None}) if delta else 0
             self._message["content"] += getattr(delta, "content", None) or ""
+            self._message["reasoning"] += _reasoning(delta)
             if refusal := getattr(delta, "refusal", None):
                 self._message["refusal"] = self._message.get("refusal", "") + refusal
             for part in getattr(delta, "tool_calls", None) or ():
                 self._add_call(part)
             self._stop = choice.finish_reason or self._stop
-        if self._stop:
-            ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
-            self.response = self._completion({"choices": [ended], "usage": self._usage})
+        # Chunks follow with the usage, and some servers never give a reason to stop: then the usage alone is the end.
+        if self._stop or (chunk.usage and not chunk.choices):
+            self._complete()
+
+    def end(self, *, is_done: bool) -> None:
+        if is_done and self._usage and self.response is None:
+            self._complete()
+
+    def _complete(self) -> None:
+        ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
+        self.response = self._completion({"choices": [ended], "usage": self._usage})
 
     _stop: str | None = None
 
@@ -111,19 +143,49 @@ class _ChatDraft(Draft):
 
     def _add_call(self, part: Any) -> None:
         function = part.function
-        call = self._open(part.index, part.id if function and function.name else None)
+        call = self._open(part)
         call["id"] = call["id"] or part.id
         if function:
-            call["function"]["name"] += function.name or ""
+            # Some servers repeat the name in each part.
+            known = call["function"]["name"]
+            call["function"]["name"] += "" if function.name == known else function.name or ""
             call["function"]["arguments"] = _joined(call["function"]["arguments"], function.arguments)
 
-    def _open(self, index: int | None, new_id: str | None) -> dict[str, Any]:
-        """The call that a part belongs to. Some servers give each call the index 0, or no index."""
+    def _open(self, part: Any) -> dict[str, Any]:
+        """The call that a part belongs to. Some servers give each call the index 0, or no index, and no id."""
+        index = part.index
         found = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
-        if found is None or (new_id and found["id"] and found["id"] != new_id):
+        if found is None or _begins(found, part):
             found = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append(found)
         return found
+
+
+def _begins(open_call: Mapping[str, Any], part: Any) -> bool:
+    """Whether a part with the index of an open call begins another call."""
+    if not (part.function and part.function.name):
+        return False
+    if part.id and open_call["id"] and part.id != open_call["id"]:
+        return True
+    name, written, more = open_call["function"]["name"], open_call["function"]["arguments"], part.function.arguments
+    if part.function.name != name:
+        return bool(written)  # else the name comes in parts
+    return bool(more) and _is_whole(written)
+
+
+def _is_whole(arguments: Any) -> bool:
+    """Whether the arguments of a call have come to their end: nothing follows the last brace of an object."""
+    if isinstance(arguments, str):
+        try:
+            return isinstance(from_json(arguments), dict)
+        except ValueError:
+            return False
+    return bool(arguments)
+
+
+def _reasoning(delta: Any) -> str:
+    """The reasoning in a delta or a message: each server has a field of its own for it."""
+    return next((text for name in REASONING if isinstance(text := getattr(delta, name, None), str)), "")
 
 
 def _joined(before: Any, part: Any) -> Any:

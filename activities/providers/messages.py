@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from activities.errors import Unreachable
+from activities.providers.billing import End
 from workflows.faults.fault import Code
 from workflows.limits.spending import BYTES_PER_TOKEN
 
@@ -73,6 +74,9 @@ class AssistantTurn:
     """The turn as the provider wrote it, if the same model must get it back unchanged; else empty."""
     by: str = ""
     """The full name of the model that wrote the turn."""
+    aside: str = ""
+    """What the model wrote that is no part of its answer, such as its reasoning between `<think>` and `</think>`: it is
+    only kept, and no model gets it back."""
 
 
 Turn = UserTurn | AssistantTurn
@@ -121,23 +125,29 @@ class NoReply(Unreachable):
 
     requests = 0
 
+    def __init__(self, reason: str, end: End, *, code: str | None = None) -> None:
+        """`end` says how the request ended, and so what it may cost."""
+        super().__init__(reason, code=code)
+        self.end = end
+
 
 class UnusableResponse(NoReply):
     """A response with status 200 that holds no reply; `usage` has the tokens that the server counted for it, if any."""
 
     default = Code.SERVER_ERROR
 
-    def __init__(self, reason: str, usage: Usage | None = None) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, usage: Usage | None = None, end: End = End.NO_REPLY) -> None:
+        """`end` says how the request ended if the server counted nothing."""
+        super().__init__(reason, End.COUNTED_FAILURE if usage else end)
         self.usage = usage
 
 
 class UnreadableReply(UnusableResponse):
     """A response with status 200 that cannot be read as a reply, e.g. a page of a proxy."""
 
-    def __init__(self, server: str, usage: Usage | None = None) -> None:
+    def __init__(self, server: str, usage: Usage | None = None, end: End = End.NO_REPLY) -> None:
         reason = f"What {server} answered has not the shape of a reply; a proxy may have answered in its place."
-        super().__init__(reason, usage)
+        super().__init__(reason, usage, end)
 
 
 @dataclass(frozen=True)
@@ -167,13 +177,22 @@ class Request:
     server."""
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
+    stop: tuple[str, ...] = ()
+    """Texts at which the reply ends. Only a server of the user's own is told; elsewhere more may come."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
     effort: str | None = None
     """How much the model reasons: `low`, `medium` or `high`; None for the effort of the worker's settings."""
+    counted: int = 0
+    """Tokens that the request has by the provider's count of the conversation before, with an estimate for what is new;
+    0 if it counted nothing."""
     answer: ToolDefinition | None = None
     """A tool whose arguments the text of the reply should be, as JSON, because the model may not call it; None for any
     text."""
+
+
+UNSEEN_OUTPUT = 50
+"""Tokens of a reply that an adapter does not see as they come, such as the names of calls."""
 
 
 def estimate_input(request: Request) -> int:

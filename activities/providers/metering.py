@@ -13,8 +13,10 @@ import structlog
 from activities import deadline, metrics
 from activities.borders import classify
 from activities.errors import NeedsPerson
+from activities.providers.billing import Bill, End, billing, end_of
 from activities.providers.chat_span import chat_span
 from activities.providers.messages import (
+    UNSEEN_OUTPUT,
     LanguageModel,
     NoReply,
     Reply,
@@ -34,7 +36,7 @@ from workflows.account.metrics import (
     Sample,
 )
 from workflows.faults.fault import ModelUse
-from workflows.limits.spending import MAX_OUTPUT, may_be_billed
+from workflows.limits.spending import BYTES_PER_TOKEN, MAX_OUTPUT, request_cost
 from workflows.plans.catalogue import Price
 
 log = structlog.get_logger("replan.model")
@@ -77,7 +79,7 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
         )
         if isinstance(error, TimeoutError):
             within = "" if patience is None else f" within {round(patience, 1):g} s"
-            raise NoReply(f"{model.name} gave no answer{within}.", code="timeout") from None
+            raise NoReply(f"{model.name} gave no answer{within}.", End.NO_ANSWER, code="timeout") from None
         raise
     log.info("model", **about, stop=reply.stop.value, **asdict(reply.usage))
     return reply
@@ -100,8 +102,8 @@ class Meter:
     """The model's name for each such response of this attempt."""
     unreadable_before: Sequence[str] = ()
     """The model's name for each such response of earlier attempts."""
-    lost: list[tuple[str, ModelUse]] = field(default_factory=list)
-    """Requests that may be billed although no reply came: the model's name, and the most that the request may cost."""
+    lost: list["LostReply"] = field(default_factory=list)
+    """Requests that may be billed although no reply came."""
 
     arriving: list["Arriving"] = field(default_factory=list)
     """The replies that come at this moment."""
@@ -119,10 +121,19 @@ class Meter:
     @property
     def use(self) -> list[ModelUse]:
         """What each request used; if a reply was lost, the most that its request may cost."""
-        return [*self.replies, *self.wasted, *(use for _, use in self.lost)]
+        return [*self.replies, *self.wasted, *(lost.use for lost in self.lost)]
 
     def was_unreadable_twice(self, model: str) -> bool:
         return [*self.unreadable_before, *self.unreadable].count(model) >= MAX_UNREADABLE
+
+
+@dataclass(eq=False)
+class LostReply:
+    """A request that may be billed although no reply came."""
+
+    model: str
+    use: ModelUse
+    """The most that the request can have used."""
 
 
 def total(uses: Iterable[ModelUse]) -> ModelUse:
@@ -141,23 +152,44 @@ def total(uses: Iterable[ModelUse]) -> ModelUse:
 class Arriving:
     """A reply of which a part may have come."""
 
-    tokens: int = 0
-    usage: Usage | None = None
-    """What the request has used so far; None if nothing came, or if nobody can tell."""
+    written: int = 0
+    """Bytes of text, reasoning and arguments that have come."""
+    told: Usage = field(default_factory=Usage)
+    """What the server has counted so far."""
+    has_begun: bool = False
+    """Whether an event of the reply has come."""
+    shows_all: bool = False
+    """Whether all that the model writes comes, without hidden reasoning."""
+    failure: Usage | None = None
+    """What the server counted for a response that says that it failed."""
     rejected: int = 0
     """How many requests for it were rejected for their form, before this one."""
     words: Callable[[], tuple[int, str]] = lambda: (0, "")
     """What the model has said so far for people to read: how many characters, and the last of them; untrusted."""
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of what has come."""
+        return self.written // BYTES_PER_TOKEN
+
 
 _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=None)
 
 
-def arrives(tokens: int, usage: Usage | None) -> None:
-    """Tell the meter how much of the reply to the current request has come; `usage` is None if nobody can tell."""
+def arrives(written: int, told: Usage, *, shows_all: bool) -> None:
+    """Tell the meter how many bytes of the reply to the current request have come, and what the server has counted.
+
+    `shows_all` is whether all that the model writes comes, without hidden reasoning.
+    """
     if (arriving := _ARRIVING.get()) is not None:
-        arriving.tokens, arriving.usage = tokens, usage
+        arriving.written, arriving.told, arriving.shows_all, arriving.has_begun = written, told, shows_all, True
+
+
+def failure_counted(usage: Usage) -> None:
+    """Tell the meter what the server counted for a response to the current request that says that it failed."""
+    if (arriving := _ARRIVING.get()) is not None and usage.tokens:
+        arriving.failure = usage
 
 
 def says(words: Callable[[], tuple[int, str]]) -> None:
@@ -205,32 +237,18 @@ class MeteredModel:
         if meter.was_unreadable_twice(self.name):
             raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=TRY_LATER))
         # Until there is an answer: the attempt may be cancelled at any time.
-        lost = (self.name, self._use(Usage(input=estimate_input(request), output=request.max_output or MAX_OUTPUT)))
-        meter.lost.append(lost)
-        meter.arriving.append(arriving := Arriving())
+        meter.lost.append(lost := LostReply(self.name, self._most(request, arriving := Arriving(), End.NO_ANSWER)))
+        meter.arriving.append(arriving)
         before = _ARRIVING.set(arriving)
         try:
             with chat_span(self.name, request) as record:
                 reply = await self._model.reply(request)
                 record(reply)
-        except UnusableResponse as error:
-            meter.lost.remove(lost)
-            used = error.usage or arriving.usage
-            if used is None:
-                raise
-            meter.wasted.append(self._counted(used))
-            meter.unreadable.append(self.name)
-            if meter.was_unreadable_twice(self.name):
+        except BaseException as error:  # also a cancellation, as at the end of a timeout
+            self._count_failed(meter, lost, request, arriving, error)
+            if isinstance(error, UnusableResponse) and meter.was_unreadable_twice(self.name):
                 remedy = CHECK_ADDRESS if isinstance(error, UnreadableReply) else TRY_LATER
                 raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=remedy)) from error
-            raise
-        except BaseException as error:  # also a cancellation, as at the end of a timeout
-            if arriving.usage is not None:
-                meter.wasted.append(self._counted(arriving.usage))
-            if arriving.usage is not None or not _is_billed(error):
-                meter.lost.remove(lost)
-            else:
-                metrics.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
             raise
         finally:
             _ARRIVING.reset(before)
@@ -239,6 +257,36 @@ class MeteredModel:
         meter.lost.remove(lost)
         meter.replies.append(self._counted(reply.usage))
         return reply
+
+    def _count_failed(
+        self, meter: Meter, lost: LostReply, request: Request, arriving: Arriving, error: BaseException
+    ) -> None:
+        """Count what a request may cost that raised `error`, by the table of `billing`."""
+        usage = arriving.failure or (error.usage if isinstance(error, UnusableResponse) else None)
+        has_output = arriving.written > 0 or arriving.told.tokens > 0
+        end = End.COUNTED_FAILURE if usage else end_of(error, has_begun=arriving.has_begun, has_output=has_output)
+        bill = billing()[end].bill
+        if bill is Bill.MAXIMUM:
+            lost.use = self._most(request, arriving, end)
+            metrics.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
+            return
+        meter.lost.remove(lost)
+        if bill is Bill.REPORTED and usage is not None:
+            meter.wasted.append(self._counted(usage))
+            meter.unreadable += [self.name] if isinstance(error, UnusableResponse) else []
+
+    def _most(self, request: Request, arriving: Arriving, end: End) -> ModelUse:
+        """The most that a request can have used of which nobody tells what it used."""
+        limit, told = request.max_output or MAX_OUTPUT, arriving.told
+        output = max(limit, told.output, arriving.tokens)
+        if end is End.ERROR_EVENT and arriving.shows_all:  # nothing was written after it; a token has a byte or more
+            output = min(output, max(told.output, arriving.written + UNSEEN_OUTPUT))
+        if input_tokens := told.tokens - told.output:
+            return self._use(replace(told, output=output, is_estimated=True))
+        input_tokens = max(estimate_input(request), request.counted)
+        cost = request_cost(self._price, input_tokens, output)
+        usd = cost.usd if self._price else None
+        return ModelUse(calls=1, tokens=input_tokens + output, usd=usd, estimated=1)
 
     @property
     def _labels(self) -> tuple[str, str]:
@@ -259,10 +307,6 @@ class MeteredModel:
     def _use(self, usage: Usage) -> ModelUse:
         usd = cost_in_usd(usage, self._price)
         return ModelUse(calls=1, tokens=usage.tokens, usd=usd, estimated=int(usage.is_estimated))
-
-
-def _is_billed(error: BaseException) -> bool:
-    return not isinstance(error, Exception) or may_be_billed(classify(error))
 
 
 class StepModel:

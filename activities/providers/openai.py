@@ -84,7 +84,7 @@ class OpenAIModel:
         self._wire = Wire(chosen) if chosen else usual
         self._may_fall_back = not chosen and row is None
         effort = of_model(self._options.efforts, name)
-        self._chat = ChatCompletions(model, endpoint, effort)
+        self._chat = ChatCompletions(model, endpoint, effort, is_reasoning=row.is_reasoning if row else None)
         self._responses = Responses(model, endpoint, effort, is_reasoning=row.is_reasoning if row else True)
 
     @property

@@ -1,14 +1,17 @@
 """The providers, and the model that a name such as `openai:gpt-5.4-mini` means."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from activities.providers import anthropic, openai
 from activities.providers.adapter import AdapterOptions, Endpoint
+from activities.providers.local import LOCAL_SERVERS, ModelFacts
 from activities.providers.messages import LanguageModel
 from activities.providers.prices import of_model
 from activities.providers.strict import ANTHROPIC, OPENAI, Rules, StrictModel
+from workflows.limits.spending import MAX_OUTPUT
 
 
 class UnknownPlanner(ValueError):
@@ -61,6 +64,8 @@ PROVIDERS: Mapping[str, Provider] = {
 
 docs/architecture.md says what to touch to add a provider.
 """
+PLAIN_OUTPUT = 8_000
+"""The most tokens of a reply of a model that does not reason, which needs no room for it."""
 NO_KEY = "none"
 """The key for the user's own server if no key is set, because the SDK's client needs a key."""
 
@@ -74,9 +79,11 @@ def model_named(
         UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
     """
     provider_name, _, model = name.partition(":")
+    if provider_name in LOCAL_SERVERS and model:
+        return _local_model(provider_name, model, environment, options or AdapterOptions())
     provider = PROVIDERS.get(provider_name)
     if provider is None or name.endswith(":"):
-        remedy = "use offline, anthropic:MODEL, openai:MODEL, or scripted:FILE alone"
+        remedy = "use offline, anthropic:MODEL, openai:MODEL, ollama:MODEL, lmstudio:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {remedy}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
     options, chosen = options or AdapterOptions(), model or provider.default
@@ -88,11 +95,32 @@ def model_named(
     return StrictModel(adapter, provider.rules, standings) if is_strict else adapter
 
 
+def _local_model(name: str, model: str, environment: Mapping[str, str], options: AdapterOptions) -> LanguageModel:
+    server = LOCAL_SERVERS[name]
+    url = server.address(environment)
+    endpoint = Endpoint(NO_KEY, url, options.idle_timeout, program=name, usual_url=server.url)
+    return openai.OpenAIModel(model, endpoint, options)
+
+
+def local_facts(name: str, environment: Mapping[str, str]) -> Callable[[], Awaitable[ModelFacts]] | None:
+    """Asks the server of `ollama:MODEL` or `lmstudio:MODEL` for the facts of the model; None for other names."""
+    program, _, model = name.partition(":")
+    server = LOCAL_SERVERS.get(program)
+    return partial(server.facts, server.address(environment), model) if server else None
+
+
 def takes_effort(name: str) -> bool:
     """Whether the model with this full name takes an effort; one on a server of the user's own may."""
     provider_name, _, model = name.partition(":")
     provider = PROVIDERS.get(provider_name)
     return provider is None or "@" in model or provider.takes_effort(model)
+
+
+def longest_reply(name: str) -> int:
+    """The most tokens that a reply of the planner's model with this full name may have."""
+    provider, _, model = name.partition("@")[0].partition(":")
+    row = openai.row_of(model) if provider == "openai" else None
+    return PLAIN_OUTPUT if row and not row.is_reasoning else MAX_OUTPUT
 
 
 def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:

@@ -22,6 +22,7 @@ from activities.providers.messages import (
     Usage,
     UserTurn,
 )
+from activities.providers.metering import failure_counted
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
@@ -105,6 +106,7 @@ class Responses(ModelAdapter):
         """The exception for a response that says that it failed."""
         error = self._error(response.error)
         fault, usage = classify(error), self._usage(response)
+        failure_counted(usage)
         # The tokens are paid, and each retry would use as many again.
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 

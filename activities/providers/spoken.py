@@ -18,6 +18,23 @@ MAX_READ = 2**18
 reply that is kept is shorter (`MAX_OUTPUT`)."""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)|<(?:t(?:h(?:i(?:nk?)?)?)?)?\Z", re.DOTALL)
 """The reasoning that some servers write into the text, and the beginning of its mark at the end of what has come."""
+_WHOLE_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_OPENED_BEFORE = re.compile(r"\A(?:(?!<think>).)*?</think>", re.DOTALL)
+"""Reasoning whose opening mark the server's template wrote, so that only the closing one comes."""
+_MARK = re.compile(r"</?think>")
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The reasoning in a whole text, without its marks, and the text without it."""
+    thoughts = list[str]()
+
+    def take(found: re.Match[str]) -> str:
+        thoughts.append(_MARK.sub("", found[0]).strip())
+        return ""
+
+    # Only a whole mark counts here: `<` at the end may be text.
+    left = _WHOLE_THOUGHT.sub(take, _OPENED_BEFORE.sub(take, text))
+    return ("\n".join(filter(None, thoughts)), left.strip()) if thoughts else ("", text)
 
 
 def words(draft: Draft, request: Request) -> tuple[int, str]:

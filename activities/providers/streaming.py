@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx2
+
+from activities.providers.billing import End
 from activities.providers.messages import NoReply, Usage
 
 IDLE_TIMEOUT = 60.0
@@ -17,6 +20,10 @@ MAX_BYTES = 2**26
 
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
+MAX_END = 64
+"""How many of its last bytes a stream keeps."""
+DONE = b"data: [DONE]"
+"""The last event of OpenAI's streams, which the SDK passes over."""
 
 
 class Draft(ABC):
@@ -26,6 +33,13 @@ class Draft(ABC):
     """The SDK's response; None until it is complete."""
     written: int = 0
     """The bytes of text, reasoning and arguments that have come."""
+    has_begun: bool = False
+    """Whether an event of the reply has come."""
+
+    @property
+    def hides_thoughts(self) -> bool:
+        """Whether the reply has reasoning that is not shown, or only as a summary."""
+        return False
 
     @abstractmethod
     def add(self, event: Any) -> None:
@@ -43,37 +57,77 @@ class Draft(ABC):
         """The tokens that the server has counted so far."""
         return Usage()
 
+    def end(self, *, is_done: bool) -> None:  # noqa: B027 - most protocols say the end in an event
+        """Note that the stream has ended without an error; `is_done` says that `[DONE]` came."""
 
-async def read(stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None]) -> None:
+
+class _Received(httpx2.AsyncByteStream):
+    """The bytes of a response, of which the last ones are kept."""
+
+    end = b""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            self.end = (self.end + part)[-MAX_END:]
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def read(
+    stream: Any,
+    draft: Draft,
+    idle_timeout: float,
+    on_event: Callable[[], None],
+    *,
+    waits_for_words: bool = False,
+) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
+
+    With `waits_for_words`, a stream stalls only after its first words.
 
     Raises:
         NoReply: no byte came for `idle_timeout` seconds, or more than MAX_BYTES came.
         Exception: any exception of the SDK, or of `draft.add`.
     """
     response = stream.response
+
+    def begins() -> bool:
+        return bool(draft.written) or not waits_for_words
+
+    response.stream = received = _Received(response.stream)
     try:
-        async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout):
+        async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout, begins):
             async for event in stream:
                 draft.add(event)
+                draft.has_begun = True
                 on_event()
+        draft.end(is_done=received.end.rstrip().endswith(DONE))
     except TimeoutError:
         if not limit.expired():
             raise
         if response.num_bytes_downloaded > MAX_BYTES:
-            raise NoReply(f"The model's reply exceeds {MAX_BYTES >> 20} MiB.", code="server_error") from None
-        raise NoReply(f"The model's reply stopped: no byte came for {idle_timeout:g} s.", code="timeout") from None
+            reason = f"The model's reply exceeds {MAX_BYTES >> 20} MiB."
+            raise NoReply(reason, End.TOO_LARGE, code="server_error") from None
+        reason = f"The model's reply stopped: no byte came for {idle_timeout:g} s."
+        raise NoReply(reason, End.STALLED, code="timeout") from None
 
 
 @contextlib.asynccontextmanager
-async def _watched(response: Any, limit: asyncio.Timeout, idle_timeout: float) -> AsyncIterator[None]:
-    """Let `limit` expire when `response` stalls or is too long."""
+async def _watched(
+    response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """Let `limit` expire when `response` stalls, from when it `begins` on, or is too long."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:
         loop, downloaded = asyncio.get_running_loop(), -1
         while response.num_bytes_downloaded <= MAX_BYTES:
-            if response.num_bytes_downloaded != downloaded:
+            if begins() and response.num_bytes_downloaded != downloaded:
                 downloaded = response.num_bytes_downloaded
                 limit.reschedule(loop.time() + idle_timeout)
             await asyncio.sleep(min(1.0, idle_timeout / 4))

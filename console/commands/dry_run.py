@@ -54,7 +54,8 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "task": task.text,
         "documents": task.documents,
         "options": task.model_dump(
-            mode="json", include={"strategy", "planner", "effort", "reply_tokens", "result_schema"}
+            mode="json",
+            include={"strategy", "planner", "effort", "reply_tokens", "calls", "demonstrations", "result_schema"},
         ),
         "planner": draft.planner,
         "proposal": draft.proposal.type if draft.proposal else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from client import people, start as starting
 from client.continuing import continued
@@ -19,8 +19,10 @@ from console.commands.dry_run import show_plan
 from console.completion import task_ids
 from console.options import Common, Jsonl, Stream
 from runtime.settings_file import BadSettings, Profile, SettingsFile
+from runtime.validation import expected
 from workflows.account.task import MAX_REPLY, MIN_REPLY
 from workflows.json_values import items
+from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, Demonstration
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
 NOBODY_IS_ASKED = (
@@ -62,6 +64,14 @@ async def start_command(
             metavar="N",
             help="The most tokens of a reply, reasoning included; else 16000.",
         ),
+    ] = None,
+    calls: Annotated[
+        Literal["native", "text"] | None,
+        typer.Option(help="How the planner's model makes its calls: by the API or as text; else as the worker knows."),
+    ] = None,
+    demonstrations: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With react: a JSON file of examples, tasks with the calls that solve them."),
     ] = None,
     result_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A JSON schema for the answer; else the answer is text.")
@@ -140,6 +150,8 @@ async def start_command(
     common: Common,
 ) -> int:
     show.check(common, jsonl=jsonl, stream=stream, follows=not (detach or dry_run))
+    if demonstrations and strategy != "react":
+        raise Problem("usage", "--demonstrations are examples of single moves", "add --strategy react")
     if detach and dry_run:
         raise Problem("usage", "--detach starts a task and --dry-run starts none", "give one of them")
     if id is not None:
@@ -155,6 +167,8 @@ async def start_command(
         planner=planner,
         effort=effort,
         reply_tokens=reply_tokens,
+        calls=calls,
+        demonstrations=read_demonstrations(demonstrations) if demonstrations is not None else (),
         result_schema=read_schema(result_schema) if result_schema is not None else None,
         on_escalation=on_escalation or ("wait" if profile == "interactive" else "end"),
         approve=approve,
@@ -197,6 +211,30 @@ MAX_SCHEMA = 32 * 1024
 MAX_WORDS = 200
 """The most terminal cells for the reason why a schema cannot be used; the rest is cut off."""
 AN_EXAMPLE = """write a JSON schema, e.g. {"type": "object", "properties": {"total": {"type": "number"}}}"""
+
+
+_DEMONSTRATIONS = TypeAdapter[tuple[Demonstration, ...]](tuple[Demonstration, ...])
+AN_EXAMPLE_TASK = "docs/models.md#demonstrations shows one"
+
+
+def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
+    """Read a file of demonstrations; raise Problem for one that holds something else, or is too large."""
+    name = f"The demonstrations {str(path)!r}"
+    try:
+        text = path.read_bytes()
+        if len(text) > MAX_DEMONSTRATION_BYTES:
+            remedy = f"make it smaller than {MAX_DEMONSTRATION_BYTES}: the model reads it each time"
+            raise Problem("bad_demonstrations", f"{name} have {len(text)} bytes", remedy)
+        return _DEMONSTRATIONS.validate_json(text)
+    except OSError as error:
+        reason = f"{name} cannot be read ({error.strerror})"
+        raise Problem("no_demonstrations", reason, "check --demonstrations") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
+        raise Problem(
+            "bad_demonstrations", f"{name} are not usable: {where} {expected(first)}", AN_EXAMPLE_TASK
+        ) from error
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:

@@ -88,6 +88,9 @@ def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterato
     if card.told:
         yield _signed_heading(">", "asked to summarise" if card.upto else "told")
         yield from _text(card.told, full=full)
+    if card.aside:
+        yield _signed_heading("<", "thought")
+        yield from _text(card.aside, full=full)
     if card.said:
         yield _signed_heading("≡", "in their place") if card.upto else _signed_heading("<", "said")
         # No limit of rows: a text has at most as many rows as characters.

@@ -34,7 +34,6 @@ class Section(NamedTuple):
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
-    note: str = ""
 
 
 def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:
@@ -168,11 +167,16 @@ def _age(time: timedelta) -> str:
 
 def printed(report: Report, width: int) -> str:
     """The report for a terminal of this width."""
+    return printed_sections(heading(report), sections(report), width)
+
+
+def printed_sections(lines: Iterable[str], sections: Iterable[Section], width: int) -> str:
+    """Lines, and tables below them, for a terminal of this width."""
     to = StringIO()
     console = Console(file=to, width=width, highlight=False, markup=False, emoji=False, color_system=None)
-    for line in heading(report):
+    for line in lines:
         console.print(Text(one_line(line)))
-    for section in sections(report):
+    for section in sections:
         console.print()
         console.print(Text(section.title))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)

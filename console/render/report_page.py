@@ -1,7 +1,7 @@
 """The HTML page of a report: one file with its charts as SVG, without scripts and without a network."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from client.report.report import Report
 from client.report.row import Recovery
 from client.text import printable
-from console.render.report import heading, recoveries, sections
+from console.render.report import Section, heading, recoveries, sections
 
 TEMPLATE = Path(__file__).with_name("report.html")
 GOOD, MIDDLING, BAD, CALM = "var(--good)", "var(--middling)", "var(--bad)", "var(--calm)"
@@ -25,6 +25,8 @@ RECOVERY_COLOURS: dict[str, str] = {
 RECOVERY_COLOURS |= {Recovery.PERSON: MIDDLING, Recovery.NONE: BAD, Recovery.OPEN: CALM}
 MAX_BARS = 20
 """Of more tools, codes or numbers than this, a chart shows the first; the table has all."""
+MAX_REMARKS = 5
+"""The places of an article that show before it is unfolded."""
 WIDTH, BAR = 480, 22
 """Pixels of a chart that is not scaled, and of each of its horizontal bars."""
 
@@ -42,19 +44,49 @@ class Chart(NamedTuple):
     """The series, if there are several."""
 
 
+class Remark(NamedTuple):
+    """A place of an article."""
+
+    label: str
+    colour: str
+    """A class of the page: `bad`, `middling` or `calm`."""
+    subject: str
+    text: str
+    code: str
+    """What is shown as code; empty for nothing."""
+    lines: Sequence[str]
+    """What is shown small below."""
+
+
+class Article(NamedTuple):
+    """A heading, sentences, and places, of which the first MAX_REMARKS are shown and the others unfold."""
+
+    title: str
+    lines: Sequence[str]
+    places: Sequence[Remark]
+
+
 def page(report: Report) -> str:
     """The whole page; every text of the world in it is escaped."""
+    lines = [*heading(report), *([f"Query: {report.query}"] if report.query else [])]
+    return rendered("Replan report", lines, _tiles(report), _charts(report), sections(report))
+
+
+def rendered(
+    title: str,
+    lines: Iterable[str],
+    tiles: Iterable[tuple[str, str, str]],
+    charts: Iterable[Chart],
+    sections: Iterable[Section],
+    articles: Iterable[Article] = (),
+) -> str:
+    """A page with lines, figures (name, value, a class for the colour), charts, articles, tables; all is escaped."""
     from jinja2 import Environment, StrictUndefined  # of the extra, like pygal below
 
     environment = Environment(autoescape=True, finalize=_without_controls, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
-        report=report,
-        heading=heading(report),
-        tiles=list(_tiles(report)),
-        charts=list(_charts(report)),
-        sections=list(sections(report)),
-    )
+    parts = {"tiles": list(tiles), "charts": list(charts), "sections": list(sections), "articles": list(articles)}
+    return template.render(title=title, heading=list(lines), SHOWN=MAX_REMARKS, **parts)
 
 
 def _without_controls(value: object) -> object:
@@ -103,14 +135,14 @@ def _charts(report: Report) -> Iterator[Chart]:
             Series(label, [fault.followed.get(name, 0) for fault in shown], RECOVERY_COLOURS.get(name, "var(--e)"))
             for name, label in recoveries(shown).items()
         ]
-        yield _bars("Faults by code, and what followed", [fault.code for fault in shown], followed)
+        yield bars("Faults by code, and what followed", [fault.code for fault in shown], followed)
     if report.replans:
         plans = sorted({revision for replan in report.replans for revision in replan.revisions})
         series = [
             Series(f"of plan {plan}", [replan.revisions.get(plan, 0) for replan in report.replans[:MAX_BARS]], colour)
             for plan, colour in zip(plans, COLOURS, strict=False)
         ]
-        yield _bars("New plans by code of the fault", [replan.code for replan in report.replans[:MAX_BARS]], series)
+        yield bars("New plans by code of the fault", [replan.code for replan in report.replans[:MAX_BARS]], series)
     if report.retries:
         retries = report.retries[:MAX_BARS]
         useless = [retry.retries - retry.helped - retry.wasted for retry in retries]
@@ -119,10 +151,10 @@ def _charts(report: Report) -> Iterator[Chart]:
             Series("did not help", useless, MIDDLING),
             Series("wasted", [retry.wasted for retry in retries], BAD),
         ]
-        yield _bars("Retries by tool and fault", [f"{retry.tool}: {retry.code}" for retry in retries], series)
+        yield bars("Retries by tool and fault", [f"{retry.tool}: {retry.code}" for retry in retries], series)
     if report.paid:
         tokens = Series("tokens", [cost.tokens for cost in report.paid], "var(--a)")
-        yield _bars("Tokens by purpose", [cost.purpose for cost in report.paid], [tokens])
+        yield bars("Tokens by purpose", [cost.purpose for cost in report.paid], [tokens])
 
 
 def _once(series: Sequence[Series]) -> list[Series]:
@@ -153,7 +185,7 @@ def _chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart
     return _drawn(_pygal().StackedBar, title, labels, series, more)
 
 
-def _bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
+def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
     rows = [Series(sery.name, sery.values[::-1], sery.colour) for sery in series]  # the first is at the top
     return _drawn(_pygal().HorizontalStackedBar, title, labels[::-1], rows, {"height": 44 + BAR * len(labels)})
 

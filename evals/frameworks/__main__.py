@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.report import Machine
-from evals.frameworks.environments import NoEnvironment, python_of
+from evals.frameworks.environments import NoEnvironment, python_of, requirements
 from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
 from evals.markdown import table
 from replan.testing.model_api import running
@@ -58,7 +58,9 @@ def main(
 
 async def run(planned: Sequence[Trial], folder: Path) -> None:
     """Fill in the trials. Raises NoEnvironment, TrialFailed."""
-    pythons = {name: await python_of(name, say) for name in dict.fromkeys(trial.framework for trial in planned)}
+    pythons = {
+        name: await python_of(requirements(name), say) for name in dict.fromkeys(trial.framework for trial in planned)
+    }
     async with AsyncExitStack() as stack:
         model = ShopModel([])
         await stack.enter_async_context(running(model))

@@ -21,15 +21,14 @@ def requirements(name: str) -> Path:
     return HERE / f"{name.replace('_', '-')}-requirements.txt"
 
 
-async def python_of(name: str, say: Say) -> Path:
-    """The Python of a framework's environment, which is made if there is none for these requirements.
+async def python_of(wanted: Path, say: Say) -> Path:
+    """The Python of an environment with a file of requirements, which is made if there is none.
 
     Raises:
         NoEnvironment: it could not be made.
     """
-    wanted = requirements(name)
-    digest = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    folder = user_cache_path("replan") / "frameworks" / f"{name}-{digest}"
+    name = wanted.stem.removesuffix("-requirements")
+    folder = user_cache_path("replan") / "frameworks" / f"{name}-{_digest(wanted)}"
     python, made = folder / "bin" / "python", folder / "complete"
     if not made.exists():
         say(f"{name}: making its environment, once")
@@ -37,6 +36,10 @@ async def python_of(name: str, say: Say) -> Path:
         await _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(wanted))
         made.touch()
     return python
+
+
+def _digest(wanted: Path) -> str:
+    return hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:12]
 
 
 async def _run(*command: str) -> None:

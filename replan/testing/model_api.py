@@ -293,8 +293,9 @@ async def _stream(
         return not leaving.done()
 
     try:
-        for event in events:
-            if response.pause and not await rest(response.pause):
+        for index, event in enumerate(events):
+            pause = response.pause + (response.pause_before_words if index == 1 else 0)
+            if pause and not await rest(pause):
                 break
             writer.write(_chunk(event))
             await writer.drain()

@@ -117,6 +117,8 @@ class Streamed:
     """How many events of the reply are sent; None for all."""
     pause: float = 0.0
     """Seconds before each event."""
+    pause_before_words: float = 0.0
+    """Seconds between the first event, which has no words, and the second one."""
     then: Literal["end", "drop", "stall"] | bytes = "end"
     """What follows the events: the end of the response; the end of the connection in the middle of the response;
     nothing until the client goes away; or these bytes and the end of the response."""

@@ -105,7 +105,8 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
     allowed = [body[LIMIT[provider]] for body in api.bodies]
 
     assert len(allowed) > 2 and max(allowed) < 20_000
-    assert all(later < earlier for earlier, later in pairwise(allowed[1:-1]))
+    # It grows once, where a shorter last answer is kept back.
+    assert sum(later >= earlier for earlier, later in pairwise(allowed[1:-1])) <= 1
 
 
 @pytest.mark.full

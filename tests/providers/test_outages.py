@@ -151,7 +151,7 @@ async def test_an_outage_that_outlasts_the_attempts_is_left_to_the_next_provider
     ("tokens", "status", "decision", "follows"),
     [
         (30_000, TaskStatus.COMPLETED, "wait", ["So the planner was asked for a shorter reply at once."]),
-        (12_000, TaskStatus.OVER_BUDGET, "end", []),
+        (5_000, TaskStatus.OVER_BUDGET, "end", []),
     ],
 )
 async def test_a_lost_reply_that_the_budget_cannot_cover_twice_is_explained_as_that(

@@ -148,6 +148,9 @@ async def test_a_turn_is_asked_for_once_if_it_was_recorded(
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "At 14:30.")
     assert counts == [times if turn == broken else 1 for turn in range(3)]
     assert api.violations == [] and ended.spent.tool_calls == 3  # two calls, and one look at what is free
+    assert ended.spent.tokens >= api.billed
+    if point == "after_commit":  # the answer was found, so it is paid once
+        assert (ended.spent.model_calls, ended.spent.tokens) == (3, api.billed)
 
 
 @pytest.mark.parametrize(

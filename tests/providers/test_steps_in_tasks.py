@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from activities.toolbox import builtin
-from activities.toolbox.reasoning.model_tools import AROUND, CALL, MAX_SUMMARY, TOOLS
+from activities.toolbox.reasoning.model_tools import CALL, MAX_SUMMARY, TOOLS
 from replan.testing.model_api import ModelApi, running
 from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
 from tests.harness import DONE, Stage, outcome, plan, staged, step
@@ -91,7 +91,7 @@ async def test_values_that_do_not_fit_lead_to_a_new_plan(client: Client, tmp_pat
     assert (ended.faults[0].code, ended.spent.model_calls, ended.spent.tokens) == ("unexpected_result", 2, 260)
 
 
-async def test_an_answer_that_was_lost_counts_as_all_that_was_set_aside(
+async def test_an_answer_that_was_lost_counts_as_the_most_that_it_may_cost(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """The provider counts it, too: the connection broke after the question had been read."""
@@ -100,7 +100,7 @@ async def test_an_answer_that_was_lost_counts_as_all_that_was_set_aside(
         ended = await stage.run()
 
     assert (ended.status, ended.spent.model_calls) == (TaskStatus.COMPLETED, 2)
-    assert ended.spent.tokens > AROUND + MAX_SUMMARY
+    assert ended.spent.tokens > MAX_SUMMARY
 
 
 async def test_a_cancelled_task_ends_the_question_of_its_step(client: Client, tmp_path: Path, provider: str) -> None:

@@ -17,6 +17,7 @@ from replan.testing.script import Delayed, ModelCall, ModelReply, RawBytes, Resp
 from tests.providers.asking import ASKED, request
 from tests.providers.planning import PROVIDERS, api_of, model_of
 from workflows.faults.fault import Code
+from workflows.limits.spending import MAX_OUTPUT
 
 IDLE = 0.6
 LOOKS = ModelReply(
@@ -188,23 +189,29 @@ async def test_a_server_that_never_streams_is_understood(provider: str) -> None:
     assert (reply.turn.text, reply.usage.is_estimated) == ("Rome.", False)
 
 
-async def test_what_a_broken_stream_used_is_counted() -> None:
-    """The input that was counted at the beginning, and the output that came; not all that it may have used at most."""
+async def test_a_stream_that_breaks_off_may_have_used_all_that_it_was_allowed() -> None:
+    """The input as the server counted it, and the longest reply: it may have been written, and not arrived."""
     long = ModelReply(text="Rome. " * 500)
     _, meter, error = await asked("anthropic", Streamed(long, events=200, then="drop"))
-    (used,) = meter.wasted
+    (lost,) = meter.lost
 
     assert isinstance(error, Exception)
-    assert (meter.lost, used.calls, used.estimated) == ([], 1, 1)
-    assert 123 + 400 < used.tokens < 123 + 600
+    assert (meter.wasted, meter.known_use, lost.use.calls, lost.use.estimated) == ([], None, 1, 1)
+    assert lost.use.tokens == 123 + MAX_OUTPUT
 
 
-async def test_reasoning_that_nobody_sees_may_have_used_all() -> None:
-    """Responses sends no event for it: the most that the request may cost is reserved, as without a reply."""
-    _, meter, error = await asked("responses", Streamed(LOOKS, events=8, then="drop"))
+async def test_an_error_ends_what_a_model_without_hidden_reasoning_has_used() -> None:
+    """All that was written came before it, and no token is shorter than a byte."""
+    long = ModelReply(text="Rome. " * 500)
+    error_of = {provider: error_event(provider, WORDS[provider][0]) for provider in PROVIDERS}
+    used = {
+        provider: (await asked(provider, Streamed(long, events=200, then=error_of[provider])))[1].lost[0].use.tokens
+        for provider in PROVIDERS
+    }
 
-    assert isinstance(error, Exception)
-    assert (meter.wasted, len(meter.lost), meter.known_use) == ([], 1, None)
+    assert 123 + 1_500 < used["anthropic"] < 123 + 1_700
+    assert 1_500 < used["openai"] < 1_800
+    assert used["responses"] > MAX_OUTPUT  # it may have reasoned in silence
 
 
 async def test_arguments_of_anthropic_that_are_no_json_are_no_call() -> None:

@@ -34,6 +34,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "inspection",
         "registration",
     ),
+    "audit": ("tools", "secrets", "errors", "record", "findings", "sources", "report"),
     "client": ("text", "remedy", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
         "exits",

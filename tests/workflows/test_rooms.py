@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("workflows", "activities", "runtime", "client", "server", "console", "replan", "maintenance")
+ROOMS = ("workflows", "activities", "runtime", "client", "audit", "server", "console", "replan", "maintenance")
 SCRIPTS = ("worker.py", "starter.py")
 OURS = {*ROOMS, "worker", "starter", "tests", "evals", "benchmarks", "examples"}
 
@@ -20,8 +20,11 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "runtime": {"runtime", "workflows"},
     "replan": {"replan", "activities", "client", "console", "runtime", "starter", "worker", "workflows"},
     "client": {"client", "runtime", "workflows"},
+    "audit": {"activities", "audit", "client", "workflows"},
     "server": {"client", "runtime", "server", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
+    "console/commands/audit.py": {"audit", "client", "console", "workflows"},
+    "console/render/audit.py": {"audit", "client", "console"},
     "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
     "maintenance/office.py": {"replan"},
@@ -97,6 +100,21 @@ def test_imports_between_rooms_point_one_way() -> None:
         return (imported(file) & OURS) - MAY_IMPORT.get(path, MAY_IMPORT[path.partition("/")[0]])
 
     assert violations(SOURCES, foreign) == {}
+
+
+def test_an_audit_knows_of_activities_only_the_tables() -> None:
+    """It runs on the machine of a person who has no worker: no store, no tool, no model."""
+    tables = ("activities.borders", "activities.scrubbing", "activities.sends")
+    names = {
+        name
+        for file in SOURCES
+        if file.is_relative_to(ROOT / "audit")
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("activities")
+        for name in (f"{node.module}.{node.names[0].name}",)
+    }
+
+    assert [name for name in names if not name.startswith(tables)] == []
 
 
 def test_docs_and_examples_import_the_face_only() -> None:

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.calls.scheduling import after_lost_replies
-from workflows.faults.fault import Code, Fault, ModelUse
+from workflows.faults.fault import Code, Fault, Found, ModelUse
 from workflows.limits import spending
 from workflows.limits.budget import Budget, Limits, Spent
 from workflows.limits.spending import (
@@ -348,6 +348,80 @@ def test_replies_that_were_paid_and_could_not_be_used_take_from_the_replies_that
 
     assert number == 2
     assert after_lost_replies({spending.MAX_LOST_REPLIES: 3}, last, number) == {spending.MAX_LOST_REPLIES: 1}
+
+
+LOST_USE = ModelUse(calls=1, tokens=5_000, usd=0.02, estimated=1)
+"""The most that an attempt can have used, as its worker says."""
+
+
+def test_a_lost_answer_whose_worker_knows_the_most_counts_as_that() -> None:
+    """It knows how long a reply the request allowed, and may know that the input was larger than the estimate."""
+    reported = fault(Code.TIMEOUT).model_copy(update={"lost_model": "m", "lost_use": LOST_USE})
+    more = reported.model_copy(update={"lost_use": LOST_USE.model_copy(update={"tokens": 10**6, "usd": 10.0})})
+    spent = list[Spent]()
+    for last in (reported, more):
+        one = progress(tokens=400_000)
+        settle_turn(one, catalogue(), turn(one, catalogue()), last)
+        spent.append(one.budget.spent)
+
+    assert [(one.tokens, one.usd) for one in spent] == [(5_000, 0.02), (10**6, 10.0)]
+
+
+def test_a_reply_that_was_lost_before_an_answer_counts_as_its_worker_says() -> None:
+    """The answer tells the faults before it; what they lack counts as all that was reserved."""
+    reported = fault(Code.TIMEOUT).model_copy(update={"lost_model": "m", "lost_use": LOST_USE})
+    told = {"earlier": (reported.model_dump(mode="json"),), "lost": 2, "lost_models": ("m",)}
+    one = progress(tokens=400_000)
+    allowance = turn(one, catalogue())
+    settle_turn(one, catalogue(), allowance, used(700, 0.01, **told))
+
+    assert one.budget.spent.tokens == 700 + 5_000 + allowance.reserved_tokens
+
+
+FOUND = ModelUse(calls=1, tokens=700, usd=0.01)
+SILENT = fault(Code.WORKER_LOST).model_copy(update={"uncounted": True})
+AFTER_COMMIT = fault(Code.WORKER_SHUTDOWN).model_copy(update={"model_use": FOUND})
+
+
+@pytest.mark.parametrize(
+    ("waited", "tokens"),
+    [([SILENT], 700), ([AFTER_COMMIT], 700), ([SILENT, AFTER_COMMIT], 700 + 19_100), ([SILENT] * 2, 700 + 19_100)],
+    ids=["died", "stopped", "died, then stopped", "died twice"],
+)
+def test_an_answer_that_the_next_execution_found_in_the_store_is_paid_once(waited: list[Fault], tokens: int) -> None:
+    """Not also as the lost answer, or as the known use, of the attempt that recorded it."""
+    one = progress(tokens=400_000)
+    allowance = turn(one, catalogue())
+    found = used(700, 0.01, earlier=(Found(found=FOUND).model_dump(mode="json"),))
+    settle_turn(one, catalogue(), allowance, found, [(last, ()) for last in waited])
+
+    assert (one.budget.spent.tokens, one.budget.spent.model_calls) == (tokens, 1 + tokens // 19_000)
+
+
+def test_a_shorter_last_answer_leaves_more_for_a_request() -> None:
+    """As much as fits, and all if none is kept back."""
+    outputs = list[int | None]()
+    for last_output in (LAST_OUTPUT, MIN_LAST_OUTPUT, 0):
+        outputs.append(turn(progress(usd=0.05), catalogue(), last_output=last_output).max_output)
+
+    assert outputs == [1_450, 3_194, 4_225]
+
+
+def test_a_request_that_does_not_fit_says_what_is_missing() -> None:
+    """What it needs at least, and what is left."""
+    one = progress(usd=0.01)
+
+    assert reserve_turn(one, catalogue(), 300, last_output=0) is None
+    assert spending.what_is_missing(one, catalogue(), 300) == (
+        " (0.01 left; 3100 tokens of input and a reply of 1000 need up to 0.01775)"
+    )
+
+
+def test_the_reply_of_a_model_may_be_as_long_as_its_planner_says() -> None:
+    """A model that does not reason needs less."""
+    one = progress(tokens=400_000)
+
+    assert turn(one, catalogue().model_copy(update={"longest_reply": 8_000})).max_output == 8_000
 
 
 def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself() -> None:

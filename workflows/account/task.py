@@ -11,6 +11,7 @@ from workflows.faults import retries
 from workflows.limits.budget import Limits
 from workflows.people.requests import MAX_NAME
 from workflows.plans.contract import AllowedEffect
+from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, MAX_DEMONSTRATIONS, Demonstration
 from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
 
 MAX_TEXT = 16_000
@@ -109,6 +110,11 @@ class Task(BaseModel, frozen=True):
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
     """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
     planner is shown from the start."""
+    calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
+    """How the planner's model makes its calls: by the API, or as text, for a server without tool calls; None for what
+    the worker knows of the server."""
+    demonstrations: tuple[Demonstration, ...] = Field(default=(), max_length=MAX_DEMONSTRATIONS, exclude_if=not_)
+    """Examples for the planner's model, with `strategy` `react`; together at most `MAX_DEMONSTRATION_BYTES`."""
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
@@ -131,6 +137,14 @@ class Task(BaseModel, frozen=True):
         usual["fruitless"] = None if is_only_limit else limits.fruitless
         return limits.model_copy(update={name: limit for name, limit in usual.items() if name not in named})
 
+    @field_validator("demonstrations")
+    @classmethod
+    def _bound(cls, demonstrations: tuple[Demonstration, ...]) -> tuple[Demonstration, ...]:
+        size = sum(len(demonstration.model_dump_json().encode()) for demonstration in demonstrations)
+        if size > MAX_DEMONSTRATION_BYTES:
+            raise ValueError(f"the demonstrations have {size} bytes, more than {MAX_DEMONSTRATION_BYTES}")
+        return demonstrations
+
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
         """The steps of each proposal in `revisions`; an empty tuple for a proposal that is no plan."""
@@ -152,11 +166,14 @@ class Task(BaseModel, frozen=True):
     @property
     def requirements(self) -> dict[str, JsonValue]:
         """The input of the activity `catalogue`: what a worker must know to say whether it can run the task."""
-        fields = {"planner", "contract", "result_schema", "continues", "strategy", "limits", "effort"}
+        fields = {"planner", "contract", "result_schema", "continues", "strategy", "limits", "effort", "calls"}
         requirements = self.model_dump(mode="json", include=fields, exclude_defaults=True)
         limits = requirements.pop("limits", {})
         if self.untrusted_input:
             requirements["untrusted_input"] = True
+        if self.demonstrations:
+            kinds = {move.kind for demonstration in self.demonstrations for move in demonstration.moves}
+            requirements["demonstrated"] = [*sorted(kinds)]
         return {"documents": self.documents, **requirements, **({"usd": limits["usd"]} if limits.get("usd") else {})}
 
 

@@ -54,6 +54,9 @@ ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE
 """Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
 does not shut down, and may return more."""
 
+SHORTER_LAST_ANSWER = "shorter_last_answer"
+"""The first part of the id of a patch, before the id of the request that is made with it."""
+
 T = TypeVar("T")
 
 
@@ -94,6 +97,8 @@ class PlannerWaits:
     """The failed executions of the planner's activity that were followed by a wait."""
     was_cut_off: bool = False
     """Whether the task was cancelled during a wait, when no request was under way."""
+    ended: tuple[Proposed | Fault, Sequence[Fault]] | None = None
+    """How the execution ended during which the task was cancelled, with its earlier faults; None if it told nothing."""
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
         """The wait for the end of an outage; None if the request does not wait for it."""
@@ -375,15 +380,16 @@ async def ask_planner(
     own = OwnCall(progress, spec, id, progress.revision + 1)
     while True:
         is_by_hand = situation.plan is not None
-        allowance = spending.reserve_turn(
-            progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand
-        )
+        allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own, is_by_hand=is_by_hand)
         if allowance is None:
-            limit = spending.turn_limit_reached(progress, catalogue, new_bytes)
-            needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)
-            raise TaskEnded(
-                TaskStatus.OVER_BUDGET, spending.limit_message(progress.budget.limits, limit, needed), limit
+            is_last = situation.is_last
+            limit = spending.turn_limit_reached(
+                progress, catalogue, new_bytes, is_last=is_last, last_output=last_output
             )
+            missing = spending.what_is_missing(progress, catalogue, new_bytes, is_last=is_last, last_output=last_output)
+            needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)
+            reason = spending.limit_message(progress.budget.limits, limit, needed, missing)
+            raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
         payload: JsonValue = {**request, **allowance.planner_limits}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
         earlier: Sequence[Fault] = ()
@@ -398,7 +404,7 @@ async def ask_planner(
                 local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
             )
         except asyncio.CancelledError:
-            settle(spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1))
+            settle(*(waits.ended or (spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1), ())))
             raise
         except InternalActivityFailed as failed:
             used, earlier = failed.fault, failed.earlier
@@ -407,6 +413,35 @@ async def ask_planner(
             return used
         if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
             raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code)
+
+
+def _reserve_turn(
+    progress: Progress,
+    catalogue: Catalogue,
+    situation: Situation,
+    new_bytes: int,
+    own: OwnCall,
+    *,
+    is_by_hand: bool,
+) -> tuple[spending.Allowance | None, int]:
+    """Reserve a request, and the longest last answer after it that fits; return how many tokens that may have, too.
+
+    No last answer is kept back if there is nothing to answer from yet, or if the request itself asks for the end.
+    """
+    usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand)
+    if usual or situation.is_last:
+        return usual, 0 if situation.is_last else spending.LAST_OUTPUT
+    is_ending = progress.task.strategy == "plan" and not (progress.replanning or situation.rejected)
+    is_enough = own.spec is not retries.COMPACT and (is_ending or not progress.is_opened)
+    last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
+    for last_output in last_outputs:
+        shorter = spending.reserve_turn(progress, catalogue, new_bytes, last_output=last_output)
+        # A run of an earlier version asked for the last answer here, or ended.
+        if shorter and workflow.patched(f"{SHORTER_LAST_ANSWER}:{own.id}"):
+            return shorter, last_output
+        if shorter:
+            progress.budget.hold(-shorter.reserved_tokens, -shorter.reserved_usd)
+    return None, last_outputs[-1]
 
 
 def _settle_turn(
@@ -467,6 +502,8 @@ async def run_internal_activity(
         result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
         own.measure(result, earlier, repeated)
         own.note_retries(earlier)
+        if waits and is_cancelled() and isinstance(result, Proposed | Fault):
+            waits.ended = result, earlier
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result

@@ -214,6 +214,8 @@ class Fault(BaseModel, frozen=True):
     unknown."""
     lost_model: str = ""
     """The model whose reply was lost, which may bill it; empty if no reply was."""
+    lost_use: ModelUse | None = Field(default=None, exclude_if=lambda use: use is None)
+    """The most that the attempt can have used of models, if a reply was lost and the worker knows it."""
     unreadable: tuple[str, ...] = ()
     """The models of responses that were billed, but could not be read as replies; one item for each such response."""
     queued: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
@@ -383,6 +385,17 @@ class Held(BaseModel, frozen=True, extra="forbid"):
     """Seconds that an operator held the attempts up to this one back, added up."""
     due: datetime
     """When the next attempt is to begin if no operator holds it back, by the server's clock."""
+
+
+class Found(BaseModel, frozen=True, extra="forbid"):
+    """Stands beside the faults of earlier attempts: a planner's activity found its proposal in the store."""
+
+    found: ModelUse
+    """What the attempt used that recorded the proposal; its activity execution ended without a response."""
+
+
+def parse_found(earlier: Iterable[JsonValue]) -> ModelUse | None:
+    return next((item.found for item in _parsed(earlier, Found)), None)
 
 
 def parse_held(details: Iterable[JsonValue]) -> Held | None:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from workflows.account.progress import Progress
 from workflows.commands import option_of
-from workflows.faults.fault import Code, Fault
+from workflows.faults.fault import Code, Fault, ModelUse, parse_faults, parse_found
 from workflows.json_values import canonical
 from workflows.limits.budget import LIMITS, Budget, Limits
 from workflows.plans.catalogue import Catalogue, Price, ToolSpec
@@ -67,6 +67,15 @@ class Cost(NamedTuple):
     """US dollars; 0 if the price is not known."""
 
 
+class Loss(NamedTuple):
+    """An attempt that may be billed for a reply that nobody has."""
+
+    model: str = ""
+    """The model that was asked; empty if it is unknown."""
+    use: ModelUse | None = None
+    """The most that the attempt can have used; None if it told nothing."""
+
+
 class Allowance(NamedTuple):
     """What is reserved for one request to the planner, until `settle_turn` gives it back."""
 
@@ -88,29 +97,37 @@ class Allowance(NamedTuple):
 
 
 def reserve_turn(
-    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, is_by_hand: bool = False
+    progress: Progress,
+    catalogue: Catalogue,
+    new_bytes: int,
+    *,
+    is_last: bool = False,
+    is_by_hand: bool = False,
+    last_output: int = LAST_OUTPUT,
 ) -> Allowance | None:
     """Reserve tokens and money for the next request to the planner; return None if too little is left.
 
     `new_bytes` is the size of what the planner has not been told before. A part of the budget is kept back for the
-    final answer of the task; only the request for this answer (`is_last`) may use it.
+    final answer of the task, which may have `last_output` tokens; only the request for this answer (`is_last`) may use
+    it. With 0 nothing is kept back.
     """
+    last_output = 0 if is_last else last_output
     # A hand-written plan needs no model, and the offline planner uses no tokens.
     if is_by_hand or not catalogue.converses:
         return Allowance(None, 0, 0.0)
     input_tokens = _input_tokens(progress, catalogue, new_bytes)
     # A longer reply never fits where a shorter one does not.
     output = bisect(
-        range(1, _max_output(progress) + 1),
+        range(1, _max_output(progress, catalogue) + 1),
         0,
-        key=lambda reply_tokens: not all(_fits(progress, catalogue, input_tokens, reply_tokens, is_last=is_last)),
+        key=lambda reply_tokens: not all(_fits(progress, catalogue, input_tokens, reply_tokens, last_output)),
     )
     if output < (MIN_LAST_OUTPUT if is_last else MIN_OUTPUT):
         return None
-    reserved, limits = _request_cost(catalogue.price, input_tokens, output), progress.budget.limits
+    reserved, limits = request_cost(catalogue.price, input_tokens, output), progress.budget.limits
     progress.budget.hold(*reserved)
     is_limited = limits.tokens is not None or limits.usd is not None
-    kept = Cost(0) if is_last else _last_answer_cost(catalogue, input_tokens, output)
+    kept = _last_answer_cost(catalogue, input_tokens, output, last_output)
     max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
     max_output = output if is_limited else progress.task.reply_tokens
     return Allowance(max_output, *reserved, max_lost_replies, output)
@@ -132,21 +149,66 @@ def settle_turn(
     budget = progress.budget
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     failed = [*waited, (used, earlier)] if isinstance(used, Fault) else [*waited]
-    lost = [model for fault, before in failed for model in lost_replies(fault, before)]
+    lost = [loss for fault, before in failed for loss in lost_replies(fault, before)]
+    known = [fault.model_use for last, before in failed for fault in (*before, last) if fault.model_use]
     if isinstance(used, Proposed):
-        lost += [*used.lost_models, *[""] * (used.lost - len(used.lost_models))]
         budget.pay(used.model_calls, used.tokens, used.usd, used.estimated)
-    _pay_known(budget, (failure for fault, before in failed for failure in (*before, fault)))
-    for model in lost if allowance.reserved_tokens else ():
-        price = catalogue.prices.get(model, catalogue.price)
-        cost = _request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
-        budget.pay(1, cost.tokens, cost.usd if price else None, 1)
+        if found := parse_found(used.earlier):
+            _leave_out(found, known, lost)
+        told = parse_faults(used.earlier)
+        reported = [Loss(fault.lost_model, fault.lost_use) for fault in told if fault.lost_model]
+        unreported = [Loss(model) for model in used.lost_models[len(reported) :]]
+        lost += [*reported, *unreported, *[Loss()] * used.lost][: used.lost]
+    for use in known:
+        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
+    for loss in lost if allowance.reserved_tokens else ():
+        price = catalogue.prices.get(loss.model, catalogue.price)
+        _pay_lost(
+            budget, loss, price, request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
+        )
 
 
-def turn_limit_reached(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> Literal["tokens", "usd"]:
+def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None:
+    """Leave the attempt out that recorded a proposal before it ended, since the proposal tells what it used."""
+    if found in known:  # it told its use, and then a fault that came after the recording
+        known.remove(found)
+    elif Loss() in lost:
+        lost.remove(Loss())
+
+
+def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> None:
+    """Pay the most that an attempt can have used: as its worker says, otherwise as was reserved for one request."""
+    # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
+    use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
+    usd = most.usd if use.usd is None else use.usd
+    budget.pay(use.calls, use.tokens, usd if price else None, use.estimated)
+
+
+def turn_limit_reached(
+    progress: Progress, catalogue: Catalogue, new_bytes: int = 0, *, is_last: bool = False, last_output: int = 0
+) -> Literal["tokens", "usd"]:
     """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request."""
-    fits_tokens, _ = _fits(progress, catalogue, _input_tokens(progress, catalogue, new_bytes), MIN_OUTPUT)
-    return "usd" if fits_tokens else "tokens"
+    output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
+    input_tokens = _input_tokens(progress, catalogue, new_bytes)
+    return "usd" if _fits(progress, catalogue, input_tokens, output, last_output)[0] else "tokens"
+
+
+def what_is_missing(
+    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, last_output: int = 0
+) -> str:
+    """What the shortest usable request needs of the limit that is too low, and what is left, as a part of a sentence.
+
+    The parameters are those of `reserve_turn`.
+    """
+    output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
+    input_tokens = _input_tokens(progress, catalogue, new_bytes)
+    kept = _last_answer_cost(catalogue, input_tokens, output, last_output)
+    needs, left = request_cost(catalogue.price, input_tokens, output), _unreserved(progress, kept)
+    limit = turn_limit_reached(progress, catalogue, new_bytes, is_last=is_last, last_output=last_output)
+    of_limit = (needs.tokens, left[0]) if limit == "tokens" else (needs.usd, left[1])
+    need, rest = (f"{max(0, number):.4g}" if limit == "usd" else f"{max(0, number):.0f}" for number in of_limit)
+    beside = " beside the last answer" if kept.tokens else ""
+    return f" ({rest} left{beside}; {input_tokens} tokens of input and a reply of {output} need up to {need})"
 
 
 def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
@@ -155,7 +217,7 @@ def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
     tokens = bisect(
         range(1, MAX_NEWS + 1),
         0,
-        key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, is_last=True)),
+        key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, 0)),
     )
     return tokens * BYTES_PER_TOKEN
 
@@ -197,11 +259,11 @@ def settle_step(
     _pay_known(budget, faults)
     budget.settle(spec, granted, taken, used)
     reported = [fault for fault in faults if fault.attempt > 0]
-    models = [fault.lost_model for fault in reported if _has_lost_reply(fault)]
-    lost = max(0, failed - len(reported) + len(models))
-    for model in [*models, *[""] * lost][:lost] if each.tokens else ():
-        price = catalogue.prices.get(model, catalogue.step_price)
-        budget.pay(1, each.tokens, _attempt_cost(price, spec).usd if price else None, 1)
+    losses = [Loss(fault.lost_model, fault.lost_use) for fault in reported if _has_lost_reply(fault)]
+    lost = max(0, failed - len(reported) + len(losses))
+    for loss in [*losses, *[Loss()] * lost][:lost] if each.tokens else ():
+        price = catalogue.prices.get(loss.model, catalogue.step_price)
+        _pay_lost(budget, loss, price, _attempt_cost(price, spec))
     return taken
 
 
@@ -237,17 +299,22 @@ def sufficient_limit(
 ) -> float:
     """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
     input_tokens, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
-    next_one = _request_cost(catalogue.price, input_tokens, _max_output(progress))
-    kept = _last_answer_cost(catalogue, input_tokens, _max_output(progress))
+    output = _max_output(progress, catalogue)
+    next_one = request_cost(catalogue.price, input_tokens, output)
+    kept = _last_answer_cost(catalogue, input_tokens, output)
     if limit == "tokens":
         return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
     return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
 
 
-def limit_message(limits: Limits, limit: Limit, at_least: float = 0) -> str:
-    """The message that this limit ended the task. It recommends twice the limit, but at least `at_least`."""
+def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: str = "") -> str:
+    """The message that this limit ended the task. It recommends twice the limit, but at least `at_least`.
+
+    `missing` says what the next action needs; see `what_is_missing`.
+    """
     value = getattr(limits, limit)
-    return f"{LIMITS[limit].reached(value)}: give more, e.g. {option_of(limit)} {max(2 * value or 1, at_least):.12g}."
+    advice = f"{option_of(limit)} {max(2 * value or 1, at_least):.12g}"
+    return f"{LIMITS[limit].reached(value)}{missing}: give more, e.g. {advice}."
 
 
 def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
@@ -265,7 +332,7 @@ def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) 
     return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
 
 
-def _request_cost(price: Price | None, input: int, output: int) -> Cost:
+def request_cost(price: Price | None, input: int, output: int) -> Cost:
     """The most that a request of this size can cost."""
     if price is None:
         return Cost(input + output)
@@ -280,9 +347,9 @@ def _request_cost(price: Price | None, input: int, output: int) -> Cost:
 def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
     if spec.tokens_overhead is not None:
         output_tokens = min(spec.tokens_overhead, spec.tokens)
-        return _request_cost(price, spec.tokens - output_tokens, output_tokens)
+        return request_cost(price, spec.tokens - output_tokens, output_tokens)
     # How many of the tokens are input is not known, so all have the higher of the two prices.
-    return max(_request_cost(price, spec.tokens, 0), _request_cost(price, 0, spec.tokens))
+    return max(request_cost(price, spec.tokens, 0), request_cost(price, 0, spec.tokens))
 
 
 def _how_many(left: tuple[float, float], each: Cost) -> int:
@@ -290,16 +357,22 @@ def _how_many(left: tuple[float, float], each: Cost) -> int:
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
 
-def _max_output(progress: Progress) -> int:
-    return progress.task.reply_tokens or MAX_OUTPUT
+def _max_output(progress: Progress, catalogue: Catalogue) -> int:
+    return progress.task.reply_tokens or catalogue.longest_reply or MAX_OUTPUT
 
 
-def _last_answer_cost(catalogue: Catalogue, input_tokens: int, output_tokens: int = 0) -> Cost:
-    """The most that the last answer costs after a request and its reply of so many tokens; 0 without a model."""
-    if not catalogue.converses:
+def _last_answer_cost(
+    catalogue: Catalogue, input_tokens: int, output_tokens: int = 0, last_output: int = LAST_OUTPUT
+) -> Cost:
+    """The most that the last answer costs after a request and its reply of so many tokens; 0 without a model.
+
+    The last answer has `last_output` tokens; with 0 there is none.
+    """
+    if not catalogue.converses or not last_output:
         return Cost(0)
-    news = output_tokens + catalogue.last_news if catalogue.last_news else 0
-    return _request_cost(catalogue.price, input_tokens + news, LAST_OUTPUT)
+    new = catalogue.last_news if last_output == LAST_OUTPUT else min(catalogue.last_news, last_output)
+    news = output_tokens + new if catalogue.last_news else 0
+    return request_cost(catalogue.price, input_tokens + news, last_output)
 
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
@@ -311,13 +384,12 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
 
 
 def _fits(
-    progress: Progress, catalogue: Catalogue, input_tokens: int, output_tokens: int, *, is_last: bool = False
+    progress: Progress, catalogue: Catalogue, input_tokens: int, output_tokens: int, last_output: int
 ) -> tuple[bool, bool]:
     """Whether tokens and money are left for a request of this size, and for the last answer after it."""
-    tokens, usd = _unreserved(
-        progress, Cost(0) if is_last else _last_answer_cost(catalogue, input_tokens, output_tokens)
-    )
-    cost = _request_cost(catalogue.price, input_tokens, output_tokens)
+    kept = _last_answer_cost(catalogue, input_tokens, output_tokens, last_output)
+    tokens, usd = _unreserved(progress, kept)
+    cost = request_cost(catalogue.price, input_tokens, output_tokens)
     is_priced = catalogue.price is not None or usd == math.inf  # what has no price cannot keep a limit of money
     return cost.tokens <= tokens, is_priced and cost.usd <= usd
 
@@ -339,14 +411,13 @@ def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
         budget.pay(use.calls, use.tokens, use.usd, use.estimated)
 
 
-def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[str]:
-    """The model of each reply that a failed execution of a planner's activity lost; "" for an unknown model."""
+def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:
+    """The replies that a failed execution of a planner's activity lost."""
     reported = [report for report in (*earlier, fault) if report.lost_model or report.model_use is not None]
     if not reported:  # its worker died, or is older and does not report what an attempt used
-        return [""] * (fault.attempt if may_be_billed(fault) else fault.lost)
-    return [report.lost_model for report in reported if _has_lost_reply(report)] + [""] * (
-        fault.attempt - len(reported)
-    )
+        return [Loss()] * (fault.attempt if may_be_billed(fault) else fault.lost)
+    losses = [Loss(report.lost_model, report.lost_use) for report in reported if _has_lost_reply(report)]
+    return losses + [Loss()] * (fault.attempt - len(reported))
 
 
 def paid_replies(fault: Fault, earlier: Sequence[Fault]) -> int:

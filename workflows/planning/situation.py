@@ -14,6 +14,7 @@ from workflows.json_values import canonical
 from workflows.people.requests import Word
 from workflows.planning import trust
 from workflows.plans.catalogue import Catalogue
+from workflows.plans.demonstration import Demonstration
 from workflows.plans.proposal import Mistake, NewSteps, Step
 
 MAX_SHOWN = 8_000
@@ -62,6 +63,10 @@ class Situation(BaseModel, frozen=True):
     omitted: int = 0
     """How many steps that started are missing in `records`, because a long task drops its oldest steps."""
     strategy: Literal["plan", "react"] = "plan"
+    calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
+    """How the planner's model makes its calls; None for what the worker knows of it."""
+    demonstrations: tuple[Demonstration, ...] = Field(default=(), exclude_if=not_)
+    """Examples for the planner's model; sent with the text of the task."""
     result_schema: dict[str, JsonValue] | None = None
     continues: str | None = None
     converses: bool = False
@@ -157,6 +162,7 @@ def describe_situation(
         strategy=task.strategy,
         planner=task.planner,
         effort=task.effort,
+        calls=task.calls,
         is_last=is_last,
     )
     return common.model_copy(update=_news(progress) if catalogue.converses else _everything(progress))
@@ -167,6 +173,7 @@ def _everything(progress: Progress) -> dict[str, object]:
     return {
         "text": progress.task.text,
         "untrusted_input": progress.task.untrusted_input,
+        "demonstrations": progress.task.demonstrations,
         "records": tuple(progress.slim().records),
         "faults": tuple(fault for fault in progress.faults if fault.decision == "replan"),
         "observations": tuple(progress.observations),
@@ -187,6 +194,7 @@ def _news(progress: Progress) -> dict[str, object]:
             "text": task.text,
             "untrusted_input": task.untrusted_input,
             "result_schema": task.result_schema,
+            "demonstrations": task.demonstrations,
             "continues": task.continues,
         }
         if task.remains is not None:

@@ -195,6 +195,8 @@ class Catalogue(Sparse, frozen=True):
     """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
     page: str = ""
     """Where people open the page (`--notify-base`), without a slash at its end; empty if the worker does not know."""
+    longest_reply: int = 0
+    """The most tokens that the planner allows a reply of its model; 0 if the worker does not say it."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
 

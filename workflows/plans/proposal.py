@@ -189,7 +189,8 @@ class Proposed(_Recorded):
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in the order in which they were asked."""
     earlier: tuple[JsonValue, ...] = ()
-    """The faults of earlier attempts of the same activity, as far as they are known."""
+    """The faults of earlier attempts of the same activity, as far as they are known; and a `Found`, if the proposal was
+    recorded by an attempt of an earlier activity execution."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
     origins: tuple[Origin, ...] | None = None

@@ -1,0 +1,110 @@
+"""Finds calls that untrusted content contains: text that imitates a call is never one, whoever repeats it."""
+
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from activities.planning.origins.lenient import lenient_form, spellings
+from activities.planning.origins.sources import Sources, scalars
+from activities.planning.planner import RecordedTurn
+from activities.providers.messages import ToolCall
+from activities.toolbox.declare.kind import Kind
+from workflows.json_values import canonical
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Step
+
+AROUND = 400
+"""How many characters around the name of a call its arguments are searched in, besides their own length."""
+MAX_PLACES = 1_000
+"""How many places of a name are looked at in one source; where there are more, the content counts as an imitation."""
+_ESCAPED = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_AFTER = frozenset("\"'`*<>(){}[]=:|\u2018\u2019\u201c\u201d\u00ab\u00bb")
+_BEFORE = frozenset("<>(){}[]=:|`*")
+"""What stands beside a name where it is called. A quote before it is not enough: a text may begin with the word."""
+
+
+def imitated(
+    calls: Sequence[ToolCall | Step], past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]
+) -> tuple[str, str] | None:
+    """The name of the first of these calls that untrusted content contains, and the content's source; None if none is.
+
+    Content is what the contract counts as untrusted, and what a tool with untrusted results says of itself. It contains
+    a call if it shows the name as names of calls are written, with all values of the arguments around it, whatever the
+    form; letters that look alike, hidden ones, case, spaces and escapes make no difference.
+    """
+    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
+    texts = dict[str, list[str]]()
+    for source, text in Sources(situations, kinds).untrusted:
+        texts.setdefault(source, []).append(text)
+    for name, kind in kinds.items():
+        if kind.spec.untrusted:
+            texts[f"the description of {name}"] = [kind.description, canonical(kind.args_schema)]
+    if not texts:
+        return None
+    shown = {source: lenient_form(_unescaped(_quoted(parts))) for source, parts in texts.items()}
+    for name, args in _named(calls):
+        values = [form for value in scalars(args) if (form := _forms(value))]
+        for source, text in shown.items():
+            if _contains(text, lenient_form(name), values):
+                return name, source
+    return None
+
+
+def _named(calls: Sequence[ToolCall | Step]) -> Iterator[tuple[str, JsonValue]]:
+    for call in calls:
+        name = call.kind if isinstance(call, Step) else call.name
+        yield name, [*call.args.values()]
+
+
+def _quoted(parts: Sequence[str]) -> str:
+    # The model is shown JSON, in which each text stands between quotes.
+    return " ".join(f'"{part}"' for part in parts)
+
+
+def _unescaped(text: str) -> str:
+    text = html.unescape(text) if "&" in text else text
+    return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text) if "\\" in text else text
+
+
+def _forms(value: str | float) -> list[str]:
+    found = (lenient_form(_unescaped(text)).replace("\n", " ").strip() for text in spellings(value))
+    return [form for form in found if form]
+
+
+def _contains(text: str, name: str, values: Sequence[Sequence[str]]) -> bool:
+    around = AROUND + sum(len(forms[0]) for forms in values)
+    flat, squeezed_name = text.replace("\n", " "), _squeezed(name)
+    squeezed = _squeezed(flat)
+    return any(
+        _is_called(where, word, [[form(value) for value in forms] for forms in values], around)
+        for where, word, form in ((flat, name, str), (squeezed, squeezed_name, _squeezed))
+    )
+
+
+def _is_called(text: str, name: str, values: Sequence[Sequence[str]], around: int) -> bool:
+    at = text.find(name) if name else -1
+    for _ in range(MAX_PLACES):
+        if at < 0:
+            return False
+        end = at + len(name)
+        before, after = text[max(0, at - 9) : at].rstrip()[-1:], text[end : end + 9].lstrip()[:1]
+        is_word = not (_is_word(text[at - 1 : at]) or _is_word(text[end : end + 1]))
+        window = text[max(0, at - around) : end + around]
+        if (
+            is_word
+            and (before in _BEFORE or after in _AFTER)
+            and all(any(f in window for f in forms) for forms in values)
+        ):
+            return True
+        at = text.find(name, at + 1)
+    return True
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s_-]+", "", text)

@@ -1,0 +1,297 @@
+"""Calls that a model writes as text: the forms in which models know them, how they are read, and how they are written.
+
+Nothing here decides whether such a call is made; `text_strategy.py` does, for an endpoint without native calls.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from activities.providers.adapter import parse_call
+from activities.providers.messages import ToolCall
+from workflows.json_values import canonical
+
+NAMES = ("name", "function", "tool", "tool_name", "action", "function_name")
+ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input", "params")
+"""The keys under which models write the name and the arguments of a call."""
+MAX_READ = 200_000
+"""The most characters of a text that is read as calls."""
+MAX_OBJECTS = 200
+"""How many objects of a text are looked at, to find a call beside other words."""
+MARKS = ("<tool_call>", "<function_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>", "<function=")
+"""What begins a call in the templates of Hermes and Qwen, Mistral, Llama, and Granite."""
+OBSERVATION = "Observation:"
+FINISH = "Finish"
+
+_DECODER = json.JSONDecoder(strict=False)
+_FENCE = re.compile(r"\A```[\w-]*[ \t]*\r?\n(.*?)\r?\n?```\Z", re.DOTALL)
+_END_MARKS = re.compile(r"(?:<\|(?:eom_id|eot_id|im_end|end_of_text|endoftext)\|>|</s>)\s*\Z")
+_BLOCK = re.compile(r"\s*<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
+_FUNCTION = re.compile(r"\s*<function=([^>\s]+)>\s*(.*?)\s*</function>", re.DOTALL)
+_PARAMETER = re.compile(r"\s*<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_MISTRAL = re.compile(r"\s*(?:\[TOOL_CALLS\])?\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\])?\s*(?=\{)")
+_LINE = r"(?im)^[ \t>*#]*"
+_ACTION = re.compile(_LINE + r"Action(?:[ \t]*\d+)?[ \t]*\**[ \t]*:[ \t*]*(?P<name>.+?)[ \t*]*$")
+_INPUT = re.compile(_LINE + r"Action[ _]Input(?:[ \t]*\d+)?[ \t]*\**[ \t]*:[ \t*]*")
+_OBSERVED = re.compile(_LINE + r"Observation(?:[ \t]*\d+)?[ \t]*\**[ \t]*:")
+_THOUGHT = re.compile(_LINE + r"Thought(?:[ \t]*\d+)?[ \t]*\**[ \t]*:[ \t]*")
+_FINISH = re.compile(_LINE + r"(?:Action(?:[ \t]*\d+)?[ \t]*:[ \t]*)?Finish[ \t]*\[(?P<answer>.*)\]", re.DOTALL)
+_FINAL = re.compile(_LINE + r"Final Answer[ \t]*\**[ \t]*:[ \t]*(?P<answer>.*)", re.DOTALL)
+_SHORT = re.compile(r"([\w.-]+)\s*\[(.*)\]\Z", re.DOTALL)
+
+
+def whole_calls(text: str, names: Collection[str]) -> list[ToolCall]:
+    """The calls of tools with these names, if the whole text is nothing but calls in known forms; else none.
+
+    The forms are JSON with a name and arguments, alone, in a list or in a fence; those of Hermes and Qwen
+    (`<tool_call>`), Mistral (`[TOOL_CALLS]`), Llama (`<|python_tag|>`, `<function=...>`, `[tool(argument="value")]`).
+    """
+    if len(text) > MAX_READ:
+        return []
+    found = _whole(_END_MARKS.sub("", text).strip())
+    calls = [parse_call(f"text_{index}", name, args) for index, (name, args) in enumerate(found)]
+    return calls if all(call.name in names for call in calls) else []
+
+
+def called_in(text: str, names: Collection[str]) -> str:
+    """The name of a call that a text contains, in any known form, beside whatever words; empty if there is none.
+
+    A form that is nothing but a call's counts with any name; else the name must be one of these.
+    """
+    text = text[:MAX_READ]
+    if calls := whole_calls(text, names):
+        return calls[0].name
+    if mark := next((mark for mark in MARKS if mark in text), ""):
+        return next((name for name in names if name in text), mark)
+    for value in _objects(text):
+        for name, _ in _calls_of(value):
+            if name in names:
+                return name
+    for action in _ACTION.finditer(text):
+        short = _SHORT.match(action["name"].strip())
+        if short and short[1] in names:
+            return short[1]
+        if (name := _bare(action["name"])) in names and _INPUT.search(text, action.end()):
+            return name
+    # JSON that is broken, or of which the end is missing.
+    keys, arguments = "|".join(NAMES), "|".join(ARGUMENTS)
+    for key in re.finditer(rf"[\"'](?:{keys})[\"']\s*:\s*[\"']([\w.-]+)[\"']", text):
+        if key[1] in names and re.search(rf"[\"'](?:{arguments})[\"']\s*:", text):
+            return key[1]
+    return ""
+
+
+def _whole(text: str) -> list[tuple[str, Any]]:
+    """Each call's name and arguments, if a text without blanks around it is nothing but calls; else nothing."""
+    if fenced := _FENCE.match(text):
+        return _whole(fenced[1].strip()) if "```" not in fenced[1] else []
+    for mark in ("<|python_tag|>", "<|tool_call|>"):
+        if text.startswith(mark):
+            return _whole(text.removeprefix(mark).strip())
+    if text.startswith(("<tool_call>", "<function_call>")):
+        return _in_series(_BLOCK, text, lambda block: _whole(block[2]))
+    if text.startswith("<function="):
+        return _in_series(_FUNCTION, text, lambda block: [(block[1], _parameters(block[2]))])
+    if text.startswith("[TOOL_CALLS]"):
+        rest = text.removeprefix("[TOOL_CALLS]").strip()
+        return _json_calls(rest) or _named_objects(rest)
+    return _json_calls(text) or _python_calls(text)
+
+
+def _in_series(form: re.Pattern[str], text: str, read: Any) -> list[tuple[str, Any]]:
+    found, at = list[tuple[str, Any]](), 0
+    while at < len(text):
+        block = form.match(text, at)
+        calls = read(block) if block else []
+        if block is None or not calls or block.end() == at:
+            return []
+        found, at = [*found, *calls], block.end()
+    return found
+
+
+def _parameters(text: str) -> str | dict[str, JsonValue]:
+    if not text.startswith("<parameter="):
+        return text
+    values: dict[str, JsonValue] = {}
+    for name, value in _PARAMETER.findall(text):
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    return values
+
+
+def _named_objects(text: str) -> list[tuple[str, Any]]:
+    found, at = list[tuple[str, Any]](), 0
+    while at < len(text):
+        head = _MISTRAL.match(text, at)
+        value, at = _decoded(text, head.end()) if head else (None, at)
+        if head is None or value is None:
+            return []
+        found.append((head[1], value))
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return found
+
+
+def _json_calls(text: str) -> list[tuple[str, Any]]:
+    """The calls in a text that is one value of JSON, or several objects one after the other."""
+    found, at = list[tuple[str, Any]](), 0
+    while at < len(text):
+        value, end = _decoded(text, at)
+        calls = [*_calls_of(value)]
+        if not calls:
+            return []
+        found, at = [*found, *calls], end
+        at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,;"))
+    return found
+
+
+def _decoded(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None, at
+
+
+def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """The calls that a value of JSON means; nothing if it means anything else."""
+    if isinstance(value, list):
+        inner = [[*_calls_of(item)] for item in value]
+        yield from (call for calls in inner for call in calls) if all(inner) else ()
+        return
+    if not isinstance(value, dict):
+        return
+    if isinstance(value.get("tool_calls"), list):
+        yield from _calls_of(value["tool_calls"])
+        return
+    if isinstance(value.get("function"), dict):
+        yield from _calls_of(value["function"])
+        return
+    name = next((value[key] for key in NAMES if isinstance(value.get(key), str)), None)
+    arguments = next((value[key] for key in ARGUMENTS if isinstance(value.get(key), dict | str)), None)
+    if name is not None and arguments is not None:
+        yield name, arguments
+
+
+def _python_calls(text: str) -> list[tuple[str, Any]]:
+    """The calls of `[tool(argument="value"), ...]`, or of one such call alone."""
+    if not re.match(r"\[?\s*[A-Za-z_][\w.]*\(", text):
+        return []
+    try:
+        body = ast.parse(text, mode="eval").body
+        calls = body.elts if isinstance(body, ast.List) else [body]
+        return [_python_call(call) for call in calls]
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+
+
+def _python_call(call: ast.expr) -> tuple[str, Any]:
+    if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name | ast.Attribute):
+        raise ValueError("no call with named arguments")
+    return ast.unparse(call.func), {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+
+
+def _objects(text: str) -> Iterator[Any]:
+    at = text.find("{")
+    for _ in range(MAX_OBJECTS):
+        if at < 0:
+            return
+        value, end = _decoded(text, at)
+        if value is not None:
+            yield value
+        at = text.find("{", max(end, at + 1))
+
+
+# Textual ReAct: Thought, Action, Action Input, Observation (https://arxiv.org/abs/2210.03629).
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a model wrote in one turn of textual ReAct."""
+
+    thought: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answer: str | None = None
+    """The text in `Finish[...]`; None if the turn does not end the task."""
+    ignored: str = ""
+    """What follows the first action: observations that the model made up, and what it made of them."""
+
+
+def read_move(text: str, properties: Mapping[str, Sequence[str]], before: Collection[str] = ()) -> Move:
+    """The first action of a text; a Move without calls and answer if it has none.
+
+    `properties` are the arguments of each tool. A call of a tool in `before` may stand before another action.
+    """
+    observed = _OBSERVED.search(text)
+    own, ignored = (text[: observed.start()], text[observed.start() :]) if observed else (text, "")
+    finish = _FINISH.search(own) or _FINAL.search(own)
+    action = _ACTION.search(own)
+    if finish and (action is None or finish.start() <= action.start()):
+        return Move(_thought(own[: finish.start()]), answer=finish["answer"].strip(), ignored=ignored)
+    calls, at = list[ToolCall](), 0
+    first = action.start() if action else 0
+    while action is not None:
+        call, at = _action(own, action, f"text_{len(calls)}", properties)
+        calls.append(call)
+        if call.name not in before or ignored:
+            break
+        action = _ACTION.search(own, at)
+    return Move(_thought(own[:first]), tuple(calls), ignored=(own[at:].strip() + "\n" + ignored).strip() if at else "")
+
+
+def _action(text: str, action: re.Match[str], id: str, properties: Mapping[str, Sequence[str]]) -> tuple[ToolCall, int]:
+    written = action["name"].strip()
+    known = {name.lower(): name for name in properties}
+    if short := _SHORT.match(written):  # as in the paper: search[words]
+        name = known.get(short[1].lower(), short[1])
+        fields = properties.get(name, ())
+        is_object = short[2].lstrip().startswith("{")
+        args: Any = short[2] if is_object or not short[2].strip() or not fields else {fields[0]: short[2].strip()}
+        return parse_call(id, name, args), action.end()
+    name = known.get(_bare(written).lower(), _bare(written))
+    given = _INPUT.match(text, _skipped(text, action.end()))
+    if given is None:
+        return parse_call(id, name, "{}"), action.end()
+    at = _skipped(text, given.end())
+    if fence := re.compile(r"```[\w-]*\s*").match(text, at):
+        at = fence.end()
+    value, end = _decoded(text, at)
+    if isinstance(value, dict):
+        return parse_call(id, name, value), end
+    line = text[at:].split("\n", 1)[0].strip()
+    return parse_call(id, name, line), at + len(line)
+
+
+def _skipped(text: str, at: int) -> int:
+    return at + len(text[at:]) - len(text[at:].lstrip())
+
+
+def _bare(name: str) -> str:
+    return name.strip().strip("`'\"*").removesuffix("()").strip()
+
+
+def _thought(text: str) -> str:
+    return _THOUGHT.sub("", text).strip()
+
+
+def written_move(thought: str, calls: Sequence[ToolCall]) -> str:
+    """A turn of textual ReAct, as a model should have written it."""
+    lines = [f"Thought: {' '.join(thought.split())}"] if thought.strip() else []
+    for call in calls:
+        lines += [f"Action: {call.name}", f"Action Input: {canonical(call.args)}"]
+    return "\n".join(lines)
+
+
+def written_answer(thought: str, answer: str) -> str:
+    """The end of a task in textual ReAct."""
+    return f"{written_move(thought, ())}\n{FINISH}[{answer}]"
+
+
+def written_call(call: ToolCall) -> str:
+    """A call as JSON, in the form that a model is told to write."""
+    return canonical({"name": call.name, "arguments": call.args})

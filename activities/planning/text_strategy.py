@@ -1,0 +1,103 @@
+"""The strategies at an endpoint without native calls: what the model is told, and which of its texts are calls."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from activities.planning import demonstrations, prompts, text_calls
+from activities.planning.strategies import (
+    EFFECTS,
+    FINISH,
+    PlanStrategy,
+    ReactStrategy,
+    UnusableReply,
+    call_names,
+    needs_contract,
+)
+from activities.providers.adapter import parse_call
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolDefinition, Turn, UserTurn
+from activities.toolbox.declare.kind import Kind
+from workflows.planning.situation import Situation
+
+
+class TextPlanStrategy(PlanStrategy):
+    """The model writes its one call as JSON, and nothing else."""
+
+    is_textual = True
+
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
+        return prompts.text_plan_system(super().system(situation, kinds), self.tools(situation, kinds))
+
+    def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
+        return _as_text(request, by_move=False)
+
+    def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
+        names = {tool.name for tool in self.tools(situation, kinds)}
+        if reply.turn.calls or situation.is_last or not (words := reply.turn.text.strip()):
+            return reply
+        calls = text_calls.whole_calls(words, names)
+        if not calls:
+            raise UnusableReply(prompts.NO_CALL_ALONE)
+        return _with(reply, replace(reply.turn, text="", calls=tuple(calls)))
+
+
+class TextReactStrategy(ReactStrategy):
+    """Textual ReAct: Thought, Action, Action Input, and `Finish[...]`; calls in other known forms count as well."""
+
+    is_textual = True
+
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
+        tools = [tool for tool in self.tools(situation, kinds) if tool.name != FINISH]
+        schema = situation.result_schema
+        return prompts.text_react_system(kinds, tools, schema, plans_effects=needs_contract(kinds))
+
+    def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
+        examples = situation.demonstrations or demonstrations.built_in(kinds)
+        shown = demonstrations.turns(examples, call_names(kinds), is_textual=True)
+        whole = replace(request, turns=[*shown, *request.turns])
+        return replace(_as_text(whole, by_move=True), stop=(f"\n{text_calls.OBSERVATION}",))
+
+    def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
+        turn, tools = reply.turn, self.tools(situation, kinds)
+        if turn.calls or not (words := turn.text.strip()):
+            return reply
+        if calls := text_calls.whole_calls(words, {tool.name for tool in tools}):
+            return _with(reply, replace(turn, text="", calls=tuple(calls)))
+        move = text_calls.read_move(words, {tool.name: _arguments(tool) for tool in tools}, before={EFFECTS})
+        aside = "\n".join(filter(None, (turn.aside, move.ignored)))
+        if move.answer is not None and situation.result_schema is not None and not situation.is_last:
+            call = parse_call("text_0", FINISH, move.answer)
+            return _with(reply, replace(turn, text=move.thought, calls=(call,), aside=aside))
+        if move.answer is not None:
+            aside = "\n".join(filter(None, (turn.aside, move.thought, move.ignored)))
+            return _with(reply, replace(turn, text=move.answer, aside=aside))
+        if move.calls:
+            return _with(reply, replace(turn, text=move.thought, calls=move.calls, aside=aside))
+        if situation.is_last:
+            return reply
+        raise UnusableReply(prompts.NO_ACTION)
+
+
+def _arguments(tool: ToolDefinition) -> list[str]:
+    """The names of a tool's arguments, those that it needs first."""
+    return list(dict.fromkeys([*tool.schema.get("required", ()), *tool.schema.get("properties", ())]))
+
+
+def _with(reply: Reply, turn: AssistantTurn) -> Reply:
+    stop = StopReason.CALLS if turn.calls and reply.stop is StopReason.DONE else reply.stop
+    return replace(reply, turn=turn, stop=stop)
+
+
+def _as_text(request: Request, *, by_move: bool) -> Request:
+    """The request without native calls: they and their results are text."""
+    return replace(request, tools=(), turns=[_turn_as_text(turn, by_move=by_move) for turn in request.turns])
+
+
+def _turn_as_text(turn: Turn, *, by_move: bool) -> Turn:
+    if isinstance(turn, UserTurn):
+        results = [f"{text_calls.OBSERVATION} {result.text}" for result in turn.results]
+        return UserTurn("\n".join(filter(None, [*results, turn.text])))
+    if not turn.calls:
+        return replace(turn, blocks=())
+    if by_move:
+        return AssistantTurn(text_calls.written_move(turn.text, turn.calls), by=turn.by)
+    return AssistantTurn("\n".join(map(text_calls.written_call, turn.calls)), by=turn.by)

@@ -1,0 +1,320 @@
+"""Whether a retry could help after a failure, by the tables of `activities/borders`.
+
+A history holds no exception, only what Temporal kept of it: the name of its class without the module, or another type,
+its message, and the functions of its traceback. So a class is looked for by its name in all tables, and the packages of
+the traceback choose among classes of one name. What only a text says is guessed.
+"""
+
+import builtins
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+
+from activities.borders import WIRES, anthropic, http, model_api, openai, table_of
+from activities.borders.described import FOLLOWS
+from activities.borders.table import Entry, Proof, Row
+from audit.tools import Confidence, weaker
+from workflows.faults.fault import QUADRANT, Code, Quadrant
+
+CLASSES = Path(__file__).with_name("classes.json")
+"""The exception classes of libraries that have no row of their own, by the row of the parent that decides."""
+MODELS = ("anthropic", "openai")
+"""The wires of models, where a status means something else than of a tool."""
+_VAGUE = frozenset({"Exception", "RuntimeError", "ValueError", "BaseException", "ExceptionGroup", "SystemExit"})
+"""Python's own classes that do not say what failed."""
+_BUGS = (
+    frozenset(
+        name
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, Exception) and not issubclass(value, OSError | Warning)
+    )
+    - _VAGUE
+)
+INTEGRATIONS: Mapping[str, Code] = {
+    # pydantic-ai
+    "UserError": Code.BUG,
+    "PydanticUserError": Code.BUG,
+    "UsageLimitExceeded": Code.QUOTA_EXHAUSTED,
+    "UnexpectedModelBehavior": Code.UNEXPECTED_RESULT,
+    "ToolRetryError": Code.INVALID_INPUT,
+    "ModelRetry": Code.INVALID_INPUT,
+    # OpenAI Agents
+    "MaxTurnsExceeded": Code.QUOTA_EXHAUSTED,
+    "ModelBehaviorError": Code.UNEXPECTED_RESULT,
+    "InputGuardrailTripwireTriggered": Code.REFUSED,
+    "OutputGuardrailTripwireTriggered": Code.REFUSED,
+    # The SDKs of Temporal
+    "NotFoundError": Code.MISSING_TOOL,
+    "WorkerShutdown": Code.WORKER_SHUTDOWN,
+    # Other languages: what is thrown for wrong code and wrong input
+    "NullPointerException": Code.BUG,
+    "IllegalArgumentException": Code.INVALID_INPUT,
+    "ReferenceError": Code.BUG,
+    "RangeError": Code.BUG,
+    "SocketTimeoutException": Code.TIMEOUT,
+    "ConnectException": Code.UNREACHABLE,
+    "UnknownHostException": Code.UNREACHABLE,
+}
+"""Types that no library of a tool has, by the name that histories give them."""
+CAPS = frozenset({"UsageLimitExceeded", "MaxTurnsExceeded"})
+"""Types that say that a limit of the agent's own is reached."""
+_NETWORK = re.compile(
+    r"(?i)fetch failed|connection (was )?(reset|refused|aborted|closed)|ECONN(RESET|REFUSED)|socket hang up|server"
+    r" disconnected|name or service not known|temporary failure in name resolution|broken pipe|remote end closed"
+)
+_SLOW = re.compile(r"(?i)\b(timed? ?out|deadline exceeded)\b")
+_PHRASES = "|".join(re.escape(status.phrase) for status in HTTPStatus if status >= 400)
+_STATUS = (
+    re.compile(
+        r"(?i)\b(?:status(?:[ _]?code)?|http(?:/[\d.]+)?|error code|code)[\"']?\s*(?:[:=]|is)?\s*[\"']?([45]\d\d)\b"
+    ),
+    re.compile(r"(?i)\b(?:client|server) error '?([45]\d\d)\b|\b([45]\d\d) (?:client|server) error\b"),
+    re.compile(rf"(?i)\b([45]\d\d)\b[\s,:()'-]+(?:message=)?'?(?:{_PHRASES})"),
+    re.compile(r"(?i)(?:returned|answered|responded)(?: with)?(?: a)?(?: status)? ([45]\d\d)\b"),
+)
+"""How the messages of clients name an HTTP status."""
+_WAIT = re.compile(r"(?i)(?:try again|retry)[ -](?:in|after)\W{1,4}(\d+(?:\.\d+)?)\s*(ms|m(?:in)?\b|s|$|\D)")
+"""How the messages of services name a wait."""
+
+
+class Failing(NamedTuple):
+    """What a history keeps of a failed attempt."""
+
+    type: str = ""
+    """The name of the class of the exception, or another type; empty if it has none."""
+    message: str = ""
+    timeout: str = ""
+    """Which timeout passed: `start to close`, `heartbeat`, `schedule to start`, `schedule to close`; else empty."""
+    is_server: bool = False
+    """Whether the server itself rejected what the attempt returned."""
+    is_cancelled: bool = False
+    is_final: bool = False
+    """Whether the failure itself forbids a retry."""
+    wait: float | None = None
+    """Seconds that the failure asks to wait before a retry."""
+    packages: frozenset[str] = frozenset()
+    """The packages through which the exception came, of its traceback."""
+    code: str = ""
+    """Replan's code, of a failure that Replan wrote."""
+    cause: "Failing | None" = None
+
+    @property
+    def chain(self) -> Iterator["Failing"]:
+        failing: Failing | None = self
+        while failing is not None:
+            yield failing
+            failing = failing.cause
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody knows what the attempt did: its worker did not answer in time, or is gone."""
+        return self.timeout in ("start to close", "heartbeat")
+
+    def is_same(self, other: "Failing | None") -> bool:
+        """Whether another failure has the same type and message; numbers such as times and ids do not count."""
+        return other is not None and (self.type, self.timeout, _plain(self.message)) == (
+            other.type,
+            other.timeout,
+            _plain(other.message),
+        )
+
+    @property
+    def named_wait(self) -> float | None:
+        """Seconds that the called service asked to wait, in the failure or in its message; None if it did not."""
+        for failing in self.chain:
+            if failing.wait is not None:
+                return failing.wait
+            if found := _WAIT.search(failing.message):
+                unit = found[2].lower()
+                return float(found[1]) * (0.001 if unit == "ms" else 60 if unit[:1] == "m" else 1)
+        return None
+
+    @property
+    def words(self) -> str:
+        """The failure in one line; from outside, and to be scrubbed."""
+        if self.timeout:
+            return f"timeout ({self.timeout})"
+        # The server puts its own failure before one that it has cut.
+        told = next((failing for failing in self.chain if failing.type or not failing.cause), self)
+        return (
+            f"{told.type}: {told.message}" if told.type and told.message else told.type or told.message or "no message"
+        )
+
+
+def _plain(message: str) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+|[0-9a-f-]{16,}|\d+", "#", message)
+
+
+class Verdict(NamedTuple):
+    """What Replan would take a failure for."""
+
+    code: Code
+    reason: str
+    proves: Proof
+    confidence: Confidence
+
+    @property
+    def quadrant(self) -> Quadrant:
+        return QUADRANT[self.code]
+
+    @property
+    def is_transient(self) -> bool:
+        return self.quadrant.is_transient
+
+    @property
+    def follows(self) -> str:
+        """What Replan would have done after it."""
+        return FOLLOWS[self.quadrant]
+
+
+def verdict(failing: Failing, *, of_model: bool = False) -> Verdict | None:
+    """The verdict on a failure, by the first of its chain of causes that says something; None if none does.
+
+    `of_model`: the call asked a model, where statuses mean something else.
+    """
+    return next(filter(None, (_verdict(one, of_model=of_model) for one in failing.chain)), None)
+
+
+def _verdict(failing: Failing, *, of_model: bool) -> Verdict | None:
+    if failing.timeout:
+        return _of_timeout(failing.timeout)
+    if failing.is_server and failing.cause is None:  # with one, the server only cut the failure's traceback
+        return _said(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
+    if failing.type in set(Quadrant):
+        return _of_replan(failing)
+    return _by_class(failing, of_model=of_model) or _by_status(failing, of_model=of_model) or _by_words(failing)
+
+
+def _of_timeout(timeout: str) -> Verdict:
+    if timeout == "heartbeat":
+        return _said(Code.WORKER_LOST, "The worker sent no heartbeat in time.", Confidence.CERTAIN)
+    proves = Proof.NOT_SENT if timeout == "schedule to start" else Proof.UNKNOWN
+    return _said(Code.TIMEOUT, f"The timeout ({timeout}) passed.", Confidence.CERTAIN, proves)
+
+
+def _of_replan(failing: Failing) -> Verdict:
+    """The verdict that a worker of Replan gave; without its details, some code of the same quadrant."""
+    fitting = (code for code, quadrant in QUADRANT.items() if quadrant.value == failing.type)
+    code = Code(failing.code) if failing.code in set(Code) else next(fitting)
+    return _said(code, failing.message, Confidence.CERTAIN)
+
+
+def _said(code: Code, reason: str, confidence: Confidence, proves: Proof = Proof.UNKNOWN) -> Verdict:
+    return Verdict(code, reason, proves, confidence)
+
+
+def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
+    short = failing.type.rpartition(".")[2]
+    package = failing.type.partition(".")[0] if "." in failing.type else ""
+    rows = [row for row in _by_short_name().get(short, ()) if package in ("", row.partition(".")[0])]
+    traced = [row for row in rows if row.partition(".")[0] in failing.packages]
+    found = [_of_entry(row, failing, of_model=of_model) for row in traced or rows]
+    agreed = _agreed([verdict for verdict in found if verdict is not None])
+    if agreed is not None:
+        return agreed if traced or package else agreed._replace(confidence=weaker(agreed.confidence, Confidence.LIKELY))
+    if short in INTEGRATIONS and not rows:
+        return _said(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
+    if short in _BUGS and not rows and not _NETWORK.search(failing.message):
+        return _said(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
+    return None
+
+
+def _agreed(found: Sequence[Verdict]) -> Verdict | None:
+    """The verdict of libraries that have a class of one name; None if they do not agree whether a retry can help."""
+    known = [verdict for verdict in found if verdict.code is not Code.BUG] or found
+    # One that the message has chosen says more than one for the whole class.
+    ranks = {Confidence.LIKELY: 0, Confidence.CERTAIN: 1, Confidence.GUESSED: 2}
+    best = min((ranks[verdict.confidence] for verdict in known), default=0)
+    sure = [verdict for verdict in known if ranks[verdict.confidence] == best]
+    if len({verdict.is_transient for verdict in sure}) != 1:
+        return None
+    code = Counter(verdict.code for verdict in sure).most_common(1)[0][0]
+    agreed = next(verdict for verdict in sure if verdict.code is code)
+    is_proven = len({verdict.proves for verdict in sure}) == 1
+    return agreed if is_proven else agreed._replace(proves=Proof.UNKNOWN)
+
+
+def _of_entry(row: str, failing: Failing, *, of_model: bool) -> Verdict | None:
+    name, _, sqlstate = row.partition(" ")
+    entry = table_of(name.partition(".")[0])[name]
+    if of_model or name.partition(".")[0] in MODELS:
+        return _by_status(failing, of_model=True, confidence=Confidence.LIKELY) or _of_row(entry, failing)
+    return _of_row(entry, failing, sqlstate)
+
+
+def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
+    """The verdict of the row that the message chooses; else the entry's last one, a guess if others would differ."""
+    if isinstance(entry, Row):
+        return Verdict(entry.code, entry.reason, entry.proves, Confidence.CERTAIN)
+    words = set(re.findall(r"[\w.-]+", failing.message))
+    status = status_in(failing.message)
+    # The class of an SQLSTATE is its first two characters.
+    keys = (sqlstate, sqlstate[:2], str(status), *(key for key in entry.rows if key in words and not key.isdigit()))
+    chosen = [entry.rows[key] for key in keys if key in entry.rows]
+    if chosen:
+        return Verdict(chosen[0].code, chosen[0].reason, chosen[0].proves, Confidence.LIKELY)
+    if status is not None and any(value.isdigit() for value in entry.rows):
+        row = http.by_status(status)
+        return Verdict(row.code, row.reason, row.proves, Confidence.LIKELY)
+    rows = [*entry.rows.values(), entry.otherwise]
+    row = entry.rows.get("nothing", entry.otherwise)  # was sent before by the same call
+    is_one = len({QUADRANT[other.code].is_transient for other in rows}) == 1
+    is_proven = row is not entry.otherwise or len({other.proves for other in rows}) == 1
+    proves = row.proves if is_proven else Proof.UNKNOWN
+    return Verdict(row.code, row.reason, proves, Confidence.LIKELY if is_one else Confidence.GUESSED)
+
+
+@cache
+def _by_short_name() -> Mapping[str, Sequence[str]]:
+    """The rows of all tables, by the names of their classes without modules, and of classes that are as these rows.
+
+    A class without a row of its own may have an SQLSTATE, which stands behind the name of its row.
+    """
+    found = defaultdict[str, list[str]](list)
+    for packages in WIRES.values():
+        for name in table_of(packages[0]):
+            if ".vendored." not in name:  # copies of other libraries, which know less of them
+                found[name.rpartition(".")[2]].append(name)
+    for row, names in json.loads(CLASSES.read_text(encoding="utf-8")).items():
+        for name in names if ".vendored." not in row else ():
+            found[name].append(row)
+    return found
+
+
+def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Confidence.GUESSED) -> Verdict | None:
+    status = status_in(failing.message)
+    if of_model:
+        # An integration may name the status alone, and keep the answer of the API as the cause.
+        text = " ".join(one.message for one in failing.chain)
+        words = set(re.findall(r"\w+", text))
+        codes: dict[str, model_api.ModelRow] = {**openai.BY_CODE, **anthropic.BY_CODE}
+        row = next((row for code, row in codes.items() if code in words), None)
+        row = row or model_api.by_words({}, text, status or 400)
+        if row is None and status is not None:
+            row = model_api.STATUS.get(status) or (model_api.BROKEN if status >= 500 else model_api.OURS)
+        return Verdict(row[0], f"The model's API {row[1]}.", Proof.UNKNOWN, confidence) if row else None
+    if status is None:
+        return None
+    row_of_status = http.by_status(status)
+    return Verdict(row_of_status.code, row_of_status.reason, row_of_status.proves, confidence)
+
+
+def status_in(message: str) -> int | None:
+    """The HTTP status that a message names; None if it names none."""
+    for pattern in _STATUS:
+        if found := pattern.search(message):
+            return int(next(filter(None, found.groups())))
+    return None
+
+
+def _by_words(failing: Failing) -> Verdict | None:
+    if _NETWORK.search(failing.message):
+        return _said(Code.UNREACHABLE, "The message speaks of a lost connection.", Confidence.GUESSED)
+    if _SLOW.search(failing.message):
+        return _said(Code.TIMEOUT, "The message speaks of a timeout.", Confidence.GUESSED)
+    return None

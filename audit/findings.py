@@ -1,0 +1,458 @@
+"""What an audit can find in a history: one table, one small function for each row.
+
+A new finding is a row of FINDINGS: its name, which is also its heading in docs/audit.md, what it says, what to change,
+how sure it can be at the most, and the function that finds it in a Record.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from activities.borders.table import Proof
+from activities.scrubbing import text_of
+from audit.errors import CAPS, Failing, Verdict, verdict
+from audit.record import MAX_SHOWN, Call, Record
+from audit.tools import Confidence, weaker
+from client.text import one_line
+from client.wording import count
+from workflows.faults.fault import Code, Quadrant
+
+LONG_SECONDS = 60.0
+"""From this time on, an attempt should send heartbeats."""
+DAY_SECONDS = 86_400.0
+LIMIT_SECONDS = 60.0
+"""Limits are the most often by the minute: waits that are shorter in all do not outlast them."""
+MAX_EVENTS, MAX_BYTES, MAX_PAYLOAD = 51_200, 50 * 2**20, 2 * 2**20
+"""The limits at which a server ends a workflow, or rejects a payload."""
+NEAR = 5
+"""A history is near a limit from this part of it on: the server warns at a fifth."""
+CARRIED_BYTES = 64 * 1024
+"""Fewer bytes that a conversation repeats are not worth a change."""
+TASKS_AFTER = 10
+"""So many workflow tasks after the server's suggestion, continue-as-new is overdue."""
+SAME_MANY = 3
+"""So many attempts with one message are taken for a failure that does not change."""
+
+
+class Group(StrEnum):
+    """What a finding is about."""
+
+    WASTE = "waste"
+    """Calls that could not have helped."""
+    EFFECT = "effect"
+    """Changes of the world that may have been made twice."""
+    POLICY = "policy"
+    """Retry policies and timeouts."""
+    SECRET = "secret"  # noqa: S105  # the word
+    SIZE = "size"
+    """How a history grows."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One place where a finding holds."""
+
+    events: tuple[int, ...]
+    detail: str
+    """What happened there, in one sentence; values of the world in it are scrubbed and cut."""
+    confidence: Confidence
+    activity: str = ""
+    args: str = ""
+    """The arguments of the call, scrubbed and cut; empty if they do not matter, or cannot be read."""
+    times: int = 1
+    """How many calls the finding is about, such as retries."""
+    instead: str = ""
+    """What Replan's rules would have done; empty where the remedy says it all."""
+
+
+class Finding(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    group: Group
+    sentence: str
+    remedy: str
+    confidence: Confidence
+    """The most that a place of it can have."""
+    find: Callable[[Record], Iterator[Found]]
+
+
+def shown(text: str) -> str:
+    """A text of the world, scrubbed, cut and on one line."""
+    return one_line(text_of(text, str, MAX_SHOWN))
+
+
+def _persistent(failing: Failing | None, *, of_model: bool) -> Verdict | None:
+    """The verdict on a failure that cannot pass; None for any other, and for one that nobody knows."""
+    found = verdict(failing, of_model=of_model) if failing and not failing.is_cancelled else None
+    return found if found and not found.is_transient else None
+
+
+def _retried_for_nothing(record: Record) -> Iterator[Found]:
+    for call in record.calls:
+        # One that a retry helped could pass after all, and a cancel says nothing of it.
+        if call.attempt < 2 or call.how not in ("failed", "timed out", "open") or call.is_local:
+            continue
+        last = _persistent(call.last, of_model=call.is_model)
+        if last is None or call.last is None:
+            continue
+        is_each = call.last.is_same(call.failing)
+        times = call.retries if is_each else 1
+        confidence = last.confidence if times == 1 else weaker(last.confidence, Confidence.LIKELY)
+        detail = (
+            f"{count(times, 'retry', 'retries')} after {last.code.value}: {shown(call.last.words)}"
+            f"{f', which attempt {call.attempt} got again' if is_each else ''}"
+        )
+        yield Found(call.events, detail, confidence, call.name, call.args, times, last.follows)
+
+
+def _same_failure_each_time(record: Record) -> Iterator[Found]:
+    for call in record.calls:
+        if call.how == "completed" or call.attempt < SAME_MANY or call.last is None or call.is_replans:
+            continue
+        is_unknown = call.last_verdict is None
+        if is_unknown and not call.last.timeout and call.last.is_same(call.failing):
+            detail = f"attempts {call.retries} and {call.attempt} failed alike: {shown(call.last.words)}"
+            yield Found(call.events, detail, Confidence.GUESSED, call.name, call.args, call.retries)
+
+
+def _limit_not_waited_for(record: Record) -> Iterator[Found]:
+    for call in record.calls:
+        known = call.verdict
+        if call.how not in ("failed", "timed out") or known is None or known.code is not Code.RATE_LIMITED:
+            continue
+        named = call.failing.named_wait if call.failing else None
+        waited = call.waits
+        if call.retries and waited < (named or LIMIT_SECONDS) and not call.is_replans:
+            asked = f", where the answer asked for {named:g} s" if named else ""
+            detail = f"{count(call.retries, 'retry', 'retries')} within {waited:g} s of waits{asked}"
+            sure = weaker(known.confidence, Confidence.LIKELY) if named else Confidence.GUESSED
+            yield Found(call.events, detail, sure, call.name, "", call.retries, known.follows)
+
+
+def _ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
+    for call in record.calls:
+        if (sure := _writes(call)) and call.attempt > 1 and (why := _unknown_outcome(call.last, call)):
+            detail = f"attempt {call.attempt} ran after {why[0]}"
+            yield Found(call.events, detail, weaker(sure, why[1]), call.name, call.args)
+    for before, call in _repetitions(record):
+        if (sure := _writes(call)) and before.how != "completed" and (why := _unknown_outcome(before.failing, before)):
+            detail = f"scheduled again with the same arguments after {why[0]}"
+            yield Found((*before.events, *call.events), detail, weaker(sure, why[1]), call.name, call.args)
+
+
+def _writes(call: Call) -> Confidence | None:
+    """How sure it is that a call changes something that nothing protects; None for a read, and for Replan's calls."""
+    if call.tool.writes is None or call.is_model or call.is_replans:
+        return None
+    # A key only helps if the service looks at it.
+    return Confidence.GUESSED if call.tool.is_keyed else call.tool.writes
+
+
+def _unknown_outcome(failing: Failing | None, call: Call) -> tuple[str, Confidence] | None:
+    """Why nobody knows what an attempt did, and how sure that is; None if somebody does, or no table knows it."""
+    if failing is None or failing.is_cancelled:
+        return None
+    silent = next((one for one in failing.chain if one.is_silent), None)
+    if silent:
+        return f"a {silent.timeout} timeout, which leaves open what the attempt before did", Confidence.CERTAIN
+    known = verdict(failing, of_model=call.is_model)
+    if known is None or known.proves is not Proof.UNKNOWN or not known.is_transient:
+        return None
+    return f"{known.code.value} ({shown(failing.words)}), which leaves it open", known.confidence
+
+
+def _repetitions(record: Record) -> Iterator[tuple[Call, Call]]:
+    """Pairs of calls with the same type and the same arguments, the second scheduled after the first had ended."""
+    before = dict[tuple[str, str], Call]()
+    for call in record.calls:
+        if call.digest and not call.is_model and not call.is_replans:
+            earlier = before.get((call.activity, call.digest))
+            if earlier and earlier.ended and earlier.ended < call.scheduled:
+                yield earlier, call
+            before[call.activity, call.digest] = call
+
+
+def _repeated_call(record: Record) -> Iterator[Found]:
+    asked = [call.ended for call in record.calls if call.is_model and call.ended]
+    changes = [call.ended for call in record.calls if call.tool.writes and call.how == "completed" and call.ended]
+    for before, call in _repetitions(record):
+        between = range(before.ended or 0, call.scheduled)
+        if not any(event in between for event in asked) or any(event in between for event in record.pauses):
+            continue
+        if any(event in between for event in changes if event != before.ended):
+            continue
+        failed = _persistent(before.failing, of_model=False)
+        is_same = before.how == call.how == "completed" and before.result == call.result and before.result
+        if (before.how != "completed" and failed is None) or (before.how == "completed" and not is_same):
+            continue
+        after = f"it had failed with {failed.code.value}" if failed else "it had given the same result"
+        sure = weaker(Confidence.LIKELY, failed.confidence) if failed else Confidence.LIKELY
+        yield Found(
+            (*before.events, *call.events), f"the model asked for it again after {after}", sure, call.name, call.args
+        )
+
+
+def _turns_after_cap(record: Record) -> Iterator[Found]:
+    reached: Call | None = None
+    for call in record.calls:
+        if reached and call.is_model and call.scheduled > (reached.ended or 0):
+            why = reached.failing.words if reached.failing else ""
+            yield Found(
+                (*reached.events[-1:], *call.events),
+                f"asked again after a limit was reached: {shown(why)}",
+                Confidence.LIKELY,
+                call.name,
+            )
+        is_cap = call.failing is not None and any(one.type in CAPS for one in call.failing.chain)
+        known = call.verdict if call.is_model else None
+        if is_cap or (known and known.code is Code.QUOTA_EXHAUSTED):
+            reached = call
+
+
+def _no_new_plan(record: Record) -> Iterator[Found]:
+    if record.status != "failed" or not any(call.is_model for call in record.calls):
+        return
+    for call in record.calls:
+        rejected = _persistent(call.failing, of_model=False) if not call.is_model else None
+        if rejected is None or rejected.quadrant is not Quadrant.PERSISTENT_SEMANTIC or call.is_replans:
+            continue
+        if not any(later.is_model and later.scheduled > (call.ended or 0) for later in record.calls):
+            detail = f"{rejected.code.value} ended the workflow: {shown(call.failing.words if call.failing else '')}"
+            events = (*call.events, *((record.ended,) if record.ended else ()))
+            yield Found(events, detail, rejected.confidence, call.name, call.args, 1, rejected.follows)
+
+
+def _workflow_ran_again(record: Record) -> Iterator[Found]:
+    if record.attempt > 1 and record.continued:
+        detail = f"run {record.attempt} of the workflow began anew after: {shown(record.continued.words)}"
+        yield Found((1,), detail, Confidence.CERTAIN)
+
+
+def _unbounded_retries(record: Record) -> Iterator[Found]:
+    for call in _first_of_each(record):
+        if not call.is_local and not call.maximum_attempts and not call.schedule_to_close:
+            yield Found(
+                call.events[:1],
+                "no maximum of attempts, and no schedule-to-close timeout",
+                Confidence.CERTAIN,
+                call.name,
+            )
+
+
+def _no_timeout(record: Record) -> Iterator[Found]:
+    for call in _first_of_each(record):
+        if not call.is_local and not call.heartbeat and call.start_to_close >= DAY_SECONDS:
+            hours = f"{call.start_to_close / 3600:,.0f} h"
+            detail = f"an attempt may take {hours}, without heartbeats: so long a lost worker goes unnoticed"
+            yield Found(call.events[:1], detail, Confidence.CERTAIN, call.name)
+
+
+def _long_without_heartbeat(record: Record) -> Iterator[Found]:
+    for call in record.calls:
+        if call.is_local or call.heartbeat or not (call.started_at and call.ended_at):
+            continue
+        seconds = (call.ended_at - call.started_at).total_seconds()
+        if seconds >= LONG_SECONDS:
+            detail = f"the attempt took {seconds:,.0f} s, and its timeout is {call.start_to_close:,.0f} s"
+            yield Found(call.events, detail, Confidence.CERTAIN, call.name)
+
+
+def _first_of_each(record: Record) -> Iterator[Call]:
+    """The first call of each type of activity: policies are written once for all of them."""
+    first = dict[str, Call]()
+    for call in record.calls:
+        first.setdefault(call.activity, call)
+    yield from first.values()
+
+
+def _secret_in_payload(record: Record) -> Iterator[Found]:
+    for found in record.secrets:
+        yield Found(
+            (found.event,),
+            f"{found.secret.what} in {found.where}: {shown_secret(found.secret.masked)}",
+            found.secret.confidence,
+        )
+
+
+def shown_secret(masked: str) -> str:
+    return one_line(masked)[:MAX_SHOWN]
+
+
+def _near_limit(record: Record) -> Iterator[Found]:
+    size, event = record.largest
+    parts = {
+        f"{record.events:,} of {MAX_EVENTS:,} events": record.events / MAX_EVENTS,
+        f"{record.bytes / 2**20:.1f} of {MAX_BYTES // 2**20} MB": record.bytes / MAX_BYTES,
+    }
+    for detail, part in parts.items():
+        if part >= 1 / NEAR:
+            yield Found((record.events,), f"the history has {detail}", Confidence.CERTAIN)
+    if size >= MAX_PAYLOAD / 2:
+        yield Found((event,), f"a payload has {size / 2**20:.1f} of {MAX_PAYLOAD // 2**20} MB", Confidence.CERTAIN)
+
+
+def _carried_conversation(record: Record) -> Iterator[Found]:
+    for activity, carried in record.carried.items():
+        if carried.bytes >= CARRIED_BYTES and 2 * carried.bytes >= carried.all:
+            detail = (
+                f"{carried.bytes / 1024:,.0f} of {carried.all / 1024:,.0f} KB of its inputs repeat the input before,"
+                f" in {count(len(carried.events), 'call')}"
+            )
+            yield Found(tuple(carried.events[:1] + carried.events[1:][-1:]), detail, Confidence.CERTAIN, activity)
+
+
+def _no_continue_as_new(record: Record) -> Iterator[Found]:
+    if record.suggested and record.tasks_after >= TASKS_AFTER and record.status != "continued as new":
+        detail = f"{record.tasks_after:,} workflow tasks followed the server's suggestion"
+        yield Found((record.suggested,), detail, Confidence.CERTAIN)
+
+
+def _stuck_workflow_task(record: Record) -> Iterator[Found]:
+    if record.stuck and record.status == "running":
+        event, failing = record.stuck[-1]
+        yield Found(
+            (event,), f"the workflow task fails and is tried without end: {shown(failing.words)}", Confidence.CERTAIN
+        )
+
+
+FINDINGS: tuple[Finding, ...] = (
+    Finding(
+        "retried_for_nothing",
+        Group.WASTE,
+        "Activities were retried after an error that cannot pass.",
+        "List the type in `non_retryable_error_types`, or raise it as non-retryable, and tell the model or a person.",
+        Confidence.CERTAIN,
+        _retried_for_nothing,
+    ),
+    Finding(
+        "same_failure_each_time",
+        Group.WASTE,
+        "Activities were retried although they failed with the same message each time.",
+        "Find out whether this error can pass; if it cannot, raise it as non-retryable.",
+        Confidence.GUESSED,
+        _same_failure_each_time,
+    ),
+    Finding(
+        "limit_not_waited_for",
+        Group.WASTE,
+        "Retries of a rate limit were used up before the limit could pass.",
+        "Raise the error with `next_retry_delay` from Retry-After, or retry more slowly and for minutes.",
+        Confidence.LIKELY,
+        _limit_not_waited_for,
+    ),
+    Finding(
+        "ran_again_after_unknown_outcome",
+        Group.EFFECT,
+        "Calls that write ran again although nobody knows what the attempt before did.",
+        "Look with these arguments whether it happened twice. Send an idempotency key that all attempts share,"
+        " or allow one attempt and ask the service.",
+        Confidence.CERTAIN,
+        _ran_again_after_unknown_outcome,
+    ),
+    Finding(
+        "workflow_ran_again",
+        Group.EFFECT,
+        "A whole workflow was retried, with every effect in it.",
+        "Leave the workflow without a retry policy, and retry its activities.",
+        Confidence.CERTAIN,
+        _workflow_ran_again,
+    ),
+    Finding(
+        "repeated_call",
+        Group.WASTE,
+        "A model made the same call with the same arguments again, though nothing had changed.",
+        "Refuse a call that failed for good until something changed, and tell the model why.",
+        Confidence.LIKELY,
+        _repeated_call,
+    ),
+    Finding(
+        "turns_after_cap",
+        Group.WASTE,
+        "A model was asked again after a limit was reached.",
+        "End the run, or ask a person for more, as soon as a limit is reached.",
+        Confidence.LIKELY,
+        _turns_after_cap,
+    ),
+    Finding(
+        "no_new_plan",
+        Group.WASTE,
+        "A workflow failed on a rejected call of which its model was never told.",
+        "Give the rejection to the model as the result of its call, so that it can choose again.",
+        Confidence.CERTAIN,
+        _no_new_plan,
+    ),
+    Finding(
+        "unbounded_retries",
+        Group.POLICY,
+        "Retry policies have no end: neither a maximum of attempts nor a schedule-to-close timeout.",
+        "Set `maximum_attempts`, or `schedule_to_close_timeout`.",
+        Confidence.CERTAIN,
+        _unbounded_retries,
+    ),
+    Finding(
+        "no_timeout",
+        Group.POLICY,
+        "Attempts may take a day or longer without a heartbeat.",
+        "Set `start_to_close_timeout` to what one attempt needs.",
+        Confidence.CERTAIN,
+        _no_timeout,
+    ),
+    Finding(
+        "long_without_heartbeat",
+        Group.POLICY,
+        "Attempts took a minute or longer without heartbeats.",
+        "Set `heartbeat_timeout`, and call `activity.heartbeat()`: a lost worker is then noticed at once.",
+        Confidence.CERTAIN,
+        _long_without_heartbeat,
+    ),
+    Finding(
+        "secret_in_payload",
+        Group.SECRET,
+        "What looks like a secret stands in a history, for all who may read the namespace.",
+        "Let the worker read it from its environment, encrypt payloads with a codec, and replace the secret.",
+        Confidence.LIKELY,
+        _secret_in_payload,
+    ),
+    Finding(
+        "near_limit",
+        Group.SIZE,
+        "Histories are near a limit at which the server ends the workflow.",
+        "Continue as new, or keep large values outside and pass references.",
+        Confidence.CERTAIN,
+        _near_limit,
+    ),
+    Finding(
+        "carried_conversation",
+        Group.SIZE,
+        "Most of a history is a conversation that each call of the model carries again.",
+        "Keep the conversation outside, and pass its number and what is new.",
+        Confidence.CERTAIN,
+        _carried_conversation,
+    ),
+    Finding(
+        "no_continue_as_new",
+        Group.SIZE,
+        "Workflows went on long after the server suggested continue-as-new.",
+        "Look at `workflow.info().is_continue_as_new_suggested()` after each turn.",
+        Confidence.CERTAIN,
+        _no_continue_as_new,
+    ),
+    Finding(
+        "stuck_workflow_task",
+        Group.POLICY,
+        "Workflow tasks fail and are tried again without end, so that the workflow stands still.",
+        "Correct the code, or list the exception in `failure_exception_types` so that the workflow fails.",
+        Confidence.CERTAIN,
+        _stuck_workflow_task,
+    ),
+)
+"""All findings, in the order in which they are shown."""
+
+
+def findings_in(record: Record) -> Iterator[tuple[Finding, Found]]:
+    """What is found in a history."""
+    for finding in FINDINGS:
+        for found in finding.find(record):
+            yield finding, found

@@ -1,0 +1,468 @@
+"""What an audit keeps of one history: its calls with their failures, sizes and digests, without its values.
+
+A history has of an activity execution one event for all attempts that failed: ActivityTaskStarted is written when the
+execution ends, with the number of the last attempt and the failure of the one before it. The failures of the attempts
+before that are nowhere. So nothing is said of them.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from pydantic import JsonValue
+from pydantic_core import from_json
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import RetryState, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+
+from activities.scrubbing import text_of
+from audit.errors import Failing, Verdict, verdict
+from audit.secrets import Secret, secrets_in
+from audit.tools import Tool, is_model, tokens_of, tool_of
+from client.history.local import local_activity
+from client.history.reader import is_encrypted
+from client.text import one_line
+from workflows.calls.header import HEADER
+from workflows.json_values import canonical
+
+MAX_VALUE = 2 * 1024 * 1024
+"""The most bytes of a payload that are decoded; a larger one is counted only."""
+MAX_SHOWN = 300
+"""The most characters of arguments and messages in a finding."""
+MAX_SECRETS = 20
+"""The most places with a secret that are kept of one history."""
+_PACKAGE = re.compile(
+    r"(?:site-packages|dist-packages|node_modules)[\\/](@?[\w.-]+)|lib[\\/]python3[.\d]*[\\/](?!site-packages|dist-packages)(\w+)"
+)
+
+
+NO_TOOL = Tool("", None, False)
+
+
+@dataclass
+class Call:
+    """One activity execution, ordinary or local, with all its attempts."""
+
+    id: str
+    activity: str
+    scheduled: int
+    """The id of its first event; events are counted within their history."""
+    at: datetime
+    args: str = ""
+    """The arguments for people, scrubbed and cut; empty if they cannot be read."""
+    digest: str = ""
+    """Of the arguments; equal ones have the same."""
+    tool: Tool = NO_TOOL
+    is_model: bool = False
+    is_replans: bool = False
+    """Whether Replan scheduled it: its ledger and its key make a repetition harmless, or its boundary asks."""
+    is_local: bool = False
+    maximum_attempts: int = 0
+    """0 for no limit."""
+    interval: float = 0.0
+    """Seconds before the first retry, by the policy."""
+    coefficient: float = 1.0
+    maximum_interval: float = 0.0
+    schedule_to_close: float = 0.0
+    """Seconds; 0 for none, also below."""
+    start_to_close: float = 0.0
+    heartbeat: float = 0.0
+    started: int | None = None
+    started_at: datetime | None = None
+    attempt: int = 1
+    """The number of the last attempt that is known."""
+    last: Failing | None = None
+    """The failure of the attempt before the last one."""
+    ended: int | None = None
+    ended_at: datetime | None = None
+    how: str = "open"
+    """`open`, `completed`, `failed`, `timed out` or `cancelled`."""
+    failing: Failing | None = None
+    """Why it ended without a result."""
+    result: str = ""
+    """The digest of its result."""
+    tokens: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it calls: its type, and the tool behind it."""
+        return self.activity if self.tool.name in ("", self.activity) else f"{self.activity} ({self.tool.name})"
+
+    @property
+    def retries(self) -> int:
+        return max(0, self.attempt - 1)
+
+    @property
+    def events(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(event for event in (self.scheduled, self.started, self.ended) if event))
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the failure with which it ended."""
+        return verdict(self.failing, of_model=self.is_model) if self.failing else None
+
+    @property
+    def last_verdict(self) -> Verdict | None:
+        """The verdict on the failure of the attempt before the last."""
+        return verdict(self.last, of_model=self.is_model) if self.last else None
+
+    @property
+    def seconds(self) -> float:
+        """Of a retried call, from its schedule to the start of its last attempt: failed attempts and waits."""
+        return (self.started_at - self.at).total_seconds() if self.retries and self.started_at else 0.0
+
+    @property
+    def waits(self) -> float:
+        """Seconds that the policy waited at the most before all retries that were made."""
+        total, wait = 0.0, self.interval
+        for _ in range(min(self.retries, 1000)):
+            total += min(wait, self.maximum_interval or wait)
+            wait = min(wait * self.coefficient, 1e9)
+        return total
+
+
+@dataclass
+class Carried:
+    """What the inputs of a model's activity repeated of the input before."""
+
+    bytes: int = 0
+    all: int = 0
+    """The bytes of all inputs."""
+    events: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Leak:
+    """A secret, and where it stands."""
+
+    secret: Secret
+    event: int
+    where: str
+
+
+@dataclass
+class Record:
+    """One history, reduced to what findings need."""
+
+    name: str
+    workflow_id: str = ""
+    run_id: str = ""
+    workflow: str = ""
+    """The type of the workflow."""
+    events: int = 0
+    bytes: int = 0
+    calls: list[Call] = field(default_factory=list)
+    payloads: int = 0
+    opaque: int = 0
+    """Payloads that a codec wrote."""
+    largest: tuple[int, int] = (0, 0)
+    """The bytes of the largest payload, and its event."""
+    secrets: list[Leak] = field(default_factory=list)
+    carried: dict[str, Carried] = field(default_factory=dict)
+    attempt: int = 1
+    """The number of this run by the retry policy of the workflow."""
+    continued: Failing | None = None
+    """The failure of the run before, if the workflow was retried."""
+    suggested: int | None = None
+    """The event by which the server first suggested continue-as-new."""
+    tasks_after: int = 0
+    """Workflow tasks that were completed after that."""
+    stuck: list[tuple[int, Failing]] = field(default_factory=list)
+    """Workflow tasks that failed, each with its event and cause; empty again once a task is completed."""
+    pauses: list[int] = field(default_factory=list)
+    """The events of timers that fired, and of messages that arrived: after them, a repeated call may be another one."""
+    status: str = "running"
+    ended: int | None = None
+    failing: Failing | None = None
+    unknown: int = 0
+    """Events of a type that this version does not know."""
+
+
+class Recording:
+    """Makes the Record of a history from its events, which come one by one."""
+
+    def __init__(self, name: str) -> None:
+        self.record = Record(name)
+        self._open = dict[int, Call]()
+        self._inputs = dict[str, bytes]()
+
+    def add(self, event: HistoryEvent) -> None:
+        record = self.record
+        record.events += 1
+        record.bytes += event.ByteSize()
+        kind = event.WhichOneof("attributes")
+        if kind is None:
+            record.unknown += 1
+            return
+        attributes = getattr(event, kind)
+        handler = getattr(self, f"_{kind.removesuffix('_event_attributes')}", None)
+        self._look_through(event, attributes)
+        if handler is not None:
+            handler(event)
+
+    # Payloads
+
+    def _look_through(self, event: HistoryEvent, message: Message) -> None:
+        """Count the payloads of an event, and look for secrets in them and in its failures."""
+        for where, text in self._texts(event.event_id, message, ""):
+            if len(self.record.secrets) < MAX_SECRETS:
+                found = [Leak(secret, event.event_id, where) for secret in secrets_in(text)]
+                self.record.secrets += found[: MAX_SECRETS - len(self.record.secrets)]
+
+    def _texts(self, event: int, message: Message, where: str) -> Iterator[tuple[str, str]]:
+        if isinstance(message, Payload):
+            yield from self._text(event, message, where)
+            return
+        for descriptor, value in message.ListFields():
+            if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
+                if descriptor.name in ("message", "stack_trace", "reason"):
+                    yield where or "failure", value
+                continue
+            name = where if descriptor.name in ("payloads", "fields", "indexed_fields") else descriptor.name
+            is_map = descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry
+            many = isinstance(value, Sequence) or (not isinstance(value, Message) and not is_map)
+            for item in value.values() if is_map else value if many else (value,):
+                if isinstance(item, Message):
+                    yield from self._texts(event, item, name)
+
+    def _text(self, event: int, payload: Payload, where: str) -> Iterator[tuple[str, str]]:
+        self.record.payloads += 1
+        size = len(payload.data)
+        self.record.largest = max(self.record.largest, (size, event))
+        if is_encrypted(payload):
+            self.record.opaque += 1
+        elif payload.metadata.get("encoding", b"").startswith(b"json/") and size <= MAX_VALUE:
+            yield where, payload.data.decode(errors="replace")
+
+    # The workflow
+
+    def _workflow_execution_started(self, event: HistoryEvent) -> None:
+        started = event.workflow_execution_started_event_attributes
+        self.record.workflow_id = started.workflow_id or self.record.workflow_id
+        self.record.run_id = started.original_execution_run_id
+        self.record.workflow = started.workflow_type.name
+        self.record.attempt = max(1, started.attempt)
+        if started.HasField("continued_failure"):
+            self.record.continued = failing_of(started.continued_failure)
+
+    def _workflow_execution_completed(self, event: HistoryEvent) -> None:
+        self._end("completed", event)
+
+    def _workflow_execution_failed(self, event: HistoryEvent) -> None:
+        self._end("failed", event, event.workflow_execution_failed_event_attributes.failure)
+
+    def _workflow_execution_canceled(self, event: HistoryEvent) -> None:
+        self._end("cancelled", event)
+
+    def _workflow_execution_terminated(self, event: HistoryEvent) -> None:
+        self._end("terminated", event)
+
+    def _workflow_execution_timed_out(self, event: HistoryEvent) -> None:
+        self._end("timed out", event)
+
+    def _workflow_execution_continued_as_new(self, event: HistoryEvent) -> None:
+        self._end("continued as new", event)
+
+    def _end(self, status: str, event: HistoryEvent, failure: Failure | None = None) -> None:
+        self.record.status, self.record.ended = status, event.event_id
+        self.record.failing = failing_of(failure) if failure is not None else None
+
+    def _workflow_task_started(self, event: HistoryEvent) -> None:
+        if event.workflow_task_started_event_attributes.suggest_continue_as_new:
+            self.record.suggested = self.record.suggested or event.event_id
+
+    def _workflow_task_completed(self, event: HistoryEvent) -> None:
+        self.record.stuck.clear()
+        self.record.tasks_after += self.record.suggested is not None
+
+    def _workflow_task_failed(self, event: HistoryEvent) -> None:
+        failed = event.workflow_task_failed_event_attributes
+        if failed.cause not in _HARMLESS_CAUSES:
+            self.record.stuck.append((event.event_id, failing_of(failed.failure)))
+
+    def _pause(self, event: HistoryEvent) -> None:
+        self.record.pauses.append(event.event_id)
+
+    _timer_fired = _workflow_execution_signaled = _workflow_execution_update_accepted = _pause
+
+    # Activities
+
+    def _activity_task_scheduled(self, event: HistoryEvent) -> None:
+        task = event.activity_task_scheduled_event_attributes
+        policy = task.retry_policy
+        call = Call(task.activity_id, task.activity_type.name, event.event_id, _when(event))
+        call.maximum_attempts, call.coefficient = policy.maximum_attempts, policy.backoff_coefficient
+        call.interval, call.maximum_interval = _seconds(policy.initial_interval), _seconds(policy.maximum_interval)
+        call.schedule_to_close = _seconds(task.schedule_to_close_timeout)
+        call.start_to_close = _seconds(task.start_to_close_timeout)
+        call.heartbeat = _seconds(task.heartbeat_timeout)
+        call.is_replans = HEADER in task.header.fields
+        self._arguments(call, task.input.payloads)
+        self._open[event.event_id] = call
+        self.record.calls.append(call)
+
+    def _arguments(self, call: Call, payloads: Sequence[Payload]) -> None:
+        values = [_value(payload) for payload in payloads]
+        known = [value for value in values if value is not None]
+        call.tool, call.is_model = tool_of(call.activity, values), is_model(call.activity)
+        call.digest = _digest(payloads)
+        shown: JsonValue = known[0] if len(known) == 1 else [*known]
+        if call.tool.args is not None:  # beside them stand ids and contexts, which differ from call to call
+            shown = call.tool.args
+            call.digest = hashlib.sha256(canonical([call.tool.name, shown]).encode(errors="replace")).hexdigest()[:32]
+            call.tool = call.tool._replace(args=None)
+        call.args = one_line(text_of(shown, canonical, MAX_SHOWN)) if known else ""
+        if call.is_model and not any(map(is_encrypted, payloads)):
+            self._carry(call, b"".join(payload.data for payload in payloads)[:MAX_VALUE])
+
+    def _carry(self, call: Call, text: bytes) -> None:
+        """Count what an input of a model's activity has in common with the one before it."""
+        carried = self.record.carried.setdefault(call.activity, Carried())
+        carried.all += len(text)
+        if shared := _common(self._inputs.get(call.activity, b""), text):
+            carried.bytes += shared
+            carried.events.append(call.scheduled)
+        self._inputs[call.activity] = text
+
+    def _activity_task_started(self, event: HistoryEvent) -> None:
+        task = event.activity_task_started_event_attributes
+        if (call := self._open.get(task.scheduled_event_id)) is None:
+            return
+        call.started, call.started_at, call.attempt = event.event_id, _when(event), max(1, task.attempt)
+        call.last = failing_of(task.last_failure) if task.HasField("last_failure") else None
+
+    def _activity_task_completed(self, event: HistoryEvent) -> None:
+        task = event.activity_task_completed_event_attributes
+        if call := self._close(task.scheduled_event_id, event, "completed"):
+            self._result(call, task.result.payloads)
+
+    def _result(self, call: Call, payloads: Sequence[Payload]) -> None:
+        call.result = _digest(payloads)
+        call.tokens = next((used for payload in payloads if (used := tokens_of(_value(payload)))), None)
+
+    def _activity_task_failed(self, event: HistoryEvent) -> None:
+        task = event.activity_task_failed_event_attributes
+        if call := self._close(task.scheduled_event_id, event, "failed"):
+            call.failing = failing_of(task.failure)
+
+    def _activity_task_timed_out(self, event: HistoryEvent) -> None:
+        task = event.activity_task_timed_out_event_attributes
+        if call := self._close(task.scheduled_event_id, event, "timed out"):
+            call.failing = failing_of(task.failure)
+            # The time for all attempts passed during a wait: what failed is the cause.
+            if task.retry_state == RetryState.RETRY_STATE_TIMEOUT and call.failing.cause is not None:
+                call.failing = call.failing.cause
+
+    def _activity_task_canceled(self, event: HistoryEvent) -> None:
+        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, "cancelled")
+
+    def _close(self, scheduled: int, event: HistoryEvent, how: str) -> Call | None:
+        if call := self._open.pop(scheduled, None):
+            call.ended, call.ended_at, call.how = event.event_id, _when(event), how
+        return call
+
+    def _marker_recorded(self, event: HistoryEvent) -> None:
+        # The SDK writes the marker's data; in a hostile file it is anything.
+        with suppress(ValueError, KeyError, TypeError, IndexError, OverflowError):
+            local = local_activity(event)
+            if local is None:
+                return
+            call = Call(local.id, local.kind, event.event_id, local.at, is_local=True, attempt=max(1, local.attempt))
+            call.maximum_attempts, call.how = call.attempt, "completed"  # its policy is not in the history
+            call.ended, call.ended_at = event.event_id, local.at
+            call.tool, call.is_model = tool_of(call.activity, []), is_model(call.activity)
+            self._result(call, local.result)
+            if local.failure is not None:
+                call.how, call.failing = "failed", failing_of(local.failure)
+            self.record.calls.append(call)
+
+
+_HARMLESS_CAUSES = frozenset(
+    WorkflowTaskFailedCause.Value(f"WORKFLOW_TASK_FAILED_CAUSE_{cause}")
+    for cause in (
+        *("RESET_WORKFLOW", "UNHANDLED_COMMAND", "FORCE_CLOSE_COMMAND", "FAILOVER_CLOSE_COMMAND"),
+        "RESET_STICKY_TASK_QUEUE",
+    )
+)
+"""Causes with which a workflow task fails though its code is right."""
+
+
+def failing_of(failure: Failure, depth: int = 0) -> Failing:
+    """What an audit keeps of a failure; of its causes at most the nearest ten."""
+    info = failure.WhichOneof("failure_info") or ""
+    application = failure.application_failure_info
+    wait = _seconds(application.next_retry_delay) if application.HasField("next_retry_delay") else None
+    cause = failing_of(failure.cause, depth + 1) if failure.HasField("cause") and depth < 10 else None
+    if info in ("activity_failure_info", "child_workflow_execution_failure_info") and cause is not None:
+        return cause  # it only says where the failure was
+    return Failing(
+        type=application.type or ("" if info != "reset_workflow_failure_info" else "ResetWorkflow"),
+        message=failure.message[:2000],
+        timeout=_timeout(failure.timeout_failure_info.timeout_type) if info == "timeout_failure_info" else "",
+        is_server=info == "server_failure_info",
+        is_cancelled=info == "canceled_failure_info",
+        is_final=application.non_retryable,
+        wait=wait,
+        packages=frozenset(first or second for first, second in _PACKAGE.findall(failure.stack_trace[:20_000])),
+        code=_code(application.details.payloads),
+        cause=cause,
+    )
+
+
+def _timeout(type: int) -> str:
+    with suppress(ValueError):
+        return TimeoutType.Name(type).removeprefix("TIMEOUT_TYPE_").replace("_", " ").lower()  # type: ignore[arg-type]
+    return "of a kind that is not known"
+
+
+def _code(details: Sequence[Payload]) -> str:
+    value = _value(details[0]) if details else None
+    code = value.get("code") if isinstance(value, dict) else None
+    return code if isinstance(code, str) else ""
+
+
+def _value(payload: Payload) -> JsonValue:
+    """The value of a payload in JSON; None for any other."""
+    if is_encrypted(payload) or len(payload.data) > MAX_VALUE:
+        return None
+    if not payload.metadata.get("encoding", b"").startswith(b"json/"):
+        return None
+    try:
+        found: JsonValue = from_json(payload.data)
+    except ValueError:
+        return None
+    return found
+
+
+def _digest(payloads: Sequence[Payload]) -> str:
+    found = hashlib.sha256()
+    for payload in payloads:
+        found.update(f"{len(payload.data)} ".encode() + payload.data)
+    return found.hexdigest()[:32] if payloads else ""
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes two texts have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _when(event: HistoryEvent) -> datetime:
+    try:
+        return event.event_time.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        return datetime.fromtimestamp(0, UTC)

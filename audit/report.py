@@ -1,0 +1,313 @@
+"""Adds up what histories say: retries by what they came to, by type of activity, and what was found."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel
+
+from activities.borders.described import PROVES
+from activities.borders.table import Proof
+from audit.errors import Verdict
+from audit.findings import FINDINGS, Finding, Found, findings_in
+from audit.record import Call, Record, Recording
+from audit.sources import Begin, Item, Unreadable
+from audit.tools import Confidence
+
+MAX_PLACES = 50
+"""The most places of a finding that a report keeps for each confidence; all are counted."""
+MAX_UNREADABLE = 50
+"""The most unreadable histories that a report names."""
+MAX_ACTIVITIES = 1000
+"""The most types of activities that are counted apart; the calls of others are counted as OTHERS."""
+OTHERS = "(others)"
+UNKNOWN_OUTCOME = "unknown outcome"
+Sort = Literal["helped", "could_have", "could_not", "not_known"]
+
+
+class Place(BaseModel, frozen=True):
+    """Where a finding holds: a history and its events."""
+
+    history: str
+    """The file, or the id of the workflow on a server."""
+    workflow_id: str
+    run_id: str
+    workflow: str
+    """The type of the workflow."""
+    events: tuple[int, ...]
+    confidence: Confidence
+    detail: str
+    activity: str
+    args: str
+    times: int
+    instead: str
+
+
+class FindingCount(BaseModel, frozen=True):
+    """A finding, with its places."""
+
+    name: str
+    group: str
+    sentence: str
+    remedy: str
+    page: str
+    """Where docs say how it is decided, and when it is wrong."""
+    places: int
+    histories: int
+    times: int
+    """The calls that it is about."""
+    certain: int
+    likely: int
+    guessed: int
+    activities: dict[str, int]
+    """By type of activity, the number of places; those with the most first."""
+    examples: tuple[Place, ...]
+    """The first places, the surest first; `places` counts all."""
+
+
+class ActivityCount(BaseModel, frozen=True):
+    """The calls of one type of activity."""
+
+    activity: str
+    calls: int
+    failed: int
+    """Calls that ended without a result."""
+    retries: int
+    helped: int
+    """Retries of calls that were completed in the end."""
+    could_have: int
+    """Retries after a failure that may pass, which did not help."""
+    could_not: int
+    """Retries after a failure that cannot pass."""
+    not_known: int
+    """Retries after a failure that no table knows, or that the history does not have."""
+    seconds: float
+    """From the schedule to the start of the last attempt, of retried calls: the failed attempts and the waits."""
+    tokens: int | None
+    """What results say of used tokens; None where none does."""
+
+
+class InsteadCount(BaseModel, frozen=True):
+    """What Replan's rules would have done with calls that failed."""
+
+    code: str
+    calls: int
+    retries: int
+    """The retries that were made of them."""
+    follows: str
+    """What Replan does after such a fault."""
+
+
+class AuditReport(BaseModel, frozen=True):
+    """What a set of histories says."""
+
+    histories: int
+    events: int
+    running: int
+    """Those without an end: what their running calls did so far is not in them."""
+    workflows: dict[str, int]
+    """By type of workflow, the number of histories."""
+    unreadable: int
+    unread: tuple[tuple[str, str], ...]
+    """The first histories that could not be read, each with the reason."""
+    payloads: int
+    opaque: int
+    """Payloads that a codec wrote, which say nothing here."""
+    unknown_events: int
+    calls: int
+    retries: int
+    helped: int
+    could_have: int
+    could_not: int
+    not_known: int
+    seconds: float
+    tokens: int | None
+    activities: tuple[ActivityCount, ...]
+    instead: tuple[InsteadCount, ...]
+    findings: tuple[FindingCount, ...]
+
+    @property
+    def wasted_share(self) -> float:
+        """The share of all retries that could not have helped."""
+        return self.could_not / self.retries if self.retries else 0.0
+
+
+def retries_of(call: Call) -> Counter[Sort]:
+    """The retries of a call by what they came to, as far as its history tells."""
+    number = call.retries
+    if call.how == "completed":
+        return Counter({"helped": number})
+    last = call.last_verdict
+    if last is None or call.last is None or not number:
+        return Counter({"not_known": number})
+    known: Sort = "could_have" if last.is_transient else "could_not"
+    # Only the failure of the attempt before the last one is there; the same failure again stands for those before.
+    same = number if call.last.is_same(call.failing) else 1
+    found = Counter[Sort]({known: same})
+    found["not_known"] += number - same
+    return found
+
+
+class _Activity(NamedTuple):
+    numbers: Counter[str]
+    tokens: list[int]
+    seconds: list[float]
+
+
+class _Places:
+    """The places of one finding."""
+
+    def __init__(self) -> None:
+        self.all = self.histories = self.times = 0
+        self.sure, self.activities = Counter[Confidence](), Counter[str]()
+        self.examples = defaultdict[Confidence, list[Place]](list)
+
+    def add(self, record: Record, places: list[Found]) -> None:
+        self.histories += 1
+        for found in places:
+            self.all += 1
+            self.times += found.times
+            self.sure[found.confidence] += 1
+            if found.activity and (found.activity in self.activities or len(self.activities) < MAX_ACTIVITIES):
+                self.activities[found.activity] += 1
+            if len(examples := self.examples[found.confidence]) < MAX_PLACES:
+                examples.append(_place(record, found))
+
+
+def _place(record: Record, found: Found) -> Place:
+    of = {"history": record.name, "workflow_id": record.workflow_id, "run_id": record.run_id}
+    fields = {name: getattr(found, name) for name in ("events", "confidence", "detail", "activity", "args", "times")}
+    return Place(**of, workflow=record.workflow, instead=found.instead, **fields)
+
+
+class Audit:
+    """Takes histories, event by event, and reports on them; it keeps counts, and at most MAX_PLACES places."""
+
+    def __init__(self) -> None:
+        self.histories = 0
+        """How many have been read."""
+        self._recording: Recording | None = None
+        self._counts = Counter[str]()
+        self._workflows, self._unread = Counter[str](), list[tuple[str, str]]()
+        self._activities = dict[str, _Activity]()
+        self._instead = defaultdict[tuple[str, str], Counter[str]](Counter)
+        self._places = defaultdict[str, _Places](_Places)
+
+    def take(self, item: Item) -> None:
+        """Take what a source gives."""
+        match item:
+            case Begin(name):
+                self._complete()
+                self._recording = Recording(name)
+            case Unreadable(name, reason):
+                if self._recording and self._recording.record.name == name:
+                    self._recording = None
+                self._complete()
+                self._counts["unreadable"] += 1
+                if len(self._unread) < MAX_UNREADABLE:
+                    self._unread.append((name, reason))
+            case event:
+                if self._recording:
+                    self._recording.add(event)
+
+    def _complete(self) -> None:
+        """Count the history that was being read."""
+        recording, self._recording = self._recording, None
+        if recording is None or not recording.record.events:
+            return
+        record = recording.record
+        self.histories += 1
+        self._workflows[record.workflow] += record.workflow in self._workflows or len(self._workflows) < MAX_ACTIVITIES
+        sums = {"events": record.events, "payloads": record.payloads, "opaque": record.opaque}
+        self._counts.update(sums | {"unknown": record.unknown, "running": int(record.status == "running")})
+        for call in record.calls:
+            self._count(call)
+        by_name = defaultdict[str, list[Found]](list)
+        for finding, found in findings_in(record):
+            by_name[finding.name].append(found)
+        for name, places in by_name.items():
+            self._places[name].add(record, places)
+
+    def _count(self, call: Call) -> None:
+        name = call.name if call.name in self._activities or len(self._activities) < MAX_ACTIVITIES else OTHERS
+        row = self._activities.setdefault(name, _Activity(Counter(), [], [0.0]))
+        row.numbers.update(calls=1, retries=call.retries, failed=int(call.how in ("failed", "timed out")))
+        row.numbers.update(retries_of(call))
+        row.seconds[0] += call.seconds
+        if call.tokens is not None:
+            row.tokens[:] = [sum(row.tokens) + call.tokens]
+        failed = call.verdict or (call.last_verdict if call.retries else None)
+        if failed:
+            self._instead[_instead(call, failed)].update(calls=1, retries=call.retries)
+
+    def report(self) -> AuditReport:
+        """The report on all histories that were taken."""
+        self._complete()
+        activities = sorted(self._activity_counts(), key=lambda row: (-row.retries, -row.calls, row.activity))
+        tokens = [row.tokens for row in activities if row.tokens is not None]
+        sums = {name: sum(getattr(row, name) for row in activities) for name in ("calls", "retries", *_SORTS)}
+        return AuditReport(
+            histories=self.histories,
+            events=self._counts["events"],
+            running=self._counts["running"],
+            workflows=dict(self._workflows.most_common()),
+            unreadable=self._counts["unreadable"],
+            unread=tuple(self._unread),
+            payloads=self._counts["payloads"],
+            opaque=self._counts["opaque"],
+            unknown_events=self._counts["unknown"],
+            seconds=round(sum(row.seconds for row in activities), 3),
+            tokens=sum(tokens) if tokens else None,
+            activities=tuple(activities),
+            instead=tuple(self._instead_counts()),
+            findings=tuple(self._finding_counts()),
+            **sums,
+        )
+
+    def _activity_counts(self) -> Iterator[ActivityCount]:
+        for name, row in self._activities.items():
+            numbers = {field: row.numbers[field] for field in ("calls", "failed", "retries", *_SORTS)}
+            yield ActivityCount(
+                activity=name,
+                seconds=round(row.seconds[0], 3),
+                tokens=sum(row.tokens) if row.tokens else None,
+                **numbers,
+            )
+
+    def _instead_counts(self) -> Iterator[InsteadCount]:
+        for (code, follows), numbers in sorted(self._instead.items(), key=lambda item: -item[1]["retries"]):
+            yield InsteadCount(code=code, calls=numbers["calls"], retries=numbers["retries"], follows=follows)
+
+    def _finding_counts(self) -> Iterator[FindingCount]:
+        for finding in FINDINGS:
+            if finding.name in self._places:
+                yield _finding_count(finding, self._places[finding.name])
+
+
+_SORTS: tuple[Sort, ...] = ("helped", "could_have", "could_not", "not_known")
+
+
+def _instead(call: Call, failed: Verdict) -> tuple[str, str]:
+    """The code of a failed call, and what Replan does after it."""
+    writes = call.tool.writes is not None and not call.is_model
+    if writes and failed.is_transient and failed.proves is Proof.UNKNOWN:
+        return f"{failed.code.value}, {UNKNOWN_OUTCOME}", PROVES[Proof.UNKNOWN].removeprefix("nothing: ")
+    return failed.code.value, failed.follows
+
+
+def _finding_count(finding: Finding, places: _Places) -> FindingCount:
+    return FindingCount(
+        name=finding.name,
+        group=finding.group,
+        sentence=finding.sentence,
+        remedy=finding.remedy,
+        page=f"docs/audit.md#{finding.name}",
+        places=places.all,
+        histories=places.histories,
+        times=places.times,
+        certain=places.sure[Confidence.CERTAIN],
+        likely=places.sure[Confidence.LIKELY],
+        guessed=places.sure[Confidence.GUESSED],
+        activities=dict(places.activities.most_common()),
+        examples=tuple(place for sure in Confidence for place in places.examples[sure]),
+    )

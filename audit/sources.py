@@ -1,0 +1,463 @@
+"""Reads histories from files and from a server, event by event, so that memory holds one event and not one file.
+
+A file holds one history, as the web UI, `temporal workflow show --output json`, `WorkflowHistory.to_json` or `export`
+write it, or as a binary History message; or many, as JSON lines, as a JSON list, or as a zip archive of such files. Any
+of these may be compressed with gzip. What a file holds is told by its first bytes, never by its name.
+"""
+
+import gzip
+import re
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from google.protobuf.json_format import ParseError
+from google.protobuf.message import DecodeError
+from pydantic_core import from_json
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHistory
+
+from client.filters import using_filter
+from client.problem import Problem
+from client.tasks import existing
+from client.text import one_line
+
+CHUNK = 256 * 1024
+MAX_EVENT = 16 * 1024 * 1024
+"""The most bytes of one event. A server keeps no payload that is larger than a few megabytes."""
+MAX_EVENTS = 200_000
+"""The most events of one history. A server ends a workflow at 51,200."""
+MAX_DEPTH = 200
+ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
+"""The files of a folder that are read; others are passed over."""
+
+
+class Unreadable(NamedTuple):
+    """A file, or a history in one, that cannot be read."""
+
+    name: str
+    reason: str
+    """What is wrong, as the end of a sentence."""
+
+
+class Begin(NamedTuple):
+    """A history begins; the events up to the next Begin are its own."""
+
+    name: str
+    """The file, and its place there; of a server, the id of the workflow."""
+
+
+Item = Begin | HistoryEvent | Unreadable
+"""What sources give: a history is its Begin and its events. An Unreadable of the same name withdraws it."""
+
+
+class _NoHistory(ValueError):
+    """What is read is no history, or is broken; the message is the end of a sentence."""
+
+
+@dataclass
+class Extent:
+    """How much of the files has been read."""
+
+    done: int = 0
+    total: int = 0
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """The files that `paths` name: those of a folder, at any depth, that have one of the ENDINGS, in their order.
+
+    Raises:
+        Problem: there is no such file or folder, or a folder has no such file.
+    """
+    found = list[Path]()
+    for path in paths:
+        inside = _inside(path) if path.is_dir() else [path]
+        if not path.exists():
+            raise Problem("no_file", f"There is no file {str(path)!r}", "name files or folders with histories")
+        if not inside:
+            reason = f"The folder {str(path)!r} has no file whose name ends in {', '.join(ENDINGS)}"
+            raise Problem("no_file", reason, "name the folder with the histories")
+        found += inside
+    return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The files of a folder, without pipes and devices, which might be read without an end."""
+    files = (file for file in folder.rglob("*") if file.suffix in ENDINGS)
+    return sorted(file for file in files if file.is_file() or not file.exists())
+
+
+def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
+    """The histories in files; `extent` counts their bytes."""
+    files = list(files)
+    extent.total = sum(map(_size, files))
+    for file in files:
+        before = extent.done
+        try:
+            with file.open("rb") as opened:
+                yield from _of_stream(_Counted(opened, extent), str(file))
+        except OSError as error:
+            yield Unreadable(str(file), f"cannot be read ({error.strerror or error})")
+        extent.done = before + _size(file)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except OSError:
+        return 0
+
+
+class _Counted:
+    """A binary file that notes how far it has been read."""
+
+    def __init__(self, opened: BinaryIO, extent: Extent) -> None:
+        self._opened, self._extent, self._from = opened, extent, extent.done
+        self.seek, self.tell, self.seekable = opened.seek, opened.tell, opened.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._opened.read(size)
+        self._extent.done = self._from + self._opened.tell()
+        return found
+
+
+def _of_stream(stream: Any, name: str) -> Iterator[Item]:
+    """The histories of a stream of bytes, which may be an archive."""
+    try:
+        first = stream.read(4)
+        rest = _Rest(first, stream)
+        if first[:4] == b"PK\x03\x04" and isinstance(stream, _Counted):
+            yield from _of_archive(stream, name)
+        elif first[:2] == b"\x1f\x8b":
+            unpacked = gzip.GzipFile(fileobj=rest, mode="rb")  # type: ignore[call-overload]  # it needs `read` only
+            yield from _of_text_or_messages(unpacked, name)
+        else:
+            yield from _of_text_or_messages(rest, name)
+    except _NoHistory as error:
+        yield Unreadable(name, str(error))
+    except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError) as error:
+        yield Unreadable(name, f"is a broken archive ({one_line(str(error))})")
+
+
+def _of_archive(stream: _Counted, name: str) -> Iterator[Item]:
+    with zipfile.ZipFile(stream) as archive:
+        for entry in archive.infolist():
+            if entry.is_dir() or not entry.filename.endswith(ENDINGS):
+                continue
+            inside = f"{name}:{entry.filename}"
+            try:
+                with archive.open(entry) as opened:
+                    yield from _of_stream(opened, inside)
+            except RuntimeError:  # of a password
+                yield Unreadable(inside, "is encrypted: unpack the archive first")
+            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+                yield Unreadable(inside, f"is broken ({one_line(str(error))})")
+
+
+class _Rest:
+    """A stream whose first bytes have been read already."""
+
+    def __init__(self, first: bytes, stream: Any) -> None:
+        self._first, self._stream = first, stream
+
+    def read(self, size: int = -1) -> bytes:
+        found, self._first = self._first, b""
+        if 0 <= size < len(found):
+            found, self._first = found[:size], found[size:]
+            return found
+        more: bytes = self._stream.read(size if size < 0 else size - len(found))
+        return found + more
+
+
+def _of_text_or_messages(stream: Any, name: str) -> Iterator[Item]:
+    first = stream.read(CHUNK)
+    if not first:
+        raise _NoHistory("is empty")
+    rest = _Rest(first, stream)
+    text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] in (b"{", b"["):
+        yield from _of_json(rest, name)
+    elif first[:1] == b"\n":  # field 1 of a History; a text that begins with an empty line was stripped above
+        yield from _of_messages(rest, name)
+    else:
+        raise _NoHistory("holds no history: it is neither JSON nor a binary History")
+
+
+# JSON
+
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|"', re.DOTALL)
+"""A whole string, a bracket, or the quote of a string whose end is not there yet. It cannot backtrack."""
+_COLON = re.compile(rb"\s*(:)?", re.DOTALL)
+
+
+class _Json:
+    """Walks through JSON texts that follow each other, and gives each event of their histories as its own bytes."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._text, self._at, self._is_over = b"", 0, False
+        self._start: int | None = None
+        """Where the value begins that is being captured; None while none is."""
+        self._opened = b""
+        """The brackets that are open."""
+        self._keys = list[bytes]()
+        """By open bracket, the last key of an object, or nothing for a list."""
+        self._around = 0
+        """How many brackets are open around the value that is being captured."""
+        self.texts = 0
+        """How many texts have ended."""
+
+    @property
+    def is_in_events(self) -> bool:
+        """Whether the value that was captured last is an event, and not an item of a list at the top."""
+        return self._around > 1
+
+    def _more(self, at: int) -> bool:
+        """Read on, and go on looking at the place `at`; what stands before it is forgotten. False at the end."""
+        keep = at if self._start is None else self._start
+        # As much as is there already, so that a long string is not looked through again for each chunk.
+        more = b"" if self._is_over else self._stream.read(max(CHUNK, len(self._text) - keep))
+        if len(self._text) - keep + len(more) > 2 * MAX_EVENT:
+            raise _NoHistory(f"has an event of more than {MAX_EVENT // 2**20} MB")
+        self._text, self._at = self._text[keep:] + more, at - keep
+        self._start = None if self._start is None else 0
+        self._is_over = not more
+        return bool(more)
+
+    def values(self) -> Iterator[tuple[int, bytes]]:
+        """Each event, and each item of a list at the top, with the number of its text, counted from 0.
+
+        Raises:
+            _NoHistory: the texts end too early, or are no JSON.
+        """
+        while True:
+            found = _TOKEN.search(self._text, self._at)
+            if found is None:
+                if not self._more(len(self._text)):
+                    break
+                continue
+            token, begin = found[0], found.start()
+            if token == b'"':
+                if not self._more(begin):
+                    raise _NoHistory("is cut off in the middle of a text")
+            elif token[:1] == b'"':
+                self._string(token, begin)
+            elif token in b"{[":
+                self._open(token, begin)
+            else:
+                number = self.texts
+                if (value := self._close(token, found.end())) is not None:
+                    yield number, value
+        if self._opened:
+            raise _NoHistory("is cut off: its last event is not complete")
+
+    def _string(self, token: bytes, begin: int) -> None:
+        """Pass a string; note it if it is a key outside of events."""
+        self._at = begin + len(token)
+        if self._start is not None or self._opened[-1:] != b"{":
+            return
+        colon = _COLON.match(self._text, self._at)
+        if colon is not None and colon[1]:
+            self._keys[-1] = token
+        elif colon is not None and colon.end() == len(self._text) and not self._is_over:
+            self._more(begin)  # the colon may come yet
+
+    def _open(self, token: bytes, begin: int) -> None:
+        if self._start is None and self._begins_value(token):
+            self._start, self._around = begin, len(self._opened)
+        self._opened += token
+        self._keys.append(b"")
+        self._at = begin + 1
+        if len(self._opened) > MAX_DEPTH:
+            raise _NoHistory(f"is nested more than {MAX_DEPTH} levels deep")
+
+    def _close(self, token: bytes, end: int) -> bytes | None:
+        """Close a bracket; the value that it ends, if that was captured."""
+        if self._opened[-1:] != (b"{" if token == b"}" else b"["):
+            raise _NoHistory("is no JSON: a bracket is closed that is not open")
+        self._opened = self._opened[:-1]
+        self._keys.pop()
+        self._at = end
+        self.texts += not self._opened
+        if self._start is None or len(self._opened) > self._around:
+            return None
+        value, self._start = self._text[self._start : end], None
+        return value
+
+    def _begins_value(self, token: bytes) -> bool:
+        """Whether an opening bracket begins an event, or an item of a list at the top."""
+        if token != b"{" or self._opened[-1:] != b"[":
+            return False
+        if len(self._opened) == 1:
+            return True
+        return len(self._opened) <= 3 and self._keys[-2] == b'"events"'
+
+
+def _of_json(stream: Any, name: str) -> Iterator[Item]:
+    """The histories of JSON texts; what is wrong with one of them does not touch the others."""
+    texts, histories = _Json(stream), _Histories(name)
+    try:
+        for place, (text, found) in enumerate(texts.values()):
+            try:
+                if texts.is_in_events:
+                    yield from histories.add((text, -1), [found])
+                    continue
+                value = _parsed(found)
+                is_event = "eventId" in value or "eventType" in value
+                yield from histories.add((text, -1 if is_event else place), [value] if is_event else _events_in(value))
+            except _NoHistory as error:
+                yield histories.broken((text, -1), str(error))
+    except _NoHistory as error:
+        yield histories.broken((texts.texts, -1), str(error))
+    if not histories.number:
+        yield Unreadable(name, "holds no history: no list `events` with events is in it")
+
+
+class _Histories:
+    """The histories of a file, of whose events each has the key of its history."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.number = 0
+        """How many histories have begun, or are broken."""
+        self._key: tuple[int, int] | None = None
+        self._events, self._is_broken = 0, False
+
+    @property
+    def _name(self) -> str:
+        return self._file if self.number == 1 else f"{self._file}:{self.number}"
+
+    def add(self, key: tuple[int, int], events: Iterable[Any]) -> Iterator[Item]:
+        if key != self._key:
+            self._next(key)
+            yield Begin(self._name)
+        for event in events if not self._is_broken else ():
+            self._events += 1
+            if self._events > MAX_EVENTS:
+                raise _NoHistory(f"has more than {MAX_EVENTS:,} events")
+            yield _event_of(event, self._events)
+
+    def broken(self, key: tuple[int, int], reason: str) -> Unreadable:
+        """The history with this key cannot be read on: what is left of it is passed over."""
+        if key[0] != (self._key or (-1, -1))[0]:
+            self._next(key)
+        self._is_broken = True
+        return Unreadable(self._name, reason)
+
+    def _next(self, key: tuple[int, int]) -> None:
+        self._key, self._events, self._is_broken = key, 0, False
+        self.number += 1
+
+
+def _events_in(value: dict[str, Any]) -> list[Any]:
+    history = value.get("history")
+    events = value.get("events", history.get("events") if isinstance(history, dict) else None)
+    if not isinstance(events, list):
+        raise _NoHistory("holds no history: an item of its list has no `events`")
+    return events
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        value = from_json(text)
+    except ValueError as error:
+        raise _NoHistory(f"is no JSON ({one_line(str(error))[:200]})") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _event_of(event: Any, number: int) -> HistoryEvent:
+    """An event from its JSON, as bytes or parsed; bytes are faster, since the SDK copies what it is given parsed."""
+    try:
+        history = f'{{"events":[{event.decode()}]}}' if isinstance(event, bytes) else {"events": [event]}
+        found: HistoryEvent = WorkflowHistory.from_json("", history).events[0]
+        return found
+    # What the SDK's reader raises for values of other types than it expects.
+    except (ValueError, TypeError, AttributeError, KeyError, ParseError, RecursionError) as error:
+        raise _NoHistory(f"has an event that cannot be read, number {number} ({one_line(str(error))[:200]})") from None
+
+
+# Binary
+
+
+def _of_messages(stream: Any, name: str) -> Iterator[Item]:
+    """The history of a binary History message: its events, each with a tag and its length before it."""
+    yield Begin(name)
+    number = 0
+    left = _Bytes(stream)
+    while tag := left.take(1, is_first=True):
+        if tag != b"\n":
+            raise _NoHistory("holds no history: it is neither JSON nor a binary History")
+        size = left.number()
+        if size > MAX_EVENT:
+            raise _NoHistory(f"has an event of more than {MAX_EVENT // 2**20} MB, or is no history")
+        number += 1
+        if number > MAX_EVENTS:
+            raise _NoHistory(f"has a history of more than {MAX_EVENTS:,} events")
+        text = left.take(size)
+        try:
+            event = HistoryEvent.FromString(text)
+        except DecodeError as error:
+            raise _NoHistory(f"has an event that cannot be read, number {number} ({one_line(str(error))})") from None
+        yield event
+
+
+class _Bytes:
+    """Takes bytes from a stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._text = stream, b""
+
+    def take(self, size: int, *, is_first: bool = False) -> bytes:
+        """The next bytes; fewer than `size` only at the end, and then none, and only where an event may begin."""
+        parts = [self._text]
+        missing = size - len(self._text)
+        while missing > 0 and (more := self._stream.read(max(missing, CHUNK))):
+            parts.append(more)
+            missing -= len(more)
+        text = b"".join(parts)
+        if len(text) < size and not (is_first and not text):
+            raise _NoHistory("is cut off: its last event is not complete")
+        self._text = text[size:]
+        return text[:size]
+
+    def number(self) -> int:
+        """A number as protobuf writes it: seven bits a byte, the lowest first."""
+        found = 0
+        for place in range(5):
+            byte = self.take(1)[0]
+            found |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return found
+        return MAX_EVENT + 1
+
+
+# A server
+
+
+async def count(client: Client, query: str) -> int:
+    """How many workflows a list filter finds; Problem if it cannot be used."""
+    with using_filter():
+        return (await client.count_workflows(query or None)).count
+
+
+async def of_server(client: Client, query: str, limit: int | None, extent: Extent) -> AsyncIterator[Item]:
+    """The histories of the workflows that a list filter finds, of any type, the newest first; `extent` counts them.
+
+    Raises:
+        Problem: the filter cannot be used.
+    """
+    with using_filter():
+        async for row in client.list_workflows(query or None, limit=limit):
+            yield Begin(row.id)
+            events = client.get_workflow_handle(row.id, run_id=row.run_id).fetch_history_events()
+            while (event := await existing(_next(events))) is not None:
+                yield event
+            extent.done += 1
+
+
+async def _next(events: AsyncIterator[HistoryEvent]) -> HistoryEvent | None:
+    return await anext(events, None)

@@ -1,0 +1,138 @@
+"""`audit`: what any Temporal history says about retries and effects; it needs no worker, and changes nothing."""
+
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from audit import sources
+from audit.report import Audit, AuditReport
+from audit.sources import Extent, Item
+from client import document
+from client.problem import Problem
+from client.tree import WIDTH
+from client.wording import count
+from console.exits import Exit
+from console.options import Common, require_extra
+from console.render import audit as rendering
+from console.render.terminal import terminal_size
+
+SAY_EVERY_SECONDS = 5.0
+Watch = Callable[[int, Extent], None]
+"""Called with the number of histories that were read, and how far the files or the list were."""
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
+
+async def audit_command(
+    *,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILES",
+            help="Histories of any workflows: files, folders, zip archives, JSON lines; else --query.",
+        ),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="FILTER", help="Of the server, all workflows that this list filter finds; '' for all."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="With --query: at most so many.")] = None,
+    format: Annotated[
+        Format, typer.Option("--format", help="On standard output; html needs the extra `report`.")
+    ] = Format.TEXT,
+    common: Common,
+) -> int:
+    if (query is None) == (not files):
+        raise Problem("usage", "audit takes either files or --query", "name files with histories, or a filter")
+    if query is None and limit is not None:
+        raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
+    if format is Format.HTML:
+        require_extra("--format html", "report")
+    found = await _of_server(common, query, limit) if query is not None else await _of_files(files or [])
+    if not found.histories and found.unread:
+        name, reason = found.unread[0]
+        remedy = "name files that the web UI, the `temporal` command or `export` wrote: docs/audit.md"
+        raise Problem("bad_history", f"The file {name!r} {reason}", remedy)
+    print(_written(found, Format.JSON if common.json else format))
+    return Exit.COMPLETED
+
+
+def _written(report: AuditReport, format: Format) -> str:
+    if format is Format.JSON:
+        return document.of_anything(report.model_dump(mode="json"))
+    if format is Format.HTML:
+        return rendering.page(report)
+    return rendering.printed(report, terminal_size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
+
+
+async def _of_files(files: list[Path]) -> AuditReport:
+    extent = Extent()
+    # Sorted out before the first of them is read, so that a wrong name does not show after an hour.
+    items = sources.of_files(sources.files_of(files), extent)
+
+    async def each() -> AsyncIterator[Item]:
+        for item in items:
+            yield item
+
+    return await _audited(each(), extent)
+
+
+async def _of_server(common: Common, query: str, limit: int | None) -> AuditReport:
+    client = await common.connected()
+    total = await sources.count(client, query)
+    extent = Extent(total=min(total, limit or total))
+    return await _audited(sources.of_server(client, query, limit, extent), extent)
+
+
+async def _audited(items: AsyncIterator[Item], extent: Extent) -> AuditReport:
+    audit = Audit()
+    with _watch() as watch:
+        async for item in items:
+            audit.take(item)
+            watch(audit.histories, extent)
+    return audit.report()
+
+
+@contextmanager
+def _watch() -> Iterator[Watch]:
+    """What shows on stderr how far the reading is: a bar on a terminal, else a line now and then."""
+    said_at = time.monotonic()
+
+    def say(histories: int, extent: Extent) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at > SAY_EVERY_SECONDS:
+            said_at = time.monotonic()
+            part = f", {extent.done / extent.total:.0%}" if extent.total else ""
+            print(f"{count(histories, 'history', 'histories')} read{part}", file=sys.stderr, flush=True)
+
+    if not sys.stderr.isatty():
+        yield say
+        return
+    columns = (
+        TextColumn("Reading histories"),
+        BarColumn(),
+        TextColumn("{task.fields[histories]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, histories=0)
+
+        def show(histories: int, extent: Extent) -> None:
+            nonlocal said_at
+            if time.monotonic() - said_at > 0.1:  # not for each event
+                said_at = time.monotonic()
+                bar.update(task, completed=extent.done, total=extent.total or None, histories=histories)
+
+        yield show

@@ -1,0 +1,214 @@
+"""What an audit found, as text for a terminal and as an HTML page."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from audit.report import AuditReport, FindingCount, Place
+from audit.tools import Confidence
+from client.text import one_line
+from client.wording import count
+from console.render.report import NOTHING, Column, Section, printed_sections
+
+if TYPE_CHECKING:  # it needs an extra
+    from console.render import report_page
+
+EXAMPLES = 3
+"""Places of a finding that the terminal shows; the JSON document and the page have more."""
+MAX_NAMED = 8
+"""Activities that a finding with many places names."""
+ROWS = 15
+"""Types of activities that the terminal shows."""
+LABELS = {Confidence.CERTAIN: "bad", Confidence.LIKELY: "middling", Confidence.GUESSED: "calm"}
+COLOURS = {"helped": "var(--good)", "could have helped": "var(--middling)", "could not have": "var(--bad)"}
+
+
+def printed(report: AuditReport, width: int) -> str:
+    """The audit for a terminal of this width."""
+    text = printed_sections(heading(report), sections(report, ROWS), width)
+    return "\n".join([text, "", *_findings(report, width)])
+
+
+def heading(report: AuditReport) -> list[str]:
+    """What was read and what it says in sum, in sentences."""
+    running = f", {report.running} of them without an end" if report.running else ""
+    events = count(report.events, "event")
+    lines = [f"{count(report.histories, 'history', 'histories')} with {events}{running}."]
+    if report.unreadable:
+        name, reason = report.unread[0]
+        more = f", and {report.unreadable - 1} more" if report.unreadable > 1 else ""
+        lines.append(f"Not read: {name} {reason}{more}.")
+    if report.opaque:
+        lines.append(
+            f"{report.opaque:,} of {count(report.payloads, 'payload')} are encrypted: their arguments, results, tokens"
+            " and secrets are not read, and equal calls are not found. Retries, errors by type, timeouts and sizes are."
+        )
+    if report.unknown_events:
+        lines.append(f"{count(report.unknown_events, 'event')} of types that are not known were passed over.")
+    if not report.retries:
+        lines.append(f"No retry in {count(report.calls, 'call')}.")
+        return lines
+    parts = {
+        "helped": report.helped,
+        "could have helped": report.could_have,
+        "could not have": report.could_not,
+        "nobody can know": report.not_known,
+    }
+    told = ", ".join(f"{number} {name}" for name, number in parts.items() if number)
+    lines.append(
+        f"{count(report.retries, 'retry', 'retries')} in {count(report.calls, 'call')}: {told}."
+        f" {report.wasted_share:.0%} could not have helped."
+    )
+    tokens = f" Models used {report.tokens:,} tokens." if report.tokens is not None else ""
+    lines.append(f"Failed attempts and waits before the last attempts: {report.seconds:,.1f} s.{tokens}")
+    return lines
+
+
+def sections(report: AuditReport, most: int) -> Iterator[Section]:
+    """The tables of the sums that have rows, each with `most` rows at the most."""
+    names = ("calls", "failed", "retries", "helped", "could have", "could not", "not known", "seconds", "tokens")
+    rows = [
+        (
+            row.activity,
+            *(f"{number:,}" for number in (row.calls, row.failed, row.retries, row.helped)),
+            *(f"{number:,}" for number in (row.could_have, row.could_not, row.not_known)),
+            f"{row.seconds:,.1f}",
+            NOTHING if row.tokens is None else f"{row.tokens:,}",
+        )
+        for row in report.activities
+    ]
+    left = f" (the first {most} of {len(rows)})" if len(rows) > most else ""
+    columns = [Column("activity", False), *map(Column, names)]
+    if rows:
+        yield _without_empty(Section("activities", f"Calls by activity, and their retries{left}", columns, rows[:most]))
+    instead = [(row.code, f"{row.calls:,}", f"{row.retries:,}", row.follows) for row in report.instead]
+    columns = [Column("failed with", False), Column("calls"), Column("retries"), Column("Replan's rule", False)]
+    if instead:
+        yield Section("instead", "What Replan's rules would have done", columns, instead)
+
+
+def _without_empty(section: Section) -> Section:
+    """Without the columns that have only zeros."""
+    kept = [
+        place
+        for place, column in enumerate(section.columns)
+        if not column.is_number or any(row[place] not in ("0", "0.0", NOTHING) for row in section.rows)
+    ]
+    rows = [tuple(row[place] for place in kept) for row in section.rows]
+    return section._replace(columns=[section.columns[place] for place in kept], rows=rows)
+
+
+def _findings(report: AuditReport, width: int) -> Iterator[str]:
+    if not report.findings:
+        yield "Nothing was found." if report.histories else "There is no history to audit."
+        return
+    yield "Findings"
+    for number, finding in enumerate(report.findings, start=1):
+        yield ""
+        yield from _wrapped(f"{number}. {finding.sentence}", width, "   ")
+        yield from _wrapped(f"{how_many(finding)} [{finding.name}]", width, "   ", first="   ")
+        for line in _common_activities(finding):
+            yield from _wrapped(line, width, "   ", first="   ")
+        yield from _wrapped(f"To change: {finding.remedy}", width, "   ", first="   ")
+        for place in finding.examples[:EXAMPLES]:
+            yield from _wrapped(f"- {place_words(place)}", width, "     ", first="   ")
+        if finding.places > EXAMPLES:
+            yield f"   - and {finding.places - EXAMPLES:,} more"
+
+
+def how_many(finding: FindingCount) -> str:
+    """How often a finding was made, and how sure that is."""
+    sure = ", ".join(
+        f"{number} {name}"
+        for name, number in (("certain", finding.certain), ("likely", finding.likely), ("guessed", finding.guessed))
+        if number
+    )
+    places = count(finding.places, "place")
+    calls = f", {finding.times:,} calls" if finding.times > finding.places else ""
+    return f"{places} in {count(finding.histories, 'history', 'histories')}{calls}: {sure}."
+
+
+def place_words(place: Place) -> str:
+    """A place in one line."""
+    activity = f"{place.activity}: " if place.activity else ""
+    args = f"; arguments {place.args}" if place.args else ""
+    return one_line(f"{place.confidence}: {place.history}, {_events(place)}: {activity}{place.detail}{args}")
+
+
+def _events(place: Place) -> str:
+    return f"event{'s' if len(place.events) > 1 else ''} {', '.join(map(str, place.events))}"
+
+
+def _wrapped(text: str, width: int, indent: str, first: str = "") -> list[str]:
+    return textwrap.wrap(one_line(text), width, initial_indent=first, subsequent_indent=indent)
+
+
+def page(report: AuditReport) -> str:
+    """The audit as one HTML page; every text of the world in it is escaped."""
+    from console.render import report_page  # of an extra
+
+    charts = []
+    retried = [row for row in report.activities if row.retries][: report_page.MAX_BARS]
+    if retried:
+        values = (
+            [row.helped for row in retried],
+            [row.could_have for row in retried],
+            [row.could_not for row in retried],
+        )
+        series = [
+            report_page.Series(name, numbers, colour)
+            for (name, colour), numbers in zip(COLOURS.items(), values, strict=True)
+        ]
+        unknown = report_page.Series("nobody can know", [row.not_known for row in retried], report_page.CALM)
+        charts.append(report_page.bars("Retries by activity", [row.activity for row in retried], [*series, unknown]))
+    articles = map(_article, report.findings)
+    return report_page.rendered(
+        "Replan audit", heading(report), _tiles(report), charts, sections(report, 200), articles
+    )
+
+
+def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
+    yield "histories", f"{report.histories:,}", ""
+    yield "retries", f"{report.retries:,}", ""
+    yield "helped", f"{report.helped:,}", "good" if report.helped else ""
+    yield "could not have helped", f"{report.could_not:,}", "bad" if report.could_not else "good"
+    yield "of all retries", f"{report.wasted_share:.0%}", "bad" if report.could_not else "good"
+    yield "seconds before last attempts", f"{report.seconds:,.0f}", ""
+    if report.tokens is not None:
+        yield "tokens", f"{report.tokens:,}", ""
+
+
+def _article(finding: FindingCount) -> "report_page.Article":
+    """A finding on the page: what to change, and each of its places."""
+    from console.render import report_page
+
+    lines = [how_many(finding), *_common_activities(finding), f"To change: {finding.remedy}"]
+    places = [
+        report_page.Remark(
+            label=place.confidence,
+            colour=LABELS[place.confidence],
+            subject=place.activity,
+            text=place.detail,
+            code=place.args,
+            lines=[_where(place), *([f"Replan's rule: {place.instead}"] if place.instead else [])],
+        )
+        for place in finding.examples
+    ]
+    return report_page.Article(finding.sentence, [*lines, f"How it is decided: {finding.page}"], places)
+
+
+def _where(place: Place) -> str:
+    """The history and its events; of a server the run as well, since runs share the id of their workflow."""
+    if place.history == place.workflow_id:
+        return f"{place.history}, run {place.run_id}, {_events(place)}"
+    id = "" if place.workflow_id in place.history else f", {place.workflow_id}"
+    return f"{place.history}{id}, {_events(place)}"
+
+
+def _common_activities(finding: FindingCount) -> list[str]:
+    """Of a finding with more places than are shown, the activities that have the most, in a sentence."""
+    if finding.places <= EXAMPLES or len(finding.activities) < 2:
+        return []
+    named = [f"{name} ({number:,})" for name, number in list(finding.activities.items())[:MAX_NAMED]]
+    more = len(finding.activities) - len(named)
+    return [f"Activities: {', '.join(named)}{f', and {more:,} more' if more else ''}."]

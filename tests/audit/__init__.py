@@ -1,0 +1,1 @@
+"""Tests of `audit`: what histories say about retries and effects."""

@@ -1,0 +1,195 @@
+"""Whether a retry could help, from what a history keeps of an exception."""
+
+import pytest
+from pydantic import JsonValue
+
+from activities.borders.table import Proof
+from audit.errors import Failing, status_in, verdict
+from audit.record import failing_of
+from audit.secrets import secrets_in
+from audit.tools import Confidence, is_model, tokens_of, tool_of
+from tests.audit.made import failure, timeout
+from tests.libraries import AUDITED, text_without_row
+from workflows.faults.fault import Code
+
+CASES: list[tuple[str, str, Code | None]] = [
+    # of tables, by the name of the class
+    ("HTTPStatusError", "Client error '404 Not Found' for url 'http://shop/7'", Code.NOT_FOUND),
+    ("HTTPError", "409 Client Error: Conflict for url: http://shop/7", Code.CONFLICT),
+    ("ClientResponseError", "429, message='Too Many Requests', url='http://shop'", Code.RATE_LIMITED),
+    ("ReadTimeout", "", Code.TIMEOUT),
+    ("RemoteProtocolError", "Server disconnected", Code.UNREACHABLE),
+    ("ConnectError", "All connection attempts failed", Code.UNREACHABLE),
+    ("UniqueViolation", "duplicate key value", Code.CONFLICT),
+    ("DeadlockDetected", "deadlock detected", Code.BUSY),
+    ("ClientError", "An error occurred (ThrottlingException) when calling the Invoke operation", Code.RATE_LIMITED),
+    ("CardError", "Your card was declined", Code.REFUSED),
+    ("requests.exceptions.ReadTimeout", "", Code.TIMEOUT),
+    # of Python
+    ("KeyError", "'sku'", Code.BUG),
+    ("ValidationError", "1 validation error for Order", Code.UNEXPECTED_RESULT),
+    ("FileNotFoundError", "no such file", Code.NOT_FOUND),
+    ("ValueError", "something is wrong", None),
+    ("RuntimeError", "something is wrong", None),
+    ("TimeoutError", "", Code.TIMEOUT),
+    # by a status, whatever the class is
+    ("ShopError", "the shop returned 409", Code.CONFLICT),
+    ("ApiException", "(403) Reason: Forbidden, status: 403", Code.FORBIDDEN),
+    ("Error", "Request failed with status code 503", Code.SERVER_ERROR),
+    ("TypeError", "fetch failed: ECONNRESET", Code.UNREACHABLE),
+    ("ShopError", "row 503 is odd", None),
+    # of agents, and of Temporal
+    ("UserError", "unknown tool", Code.BUG),
+    ("NotFoundError", "Activity function charge is not registered on this worker", Code.MISSING_TOOL),
+    ("persistent_semantic", "This word is taken.", Code.NOT_FOUND),
+]
+
+
+def test_a_failure_is_classified_by_the_tables() -> None:
+    """By its class where a table has it, by a status in its message, else not at all."""
+    wrong = {}
+    for type, message, code in CASES:
+        found = verdict(Failing(type, message))
+        if (found.code if found else None) is not code:
+            wrong[type, message] = found
+
+    assert wrong == {}
+
+
+def test_a_model_is_judged_by_what_its_status_means() -> None:
+    """404 is a wrong name, 409 is transient, and a used-up quota is no limit that passes."""
+    texts = {
+        "Error code: 404 - no such model": Code.NEEDS_PERSON,
+        "Error code: 409 - conflict": Code.BUSY,
+        "Error code: 429 - slow down": Code.RATE_LIMITED,
+        "Error code: 429 - {'error': {'code': 'insufficient_quota'}}": Code.QUOTA_EXHAUSTED,
+    }
+    found = {text: verdict(Failing("APIStatusError", text), of_model=True) for text in texts}
+
+    assert {text: judged.code for text, judged in found.items() if judged} == texts
+
+
+def test_the_first_of_the_causes_that_says_something_counts() -> None:
+    """An integration wraps what the library raised; the server puts a failure of its own before a long one."""
+    cut = failure("", "Failure exceeds size limit.", cause=failure("ReadTimeout", ""))
+    cut.server_failure_info.SetInParent()
+    wrapped = failure("ToolFailed", "the tool failed", cause=failure("KeyError", "'sku'"))
+    found = [verdict(failing_of(one)) for one in (cut, wrapped)]
+
+    assert [one.code for one in found if one] == [Code.TIMEOUT, Code.BUG]
+
+
+def test_the_traceback_chooses_among_libraries() -> None:
+    """The class is certain then, and only likely without."""
+    trace = '  File "/app/.venv/lib/python3.11/site-packages/httpx/_client.py", line 1, in send\n'
+    sure = verdict(failing_of(failure("ReadTimeout", trace=trace)))
+    likely = verdict(failing_of(failure("ReadTimeout")))
+
+    assert [one.confidence for one in (sure, likely) if one] == [Confidence.CERTAIN, Confidence.LIKELY]
+
+
+@pytest.mark.parametrize(
+    ("type", "proves"),
+    [("START_TO_CLOSE", Proof.UNKNOWN), ("HEARTBEAT", Proof.UNKNOWN), ("SCHEDULE_TO_START", Proof.NOT_SENT)],
+)
+def test_a_timeout_says_whether_the_attempt_began(type: str, proves: Proof) -> None:
+    """What waited in the queue did nothing."""
+    found = verdict(failing_of(timeout(type)))
+
+    assert found and (found.proves, found.confidence) == (proves, Confidence.CERTAIN)
+
+
+def test_the_classes_without_a_row_are_those_of_the_recorded_libraries() -> None:
+    """`python -m tests.libraries` writes them anew."""
+    assert AUDITED.read_text(encoding="utf-8") == text_without_row()
+
+
+def test_a_wait_is_read_from_the_message() -> None:
+    """In seconds."""
+    texts = {
+        "retry after 30 s": 30.0,
+        "Please try again in 20s.": 20.0,
+        "try again in 500ms": 0.5,
+        "retry in 2m": 120.0,
+    }
+
+    assert {text: Failing("", text).named_wait for text in texts} == texts
+
+
+@pytest.mark.parametrize("text", ["503 rows", "order 404", "port 4040", "in 429 s"])
+def test_a_number_is_no_status(text: str) -> None:
+    """Only one that is called so."""
+    assert status_in(text) is None
+
+
+def test_a_tool_is_found_behind_an_activity_that_runs_any() -> None:
+    """With its own arguments, which stand beside contexts that differ from call to call."""
+    pydantic_ai = tool_of("agent__a__toolset__t__call_tool", [{"name": "charge", "tool_args": {"n": 1}, "ctx": {}}])
+    mcp = tool_of("temporalio.mcp.shop.call-tool", [{"name": "get_price", "arguments": {"sku": "A"}}])
+    own = tool_of("charge_card", [{"name": "get_price"}])
+
+    assert (pydantic_ai.name, pydantic_ai.writes, pydantic_ai.args) == ("charge", Confidence.LIKELY, {"n": 1})
+    assert (mcp.name, mcp.writes) == ("get_price", None)
+    assert (own.name, own.writes) == ("charge_card", Confidence.LIKELY)
+
+
+NAMES = {
+    **dict.fromkeys(("get_order", "listBookings", "order_status", "calculate", "search-and-rank", "frobnicate"), False),
+    **dict.fromkeys(("create_order", "bookRoom", "SendMail", "shop.charge", "delete-user", "email"), True),
+}
+
+
+def test_a_name_says_whether_a_call_writes() -> None:
+    """By its first verb."""
+    assert {name: tool_of(name, []).writes is not None for name in NAMES} == NAMES
+
+
+MODELS = (
+    "agent__a__model_request",
+    "invoke_model_activity",
+    "call_llm",
+    "ask_model",
+    "ChatCompletion",
+    "plan",
+    "replan",
+)
+
+
+def test_a_name_says_whether_a_model_is_asked() -> None:
+    """Those of integrations, and what people call it."""
+    assert [name for name in MODELS if not is_model(name)] == []
+    assert [name for name in ("charge", "get_plan_price", "planning_permission", "chatter") if is_model(name)] == []
+
+
+def test_tokens_are_read_where_results_have_them() -> None:
+    """Under `usage`, by any of the usual names."""
+    results: list[JsonValue] = [
+        {"usage": {"total_tokens": 7}},
+        {"a": [{"usage": {"input_tokens": 5, "output_tokens": 2}}]},
+        {"b": 1},
+    ]
+
+    assert [tokens_of(result) for result in results] == [7, 7, None]
+
+
+def test_secrets_are_told_from_what_only_looks_like_one() -> None:
+    """Keys, tokens and passwords; no placeholder, no id, no number."""
+    opaque = "4f9a8b7c6d5e4f3a2b1c"
+    secrets = [
+        f"sk-{opaque}",
+        f"Bearer {opaque}",
+        f'"api_key": "{opaque}"',
+        "postgresql://u:hunter22@db/x",
+        "AKIA" + "Z" * 16,
+    ]
+    others = [
+        "sk-***",
+        "Bearer of news",
+        '"api_key": "${KEY_2026_PRODUCTION}"',
+        "https://db/x",
+        '"key": "step/7"',
+        "tokens: 12",
+    ]
+
+    assert [text for text in secrets if not list(secrets_in(text))] == ["AKIA" + "Z" * 16]
+    assert [text for text in others if list(secrets_in(text))] == []
