@@ -90,6 +90,13 @@ def test_the_report_has_the_published_figures_beside_ours(published: Published) 
 
 
 @pytest.mark.full
+def test_the_page_has_what_the_command_prints() -> None:
+    page = (ROOT / "docs" / "retry-waste.md").read_text(encoding="utf-8")
+
+    assert [part for part in Published.run(1000).pages() if part not in page] == []
+
+
+@pytest.mark.full
 def test_the_command_prints_the_report() -> None:
     command = [sys.executable, "-m", "evals.retry_waste", "--published", "--seeds", "50"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -60,7 +60,10 @@ def draw_published(runs: Sequence[Sides], folder: Path) -> None:
         "ReAct wasted share": lambda side: side.waste,
     }
     for axes, (title, value) in zip(canvas.subplots(1, len(figures), sharey=True), figures.items(), strict=True):
-        axes.hist([value(run.react) for run in runs], bins=20, color=COLOURS[1])
+        values = [value(run.react) for run in runs]
+        is_count = title.startswith("ReAct success")  # bins of 2: of any other width some hold more whole numbers
+        bins = range(int(min(values)), int(max(values)) + 3, 2) if is_count else 20
+        axes.hist(values, bins=bins, color=COLOURS[1])
         axes.axvline(value(ours), color=BLACK, linestyle="--", label=f"seed {PUBLISHED_SEED}, as published")
         axes.set_xlabel(title)
     axes.legend(fontsize=7)
