@@ -10,7 +10,7 @@ from evals.retry_waste.published import PUBLISHED, PUBLISHED_SEED, expected_reac
 from evals.retry_waste.published_report import EVERY_CALL_FAILS, MEASURES, SWEEP, Published
 from tests.processes import ROOT
 
-SEEDS = 200
+SEEDS = 120
 """Enough for the standard errors; the command runs 1,000."""
 
 
