@@ -15,6 +15,7 @@ COPY runtime runtime
 COPY client client
 COPY server server
 COPY console console
+COPY audit audit
 COPY examples examples
 COPY maintenance maintenance
 RUN /opt/replan/bin/pip install --no-deps --no-build-isolation .
