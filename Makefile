@@ -72,7 +72,7 @@ test-containers: ## test docker-compose.yml in containers of podman, as root and
 	@$(PY) -m runtime.dev_server "[2/4] server:"
 	@$(PY) -m tests.containers.images "[3/4] containers:"
 	@echo "[4/4] tests in containers"
-	@$(PY) -m pytest -v tests/containers
+	@$(PY) -m pytest -vv tests/containers
 
 lock: $(PACKAGES) ## write requirements/*.txt from pyproject.toml; UPGRADE=--upgrade takes the newest versions
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"

@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -163,7 +164,7 @@ async def running(say: Say) -> AsyncIterator[Engine]:
 
 def _command(folder: Path) -> list[str]:
     isolated = [_which("unshare"), *NAMESPACES, "--fork", "--kill-child", "--propagation=private"]
-    return [*isolated, "/bin/sh", str(Path(__file__).with_name("namespace.sh")), str(folder)]
+    return [*isolated, "/bin/sh", str(Path(__file__).with_name("namespace.sh")), str(folder), sys.executable]
 
 
 async def _started(process: subprocess.Popen[bytes], folder: Path) -> str:

@@ -1,8 +1,9 @@
 #!/bin/sh
 # The first process of the namespaces in which podman runs: what is in them ends with it.
-# Reads the folder of the run: its settings are there, and it gets `pid` and the engine's socket `podman`.
+# Takes the folder of the run, which gets `pid` and the engine's socket `podman`, and a Python.
 set -eu
 run=$1
+python=$2
 
 read -r pid rest </proc/self/stat # of the old /proc, so as others see it
 mount -t proc proc /proc
@@ -13,6 +14,7 @@ for folder in /dev/shm /run/containers /run/crun /run/libpod /run/netns; do
 	mount -t tmpfs tmpfs "$folder"
 done
 ip link set lo up
+"$python" "$(dirname "$0")/nameserver.py" &
 
 # Podman leaves this to systemd: see at once whoever starts, and everybody every half a minute.
 checks() {
