@@ -38,9 +38,12 @@ class Composed:
                 "COMPOSE_DISABLE_ENV_FILE": "1",  # it may have keys of models
                 "REPLAN_STATE": str(folder / "state"),
                 "REPLAN_TOKEN": TOKEN,
+                "KEY": str(folder / "key"),
             },
         )
         self.folder = folder
+        self.key = folder / "key"
+        """The file of the key in `key.yml`."""
 
     async def up(self, *more: str) -> None:
         """Bring it up as README.md says, with images that are there already."""
@@ -49,6 +52,11 @@ class Composed:
     async def compose(self, *words: str, seconds: float = 300) -> str:
         """What a command of `docker compose` printed. Raises EngineFailed."""
         return await self._engine.run("docker", "compose", *words, seconds=seconds)
+
+    async def with_key(self, *words: str) -> str:
+        """The same with a key as a file."""
+        files = [word for file in (FILE, HERE / "override.yml", HERE / "key.yml") for word in ("--file", str(file))]
+        return await self.compose(*files, *words)
 
     async def line(self, text: str) -> str:
         """What a command line of the pages printed, in the test's folder. Raises EngineFailed."""
@@ -120,11 +128,25 @@ class Composed:
         """How many bytes the engine keeps of what a command in a worker's container writes."""
         name = (await self.compose("run", "--detach", "--no-deps", "--entrypoint", "sh", "worker", *words)).split()[-1]
         await self._engine.run(self._engine.program, "wait", name)
-        [one] = json.loads(await self._engine.run(self._engine.program, "inspect", name))
+        one = await self.container(name)
         path = one.get("LogPath") or one["HostConfig"]["LogConfig"]["Path"]
         sizes = await self._engine.run("sh", "-c", f"cat {path}* | wc -c")
-        await self._engine.run(self._engine.program, "rm", name)
+        await self.remove(name)
         return int(sizes)
+
+    async def container(self, name: str) -> dict[str, Any]:
+        """What the engine knows of a container."""
+        [found] = json.loads(await self._engine.run(self._engine.program, "inspect", name))
+        return dict(found)
+
+    async def said(self, name: str) -> str:
+        """What a container wrote."""
+        done = await self._engine.result(self._engine.program, "logs", name)
+        return done.stdout + done.stderr
+
+    async def remove(self, name: str) -> None:
+        """End a container, and remove it."""
+        await self._engine.run(self._engine.program, "rm", "--force", name)
 
     async def keep_logs(self) -> Path:
         """Write what the containers said to a file, and return it."""

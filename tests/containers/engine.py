@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,20 +67,21 @@ class Engine:
 
     async def result(self, *words: str, folder: Path = ROOT, seconds: float = 300) -> subprocess.CompletedProcess[str]:
         """How a command ended on the engine's machine, and what it said."""
-        return await self._ended([*self.prefix, *words], folder, seconds)
+        return await self._ended(self.prefix, words, folder, seconds)
 
     async def build(self, *words: str) -> str:
         """What the engine's program printed that needs this machine's network. Raises EngineFailed."""
-        command = [*self.outside, *words]
-        done = await self._ended(command, ROOT, 1200)
+        done = await self._ended(self.outside, words, ROOT, 1200)
         if done.returncode != 0:
             raise EngineFailed(_said(words, done))
         return done.stdout
 
-    async def _ended(self, command: Sequence[str], folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    async def _ended(
+        self, prefix: Sequence[str], words: Sequence[str], folder: Path, seconds: float
+    ) -> subprocess.CompletedProcess[str]:
         return await asyncio.to_thread(
             subprocess.run,
-            command,
+            [*prefix, f"--wd={folder}", "--", *words] if prefix else words,
             cwd=folder,
             env=dict(self.environment),
             stdin=subprocess.DEVNULL,
@@ -147,19 +148,29 @@ async def running(say: Say) -> AsyncIterator[Engine]:
             enter = [_which("nsenter"), "--target", pid]
             engine = Engine(
                 "podman",
-                [*enter, *NAMESPACES, f"--wd={ROOT}", "--"],
-                [*enter, "--mount", "--pid", "--ipc", f"--wd={ROOT}", "--"],
+                [*enter, *NAMESPACES],
+                [*enter, "--mount", "--pid", "--ipc"],
                 settings,
             )
-            await engine.run("podman", "rm", "--all", "--force", "--volumes")  # of a run that was killed
+            for words in (["rm", "--all"], ["volume", "prune"], ["network", "prune"]):  # of a run that was killed
+                await engine.run("podman", *words, "--force")
             yield engine
         finally:
             await end(process)
+            _remove_cgroups()
     except BlockingIOError:
         raise EngineFailed(f"Another run of these tests uses {cache()}: try again after its end.") from None
     finally:
         lock.close()
         shutil.rmtree(folder)
+
+
+def _remove_cgroups() -> None:
+    """Those that podman made and left empty."""
+    for kind in Path("/sys/fs/cgroup").iterdir():
+        for group in sorted(kind.glob("libpod_parent/**"), reverse=True):
+            with suppress(OSError):  # another podman of this machine is in it
+                group.rmdir()
 
 
 def _command(folder: Path) -> list[str]:
