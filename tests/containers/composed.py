@@ -47,7 +47,10 @@ class Composed:
 
     async def up(self, *more: str) -> None:
         """Bring it up as README.md says, with images that are there already."""
-        await self.compose("up", "--detach", "--no-build", *more, *images.started(self._engine), seconds=600)
+        # What runs stays; with podman, Compose takes each image for another one than before.
+        await self.compose(
+            "up", "--detach", "--no-build", "--no-recreate", *more, *images.started(self._engine), seconds=600
+        )
 
     async def compose(self, *words: str, seconds: float = 300) -> str:
         """What a command of `docker compose` printed. Raises EngineFailed."""
@@ -143,6 +146,13 @@ class Composed:
         """What a container wrote."""
         done = await self._engine.result(self._engine.program, "logs", name)
         return done.stdout + done.stderr
+
+    async def ended(self, name: str) -> tuple[int, str]:
+        """How a container ended, and what it wrote; then it is removed."""
+        await self._engine.run(self._engine.program, "wait", name)
+        code, text = (await self.container(name))["State"]["ExitCode"], await self.said(name)
+        await self.remove(name)
+        return int(code), text
 
     async def remove(self, name: str) -> None:
         """End a container, and remove it."""

@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -136,33 +136,31 @@ async def running(say: Say) -> AsyncIterator[Engine]:
         yield Engine("docker", environment=settings)
         return
     program = await compose(say)
-    folder = Path(tempfile.mkdtemp(prefix="replan-containers-"))
-    cache().mkdir(parents=True, exist_ok=True)
-    lock = (cache() / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the podmen of two runs would not see each other's locks
+    with _alone(), tempfile.TemporaryDirectory(prefix="replan-containers-") as name:
+        folder = Path(name)
         settings |= _settings(folder, program)
         process = spawn(_command(folder), folder / "engine.log", environment=settings)
         try:
-            pid = await _started(process, folder)
-            enter = [_which("nsenter"), "--target", pid]
-            engine = Engine(
-                "podman",
-                [*enter, *NAMESPACES],
-                [*enter, "--mount", "--pid", "--ipc"],
-                settings,
-            )
+            enter = [_which("nsenter"), "--target", await _started(process, folder)]
+            engine = Engine("podman", [*enter, *NAMESPACES], [*enter, "--mount", "--pid", "--ipc"], settings)
             for words in (["rm", "--all"], ["volume", "prune"], ["network", "prune"]):  # of a run that was killed
                 await engine.run("podman", *words, "--force")
             yield engine
         finally:
             await end(process)
             _remove_cgroups()
-    except BlockingIOError:
-        raise EngineFailed(f"Another run of these tests uses {cache()}: try again after its end.") from None
-    finally:
-        lock.close()
-        shutil.rmtree(folder)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """The cache for this run only: podman of another one would not see its locks. Raises EngineFailed."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EngineFailed(f"Another run of these tests uses {cache()}: try again after its end.") from None
+        yield
 
 
 def _remove_cgroups() -> None:
