@@ -1,6 +1,6 @@
 # `make help` lists the targets. Needs GNU make 3.81 or later, Python 3.11 or later, and Go where no temporal CLI is.
 
-.PHONY: help demo test test-all test-stack check checked pictures bench lock audit dist clean
+.PHONY: help demo test test-all test-stack test-containers check checked pictures bench lock audit dist clean
 
 PY = .venv/bin/python
 PACKAGES = .venv/.packages
@@ -25,10 +25,11 @@ demo: ## run one task whose first plan fails, on its own server
 test: checked ## the gate: format, lint, types, and a test of each behaviour; about 15 minutes on two cores
 	$(PYTEST) -m "not full"
 
-test-all: checked ## every test, also the long ones and those of `make test-stack`; needs Go, PostgreSQL and Prometheus
+test-all: checked ## every test, also the long ones, `test-stack` and `test-containers`; needs Go, PostgreSQL and Prometheus
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[libraries]"
 	$(PYTEST) --hypothesis-profile=full
 	@$(MAKE) --no-print-directory test-stack
+	@$(MAKE) --no-print-directory test-containers
 
 checked:
 	@echo "[1/3] packages"
@@ -64,6 +65,14 @@ test-stack: ## test the stack of docker-compose.yml without containers: demo, cr
 	@$(PY) -m tests.stack.programs "[3/4] stack:"
 	@echo "[4/4] tests on the stack"
 	@$(PY) -m pytest -v tests/stack
+
+test-containers: ## test docker-compose.yml in containers of podman, as root and with stand-in images; CONTAINERS=docker: of docker
+	@echo "[1/4] packages"
+	@$(MAKE) --silent $(PACKAGES)
+	@$(PY) -m runtime.dev_server "[2/4] server:"
+	@$(PY) -m tests.containers.images "[3/4] containers:"
+	@echo "[4/4] tests in containers"
+	@$(PY) -m pytest -vv tests/containers
 
 lock: $(PACKAGES) ## write requirements/*.txt from pyproject.toml; UPGRADE=--upgrade takes the newest versions
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"

@@ -6,9 +6,13 @@ import sys
 def main() -> None:
     """Run a worker, or a command for tasks."""
     if sys.argv[1:2] == ["worker"]:
+        from runtime import process
         from worker import main as worker  # not at the top: what a worker needs takes seconds
 
-        worker(sys.argv[2:], prog_name="replan worker")
+        try:
+            worker(sys.argv[2:], prog_name="replan worker")
+        except SystemExit as ended:  # of an option that is none
+            process.leave(ended.code if isinstance(ended.code, int) else 1)
     else:
         from console.app import app
         from starter import run

@@ -6,6 +6,7 @@ Entry scripts import this module first and call `require_packages()` before they
 import importlib.util
 import os
 import sys
+import threading
 from typing import NoReturn
 
 NEEDED = ("temporalio", "pydantic", "structlog", "typer")
@@ -45,13 +46,36 @@ def read_secrets() -> None:
         try:
             with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # pathlib takes a part of the time of `--help`
                 os.environ[name] = opened.read().strip()
+        except PermissionError:
+            user = f"user {os.getuid()}" if hasattr(os, "getuid") else "the user"
+            _refuse(
+                f"{name}_FILE names {file!r}, which {user} may not read, as whom this process runs: let that user read"
+                f" it (`chown`, or `chmod a+r`), or unset {name}_FILE."
+            )
         except (OSError, UnicodeDecodeError) as error:
             _refuse(f"{name}_FILE names {file!r}, which cannot be read ({error}): correct it, or unset it.")
 
 
+BAD_USAGE = 2
+STAY = "REPLAN_STAY"
+SERVICES = ("worker", "serve")
+
+
 def _refuse(sentence: str) -> NoReturn:
     sys.stderr.write(f"{sentence}\n")
-    raise SystemExit(2)
+    _stay(BAD_USAGE)
+    raise SystemExit(BAD_USAGE)
+
+
+def _stay(code: int) -> None:
+    """With REPLAN_STAY, a service whose settings are refused waits to be stopped.
+
+    What restarts containers would start it for ever, to be refused each time.
+    """
+    if code == BAD_USAGE and os.environ.get(STAY) and sys.argv[1:2] and sys.argv[1] in SERVICES:
+        sys.stderr.write("A new start would end the same way, so this process waits to be stopped (REPLAN_STAY).\n")
+        sys.stderr.flush()
+        threading.Event().wait()
 
 
 def version() -> str:
@@ -80,10 +104,14 @@ def raise_file_limit(limit: int) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """Flush the output and end the process at once with exit code `code`; the caller has closed everything before."""
+    """Flush the output and end the process at once with exit code `code`; the caller has closed everything before.
+
+    With REPLAN_STAY, a worker or web server whose settings are refused waits instead until it is stopped.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # it was closed before the process began (`>&-`)
             stream.flush()
+    _stay(code)
     # The interpreter's own shutdown is skipped: threads of Temporal's core may still call into Python meanwhile, which
     # ends the process with 134 or 139 in a few of a hundred runs.
     os._exit(code)

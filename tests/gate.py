@@ -45,6 +45,8 @@ ONE_PROVIDER = {
     "test_usage",
 }
 """Modules on what follows whoever answers: the quick tier has one provider there, and all where their APIs differ."""
+APART = ("stack", "containers")
+"""Folders that run only where they are named: they fetch packages, and take minutes."""
 SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
@@ -113,7 +115,7 @@ def rank(path: Path) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Set what all processes of the tests inherit."""
-    if not is_stack_asked_for(config):
+    if not any(is_asked_for(config, name) for name in APART):
         # Each HTTP client reads what it trusts: 40 ms for the system's certificates, and here is a folder with none.
         os.environ["SSL_CERT_DIR"] = str(HERE)
         os.environ.pop("SSL_CERT_FILE", None)
@@ -130,10 +132,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         plugins.register(SlowTests(terminal))
 
 
-def is_stack_asked_for(config: pytest.Config) -> bool:
-    """Whether the command line names `tests/stack` or something in it, which fetches packages."""
+def is_asked_for(config: pytest.Config, folder: str) -> bool:
+    """Whether the command line names this folder of tests or something in it."""
     named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
-    return any(path.resolve().is_relative_to(HERE / "stack") for path in named)
+    return any(path.resolve().is_relative_to(HERE / folder) for path in named)
 
 
 class SlowTests:

@@ -560,6 +560,7 @@ def commands() -> Surface:
     found["worker.py"] = {**_options(get_command(worker.main)), "--help, -h": {}}
     found["replan worker"] = {"the options of worker.py": {}}
     found["replan.healthy"] = {"python -m replan.healthy [QUEUE]": {}}
+    found["replan.ready"] = {"python -m replan.ready [URL]": {}}
     codes = {str(code.value): {"is": code.name.lower()} for code in Exit}
     found["exit codes"] = {**codes, str(BROKEN_PIPE): {"is": "broken_pipe"}}
     return found | {"environment variables": {name: {} for name in sorted(_variables())}}

@@ -1,4 +1,4 @@
-"""docker-compose.yml cannot be started in these tests: it is held to its schema and, name by name, to the code."""
+"""docker-compose.yml, without starting it: it is held to its schema and, name by name, to the code."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from temporalio.envconfig import ClientConfig
 
 from activities.providers.registry import PROVIDERS
 from console.commands.serve import LOOPBACK, PORT
+from replan import ready
 from runtime.temporal_cli import cached_binary
 from tests.deploy import composition
 from tests.deploy.composition import Service, services
@@ -226,7 +227,8 @@ def test_the_web_server_refuses_to_start_without_a_token() -> None:
 def test_the_web_server_is_found_where_it_listens() -> None:
     """The published port and that of the health check are the port of `serve`; it has the image of the worker."""
     assert SERVE.said["ports"] == [f"{LOOPBACK}:{PORT}:{PORT}"]
-    assert f"http://{LOOPBACK}:{PORT}/health/ready" in SERVE.said["healthcheck"]["test"][-1]
+    assert SERVE.said["healthcheck"]["test"] == ["CMD", "python", "-m", ready.__name__]
+    assert f"http://{LOOPBACK}:{PORT}/health/ready" == ready.URL
     assert SERVE.image == WORKER.image
 
 

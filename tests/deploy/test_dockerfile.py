@@ -1,4 +1,4 @@
-"""The Dockerfile, which no test here can build: what it copies is there, what it installs is locked, nobody is root."""
+"""The Dockerfile, without building it: what it copies is there, what it installs is locked, nobody is root."""
 
 import re
 from pathlib import Path
@@ -46,22 +46,33 @@ def test_the_entry_point_is_a_worker() -> None:
 
 def test_the_image_does_not_run_as_root() -> None:
     """Its last USER is one that it made itself."""
-    made = [rest.split()[-1] for rest in IMAGE.of("RUN") if rest.startswith("useradd")]
+    made = [found for rest in IMAGE.of("RUN") for found in re.findall(r"useradd [^&]*?(\w+)\s+&&", rest)]
 
     assert IMAGE.of("USER") == made
     assert made != ["root"]
 
 
 def test_every_package_is_locked() -> None:
-    """Each `pip install` takes hashed packages or our own code, and nothing that it finds by itself."""
-    installs = [rest for stage in stages() for rest in stage.of("RUN") if "pip install" in rest]
+    """Pip takes hashed packages, our own code and what it made of these, and nothing that it finds by itself."""
+    uses = [rest for stage in stages() for rest in stage.of("RUN") if "/pip " in rest]
 
-    assert installs
-    assert all("--no-deps" in rest for rest in installs)
+    assert len(uses) == 4
+    assert all("--no-deps" in rest for rest in uses)
     assert all(
-        "--require-hashes -r" in rest or rest.endswith("--no-build-isolation .")
-        for rest in [re.sub(r"--no-build-isolation -r", "-r", rest) for rest in installs]
+        "--require-hashes" in rest
+        or "--no-index" in rest
+        or rest.endswith(" --no-build-isolation --wheel-dir /opt/wheels .")
+        for rest in uses
     )
+    assert all("--no-build-isolation" in rest for rest in uses if "pip wheel" in rest)
+
+
+def test_what_builds_packages_is_not_in_the_image() -> None:
+    """One environment is copied, and that has no pip."""
+    copied = [rest for rest in IMAGE.of("COPY") if rest.startswith("--from=")]
+
+    assert copied == ["--from=packages /opt/replan /opt/replan"]
+    assert "python -m venv --without-pip /opt/replan" in BUILDERS[0].of("RUN")
 
 
 def test_the_state_is_where_the_volume_is() -> None:

@@ -371,7 +371,7 @@ async def test_a_cancel_is_passed_on(tmp_path: Path, hasty: ForeignTools, era: s
         await opened(calls, hasty)
         await calls.fails(tool_of(hasty, "shop.look"))
         waiting = asyncio.create_task(calls.call(tool_of(hasty, "shop.look"), environment=environment))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(wait_until, lambda: log.read_text().count('"tools/call"') == 3)
         environment.cancel()
         await asyncio.wait([waiting])
         assert await asyncio.to_thread(wait_until, lambda: len(cancelled(log)) == 2)

@@ -50,6 +50,38 @@ def test_what_cannot_be_read_ends_the_process(environment: dict[str, str], words
     assert done.stderr.startswith(words)
 
 
+def test_a_file_of_somebody_else(tmp_path: Path) -> None:
+    """The sentence says as whom the process runs, and who must read it."""
+    (file := tmp_path / "key").write_text("a key")
+    file.chmod(0o000)
+    if os.access(file, os.R_OK):
+        pytest.skip("root reads every file: tests/containers has a user")
+    done = read(REPLAN_STORE_FILE=str(file))
+
+    assert done.returncode == 2
+    assert f"which user {os.getuid()} may not read" in done.stderr
+
+
+def test_a_service_stays_where_a_restart_cannot_help() -> None:
+    """With REPLAN_STAY, `replan worker` says once what is wrong and waits to be stopped; other commands end."""
+    environment = {**os.environ, "REPLAN_STAY": "1"}
+    command = [sys.executable, "-m", "replan", "worker", "--no-such-option"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline()]
+        while said[-1] and "REPLAN_STAY" not in said[-1]:
+            said.append(process.stderr.readline())
+        stays = process.poll() is None
+        process.terminate()
+    ended = subprocess.run(
+        [*command[:3], "no-such-command"], cwd=ROOT, env=environment, capture_output=True, check=False
+    )
+
+    assert stays
+    assert "--no-such-option" in "".join(said)
+    assert ended.returncode == 2
+
+
 def test_every_secret_of_replan_can_be_in_a_file() -> None:
     """The keys of all providers, the server's, the store's URL and what signs notifications."""
     assert {*(one.key for one in PROVIDERS.values()), SIGNING_KEY, "TEMPORAL_API_KEY", "REPLAN_STORE"} <= {*SECRETS}

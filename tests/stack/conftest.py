@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from runtime.client import connect
 from runtime.temporal_cli import spoken
-from tests.gate import is_stack_asked_for
+from tests.gate import is_asked_for
 from tests.stack import stack as stacks
 from tests.stack.places import Places
 from tests.stack.programs import find_programs
@@ -24,12 +24,12 @@ FIGURES = pytest.StashKey[list[str]]()
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Only for who asks for it by name: it needs Go, PostgreSQL and minutes."""
-    return True if collection_path.is_relative_to(HERE) and not is_stack_asked_for(config) else None
+    return True if collection_path.is_relative_to(HERE) and not is_asked_for(config, HERE.name) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """SIGTERM ends the tests as Ctrl-C does, with everything that they started."""
-    if is_stack_asked_for(config):
+    if is_asked_for(config, HERE.name):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -23,12 +24,24 @@ from tests.deploy.composition import services
 
 NEWER = "1.32.0"
 """A server that can pause whole workflows, which the one of the Temporal CLI cannot."""
-SERVER_PACKAGE = "go.temporal.io/server/cmd/server"
-PACKAGES = (SERVER_PACKAGE, "go.temporal.io/server/cmd/tools/sql")
 
 
 class ProgramMissing(RuntimeError):
     """A program is not here and cannot be made; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Go module with programs."""
+
+    name: str
+    """Of its folder in the cache, and in what is said of it."""
+    module: str
+    packages: Sequence[str]
+    """The programs, by their folders in the module."""
+
+
+SERVER = Source("temporal-server", "go.temporal.io/server", ["./cmd/server", "./cmd/tools/sql"])
 
 
 @dataclass(frozen=True)
@@ -48,9 +61,14 @@ class Programs:
 async def find_programs(say: Say) -> Programs:
     """Everything that the stack needs; `say` hears of what takes minutes. Raises ProgramMissing, ServerUnavailable."""
     postgresql = _postgresql()  # before the build: it would be minutes until the message otherwise
-    folder = await built(services()["temporal"].image[1], PACKAGES, say)
-    newer = await built(NEWER, [SERVER_PACKAGE], say) / "server"
+    folder = await server(say)
+    newer = await built(SERVER, NEWER, say) / "server"
     return Programs(folder / "server", folder / "sql", newer, await find_cli(say), postgresql)
+
+
+async def server(say: Say) -> Path:
+    """The folder with the server and the schema tool of the version in docker-compose.yml. Raises ProgramMissing."""
+    return await built(SERVER, services()["temporal"].image[1], say)
 
 
 def _postgresql() -> Path:
@@ -60,34 +78,42 @@ def _postgresql() -> Path:
     return found
 
 
-async def built(version: str, packages: Sequence[str], say: Say) -> Path:
-    """The folder with the programs of these Go packages at this version, in the user's cache. Raises ProgramMissing."""
-    target = user_cache_path("replan") / f"temporal-server-{version}"
+async def built(source: Source, version: str, say: Say) -> Path:
+    """The folder with the programs of a source at this version, in the user's cache. Raises ProgramMissing."""
+    target = user_cache_path("replan") / f"{source.name}-{version}"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
-            await _build(Path(folder), version, packages, say)
+            await _build(Path(folder), source, version, say)
             Path(folder, "bin").rename(target)  # whole or not at all
     return target
 
 
-async def _build(folder: Path, version: str, packages: Sequence[str], say: Say) -> None:
+async def _build(folder: Path, source: Source, version: str, say: Say) -> None:
     go = shutil.which("go")
     if go is None:
-        raise ProgramMissing("Go is not installed, which builds the Temporal server: https://go.dev/dl, then again.")
-    settings = {**os.environ, "GOBIN": str(folder / "bin"), "GOTMPDIR": str(folder), "CGO_ENABLED": "0"}
-    command = [go, "install", "-ldflags", "-s -w", *(f"{package}@v{version}" for package in packages)]
-    what = f"building Temporal's server {version} from source with Go, 2 to 5 min, once"
-    process = spawn(command, folder / "log", environment=settings)
+        raise ProgramMissing(f"Go is not installed, which builds {source.name}: https://go.dev/dl, then again.")
+    settings = {**os.environ, "GOTMPDIR": str(folder), "CGO_ENABLED": "0"}
     began = time.monotonic()
-    say(what)
-    try:
-        while not await exited(process, SAY_EVERY_SECONDS) and time.monotonic() - began < BUILD_SECONDS:
-            say(f"{what} ... {spoken(time.monotonic() - began)}")
-    finally:
-        await end(process)
-    if process.returncode != 0:
-        raise ProgramMissing(f"The Temporal server cannot be built ({last_line(folder / 'log')}): see that Go works.")
+
+    async def run(log: Path, *words: str) -> None:
+        what = f"building {source.name} {version} from source with Go, 2 to 5 min, once"
+        process = spawn([go, *words], log, environment=settings)
+        say(what)
+        try:
+            while not await exited(process, SAY_EVERY_SECONDS) and time.monotonic() - began < BUILD_SECONDS:
+                say(f"{what} ... {spoken(time.monotonic() - began)}")
+        finally:
+            await end(process)
+        if process.returncode != 0:
+            raise ProgramMissing(f"{source.name} cannot be built ({last_line(log)}): see that Go works.")
+
+    await run(folder / "module", "mod", "download", "-json", f"{source.module}@{version}")
+    # In the module's own folder: `go install` refuses a module that replaces or excludes others.
+    module = json.loads((folder / "module").read_text())["Dir"]
+    await run(
+        folder / "log", "build", "-C", module, "-ldflags", "-s -w", "-o", f"{folder / 'bin'}{os.sep}", *source.packages
+    )
 
 
 def main(words: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ from tests.console.test_paused import Service
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.processes import Processes
 from tests.stack.places import free_ports
-from tests.stack.programs import NEWER, SERVER_PACKAGE, built
+from tests.stack.programs import NEWER, SERVER, built
 from workflows.account import search_attributes
 
 FRONTEND = "frontend"
@@ -67,7 +67,7 @@ def configuration(folder: Path, ports: list[int]) -> dict[str, Any]:
 @asynccontextmanager
 async def newer(folder: Path) -> AsyncIterator[Client]:
     """A client of a server of the version NEWER, which can pause workflows."""
-    program, ports = await built(NEWER, [SERVER_PACKAGE], lambda _: None) / "server", free_ports(8)
+    program, ports = await built(SERVER, NEWER, lambda _: None) / "server", free_ports(8)
     (folder / "config").mkdir()
     (folder / "config" / "development.yaml").write_text(json.dumps(configuration(folder, ports)))
     (folder / "dynamic.yaml").write_text(json.dumps({"frontend.WorkflowPauseEnabled": [{"value": True}]}))

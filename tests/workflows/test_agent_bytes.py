@@ -44,10 +44,10 @@ async def test_the_outcome_has_what_only_the_history_keeps(client: Client, tmp_p
     assert {(one.title, str(one.args), one.needs, one.result) for one in written.steps} == {("", "{}", (), None)}
     assert told(outcome.steps) == {
         "a": ("hi", {"word": "hi"}, (), {"said": "hi"}, False),
-        "b": ("<a>", {"word": "hi"}, ("a",), {"said": "hi"}, False),
+        "b": ("<a.said>", {"word": "hi"}, ("a",), {"said": "hi"}, False),
         "long": ("x" * 9, {"word": "x" * 9}, (), {"said": "x" * 9_000}, False),
         # longer arguments than an Outcome shows are told as they were planned
-        "fed": ("<long>", {"word": reference}, ("long",), {"said": "x" * 9_000}, False),
+        "fed": ("<long.said>", {"word": reference}, ("long",), {"said": "x" * 9_000}, False),
     }
     assert not any(one.in_history for one in outcome.steps)
 

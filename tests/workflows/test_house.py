@@ -68,6 +68,7 @@ ENTRIES = {
     "maintenance.build_hook",
     "maintenance.dashboards",
     "maintenance.exceptions",
+    "maintenance.slim",
     "activities.toolbox.documents.pdf_child",
 }
 """Modules that are run: by people, by a Makefile, by the build of the wheel, as a child process."""
