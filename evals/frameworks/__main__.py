@@ -13,6 +13,7 @@ import typer
 from benchmarks.report import Machine
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
 from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
+from evals.markdown import table
 from replan.testing.model_api import running
 from runtime.process import leave
 
@@ -50,7 +51,7 @@ def main(
         leave(6)
     except KeyboardInterrupt:
         leave(130)
-    typer.echo(table(planned))
+    typer.echo(outcomes(planned))
     typer.echo(f"\nOn {Machine.this()}")
     leave(1 if any(trial.is_broken for trial in planned) else 0)
 
@@ -76,16 +77,16 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def table(played: Sequence[Trial]) -> str:
+def outcomes(played: Sequence[Trial]) -> str:
     """What the trials came to, in Markdown."""
     columns = ("framework", "its tools come from", "keys", *Moment)
     rows = dict[tuple[str, Way, bool], dict[Moment, Trial]]()
     for trial in played:
         rows.setdefault((trial.framework, trial.way, trial.has_keys), {})[trial.moment] = trial
-    lines = [columns, ["---"] * len(columns)]
+    lines = list[list[str]]()
     for (name, way, has_keys), trials in rows.items():
         lines.append([name, way, "yes" if has_keys else "no", *(str(trials.get(moment, "-")) for moment in Moment)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(columns, lines)
 
 
 if __name__ == "__main__":

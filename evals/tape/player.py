@@ -1,0 +1,79 @@
+"""Starts a process that plays a tape, and ends it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from evals.tape.tape import Tape
+from evals.tape.world import World
+from runtime.child import end, last_line, spawn
+from runtime.dev_server import free_port
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60.0
+POLL_SECONDS = 0.05
+
+
+class TapeNotPlayed(RuntimeError):
+    """The process did not start; the message has the last line of its log."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A tape that is being played."""
+
+    url: str
+    world: World
+    """For reading the journal and the state."""
+
+    async def begin(self) -> None:
+        """Start the world's clock."""
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            (await http.post(f"{self.url}/begin")).raise_for_status()
+
+
+@asynccontextmanager
+async def playing(folder: Path, tape: Tape) -> AsyncIterator[Played]:
+    """Play a tape in a process of its own, with its files in `folder`.
+
+    Raises:
+        TapeNotPlayed: it did not start.
+    """
+    port, file, words, log = free_port(), folder / "world.db", folder / "tape.json", folder / "tape.log"
+    words.write_text(tape.model_dump_json())
+    command = [sys.executable, "-m", "evals.tape", str(port), str(file), str(words)]
+    world = World(file, tape)
+    process = spawn(command, log, environment={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        await _listening(process, port, log)
+        yield Played(f"http://127.0.0.1:{port}", world)
+    finally:
+        await end(process)
+        world.close()
+
+
+async def _listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Wait until the process listens. Raises TapeNotPlayed."""
+    for _ in range(int(START_SECONDS / POLL_SECONDS)):
+        if process.poll() is not None:
+            break
+        if await _is_listening(port):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+    raise TapeNotPlayed(f"The world did not start: {last_line(log)}")
+
+
+async def _is_listening(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,105 @@
+"""`python -m evals.retry_waste --published`: the published model, to the last digit and in expectation."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from evals.retry_waste.published import PUBLISHED, PUBLISHED_SEED, expected_react, simulate
+from evals.retry_waste.published_report import EVERY_CALL_FAILS, MEASURES, SWEEP, Published
+from tests.processes import ROOT
+
+SEEDS = 120
+"""Enough for the standard errors; the command runs 1,000."""
+
+
+@pytest.fixture(scope="module")
+def published() -> Published:
+    return Published.run(SEEDS)
+
+
+def test_the_published_seed_gives_the_published_figures() -> None:
+    """Every figure of the article's tables, to the digits that it prints."""
+    sides = simulate(PUBLISHED_SEED)
+    digits = {"steps per task": 2, "sigma of steps": 2, "wasted share": 3, "dollars": 4}
+    found = {
+        measure.name: [round(measure.of(side) + 1e-9, digits.get(measure.name, 1)) for side in sides]
+        for measure in MEASURES
+    }
+
+    assert found == {measure.name: [measure.react, measure.workflow] for measure in MEASURES}
+    assert sides.react.failures == {
+        "hallucinated_tool_exhausted_retries": 19,
+        "tool_error_exhausted_retries:rate_limited": 1,
+        "tool_error_exhausted_retries:dependency_down": 1,
+    }
+
+
+@pytest.mark.parametrize("rate", SWEEP)
+def test_the_published_seed_gives_the_published_sweep(rate: float) -> None:
+    side = simulate(PUBLISHED_SEED, replace(PUBLISHED, hallucination=rate)).react
+
+    assert (f"{side.waste:.1%}", f"{side.sigma:.2f}", f"{side.successes / 200:.1%}") == SWEEP[rate]
+
+
+def test_every_figure_is_within_its_standard_errors(published: Published) -> None:
+    assert [check.name for check in published.checks if not check.holds] == []
+    assert len(published.checks) == 9
+
+
+def test_a_wrong_expectation_is_noticed(published: Published) -> None:
+    """Were the standard errors too wide, any figure would hold."""
+    wrong = [check._replace(expected=check.expected * 1.03) for check in published.checks]
+
+    assert [check.name for check in wrong if check.holds] == []
+
+
+@pytest.mark.parametrize(
+    ("burn", "success", "retries", "wasted", "steps", "sigma"),
+    [
+        (3, 177.87, 515.6, 478.9, 2.829, 1.437),
+        (2, 192.87, 371.4, 334.7, 2.956, 1.578),
+        (1, 199.68, 209.1, 172.4, 3.014, 1.688),
+        (0, 199.84, 40.3, 3.6, 3.015, 1.693),
+    ],
+)
+def test_the_chain_has_the_expectations(
+    burn: int, success: float, retries: float, wasted: float, steps: float, sigma: float
+) -> None:
+    found = expected_react(replace(PUBLISHED, burn=burn))
+
+    assert (round(found.success, 2), round(found.retries, 1), round(found.wasted, 1)) == (success, retries, wasted)
+    assert (round(found.steps, 3), round(found.sigma, 3)) == (steps, sigma)
+
+
+def test_the_workflow_of_the_model_cannot_fail(published: Published) -> None:
+    """Its success is built in: it succeeds although no call does."""
+    down = simulate(PUBLISHED_SEED, replace(PUBLISHED, fault_scale=EVERY_CALL_FAILS))
+
+    assert (down.workflow.successes, down.workflow.fallbacks, sum(down.workflow.latencies)) == (200, 200, 0)
+    assert simulate(PUBLISHED_SEED).workflow.futile == 24
+    assert len(published.conclusions()) == 9
+
+
+def test_the_report_has_the_published_figures_beside_ours(published: Published) -> None:
+    report = "\n".join(published.pages())
+
+    assert "| retries | 513 | 513 | " in report
+    assert "| the workflow always succeeds | built in | " in report
+
+
+@pytest.mark.full
+def test_the_page_has_what_the_command_prints() -> None:
+    page = (ROOT / "docs" / "retry-waste.md").read_text(encoding="utf-8")
+
+    assert [part for part in Published.run(1000).pages() if part not in page] == []
+
+
+@pytest.mark.full
+def test_the_command_prints_the_report() -> None:
+    command = [sys.executable, "-m", "evals.retry_waste", "--published", "--seeds", "50"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "standard errors away" in done.stdout
