@@ -21,6 +21,7 @@ from temporalio.service import RPCError
 from client.client import Client
 from client.problem import Problem
 from runtime.client import namespace_id
+from runtime.payloads import NoKey
 from runtime.process import version
 from runtime.validation import expected
 from server import api
@@ -73,7 +74,7 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     app.add_api_route("/static/{name}", _static, include_in_schema=False)
     app.add_api_route("/health/live", _live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
-    for error in (Problem, RPCError, RequestValidationError, HTTPException, Exception):
+    for error in (Problem, NoKey, RPCError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, _error_response)
     app.add_middleware(Gate, access=access)
     return app
@@ -119,7 +120,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
     headers = dict[str, str]()
     is_page = request.scope["path"].startswith(PAGES)
     match error:
-        case Problem() | RPCError():
+        case Problem() | NoKey() | RPCError():
             problem = problem_of(error)
             fields = problem.fields(on_page if is_page else as_request)
             status, code, reason, remedy = status_of(problem), problem.code, fields["reason"], fields["remedy"]
