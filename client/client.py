@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import JsonValue
@@ -274,13 +275,15 @@ class Client:
         namespace: str | None = None,
         profile: str | None = None,
         queue: str = QUEUE,
+        keys: str | Path | None = None,
+        codec: str | None = None,
     ) -> Self:
         """Connect to a Temporal server; what is not given comes from TEMPORAL_ADDRESS and the like, or a profile.
 
         Raises:
             Problem: no server answers there, or the environment or the profile cannot be used.
         """
-        return cls(await connected(address, namespace, profile), queue=queue)
+        return cls(await connected(address, namespace, profile, keys=keys, codec=codec), queue=queue)
 
     async def start(
         self,

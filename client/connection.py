@@ -2,6 +2,7 @@
 
 import os
 import urllib.parse
+from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
@@ -15,16 +16,33 @@ UI_PORT_OFFSET = 1000
 """A development server of the Temporal CLI serves its web UI at its own port plus this number."""
 
 
-async def connected(address: str | None, namespace: str | None, profile: str | None) -> Client:
+async def connected(
+    address: str | None,
+    namespace: str | None,
+    profile: str | None,
+    *,
+    keys: str | Path | None = None,
+    codec: str | None = None,
+) -> Client:
     """Connect to a server; for an argument that is None, the environment or the Temporal profile decides.
 
+    `keys` is the file of a keyring, `codec` the MODULE:OBJECT of a payload codec.
+
     Raises:
-        Problem: no server answers there, or the environment or the profile cannot be used.
+        Problem: no server answers there, or the environment, the profile, the keys or the codec cannot be used.
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
         state = state_folder.default()
-        return await connect(address=address, namespace=namespace, profile=profile, state=state, runtime=quiet)
+        return await connect(
+            address=address,
+            namespace=namespace,
+            profile=profile,
+            state=state,
+            runtime=quiet,
+            keys=keys or os.environ.get("REPLAN_KEYS"),
+            codec=codec or os.environ.get("REPLAN_CODEC"),
+        )
     except NotConnected as error:
         is_settings = isinstance(error, Misconfigured)
         code = "misconfigured" if is_settings else "unreachable"

@@ -76,6 +76,19 @@ class Common:
         str | None, typer.Option(metavar="NAME", help="A profile of the Temporal configuration file.")
     ] = None
 
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_KEYS", metavar="FILE", help="The keyring of the workers, to read what they encrypt."
+        ),
+    ] = None
+    codec: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of yours, as the workers have."
+        ),
+    ] = None
+
     def check(self) -> None:
         """Raise Problem for the name of a control queue, which has no worker for tasks; call it before connecting."""
         from workflows.faults.retries import CONTROL  # imported here for `--help`, like the types above
@@ -89,7 +102,7 @@ class Common:
         # Imported here for `--help`, like the types above.
         from client.connection import connected
 
-        return await connected(self.address, self.namespace, self.profile)
+        return await connected(self.address, self.namespace, self.profile, keys=self.keys, codec=self.codec)
 
     @property
     def is_interactive(self) -> bool:
