@@ -14,6 +14,7 @@ from console.completion import task_ids
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
+    from temporalio.converter import DataConverter
 
     from client.tasks import Handle
 
@@ -103,6 +104,12 @@ class Common:
         from client.connection import connected
 
         return await connected(self.address, self.namespace, self.profile, keys=self.keys, codec=self.codec)
+
+    def data_converter(self) -> "DataConverter":
+        """The data converter for what is read from a file, without a connection; Problem for keys of no use."""
+        from client.connection import data_converter
+
+        return data_converter(self.namespace, self.keys, self.codec)
 
     @property
     def is_interactive(self) -> bool:

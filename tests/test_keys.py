@@ -1,10 +1,11 @@
 """A keyring: what it encrypts is found nowhere without it and is read everywhere with it; keys are rotated."""
 
 import asyncio
+import functools
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -133,34 +134,28 @@ class Place:
         ]
 
 
+def in_a_thread(test: Callable[[Place], None]) -> Callable[[Place], Coroutine[Any, Any, None]]:
+    """A test that runs commands, beside the event loop that keeps its server."""
+
+    @functools.wraps(test)
+    async def run(place: Place) -> None:
+        await asyncio.to_thread(test, place)
+
+    return run
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """A server of its own, whose database is searched, too."""
-    keys = tmp_path / "replan.keys"
+    keys, folder = tmp_path / "replan.keys", tmp_path / "all" / "server"
     add_key(keys)
-    (tmp_path / "all" / "server").mkdir(parents=True)
-    spec = ServerSpec(
-        tmp_path / "all" / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES
-    )
-
-    async def run() -> None:
-        async with DevServer(spec, await find_cli(lambda _: None)) as server:
-            address.set_result(server.address)
-            await stop.wait()
-
-    loop = asyncio.new_event_loop()
-    address, stop = loop.create_future(), asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    try:
-        while not address.done():
-            thread.join(0.1)
-        yield Place(address.result(), tmp_path / "all", keys)
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    folder.mkdir(parents=True)
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
+    async with DevServer(spec, await find_cli(lambda _: None)) as server:
+        yield Place(server.address, tmp_path / "all", keys)
 
 
+@in_a_thread
 def test_planted_secrets_are_found_nowhere(place: Place) -> None:
     """In no byte of database, store, state folder, logs and cache; with the key, everywhere; without it, nowhere."""
     plan = planned(place.plans, ("echo", COLOUR), ("write", COLOUR), ("refuse", COLOUR))
@@ -176,7 +171,7 @@ def test_planted_secrets_are_found_nowhere(place: Place) -> None:
         answered = place.seeing.starter("answer", waiting, "provide", "--result", json.dumps({"words": COLOUR}))
         seen = {
             words: place.seeing.starter(words[0], outcome["task_id"], *words[1:])
-            for words in (("show",), ("show", "--json"), ("explain",), ("transcript",), ("effects",))
+            for words in (("show",), ("show", "--json"), ("explain",), ("effects",))
         }
         reported = place.seeing.starter("report", "--json")
         exported = place.seeing.starter("export", outcome["task_id"], str(place.folder / "x.json"), "--redact")
@@ -194,6 +189,7 @@ def test_planted_secrets_are_found_nowhere(place: Place) -> None:
     assert COLOUR not in outcome["task_id"] + waiting
 
 
+@in_a_thread
 def test_a_worker_without_the_key_does_not_start_on_the_store(place: Place) -> None:
     """It ends with a sentence; with a keyring that has the key among others it starts."""
     with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
@@ -205,6 +201,7 @@ def test_a_worker_without_the_key_does_not_start_on_the_store(place: Place) -> N
         pass
 
 
+@in_a_thread
 def test_keys_are_rotated_under_an_open_task(place: Place) -> None:
     """A task that began in clear, then with one key, then with another one: it is read and answered to its end."""
     plan = planned(place.plans, ("stuck", COLOUR))
@@ -225,3 +222,27 @@ def test_keys_are_rotated_under_an_open_task(place: Place) -> None:
 
     assert [one.returncode for one in answers] == [0, 0, 0], answers
     assert [json.loads(one.stdout)["steps"][0]["result"] for one in ends] == [{"words": "x"}] * 3
+
+
+@in_a_thread
+def test_a_worker_that_lacks_the_newest_key_ends_no_task(place: Place) -> None:
+    """Its workflow task fails and waits, and says which key is missing; with the key the task goes on."""
+    older = place.keys.with_name("older.keys")
+    older.write_bytes(place.keys.read_bytes())
+    add_key(place.keys)
+    plan = planned(place.plans, ("echo", COLOUR))
+    lacking = Processes(
+        place.seeing.address, place.seeing.folder, {**place.blind.environment, "REPLAN_KEYS": str(older)}
+    )
+    with lacking.worker("--tools", str(place.tools), "--planner", "offline"):
+        started = place.seeing.starter("start", "--plan", plan, "--detach", "--json")
+        id = json.loads(started.stdout)["task_id"]
+        while "workflow task fails" not in (shown := place.seeing.starter("show", id)).stderr:
+            assert shown.returncode in (3, 6), shown
+        blind = place.blind.starter("show", id)
+    with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
+        ended = place.seeing.starter("show", id, "--follow", "--json")
+
+    assert "which is not in this keyring" in shown.stderr, shown.stderr
+    assert "workflow task fails" in blind.stderr
+    assert json.loads(ended.stdout)["status"] == "completed"
