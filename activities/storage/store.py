@@ -432,13 +432,9 @@ async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
     Raises:
         StoreUnavailable: a key that has written here is missing.
     """
-
-    def look(tx: Connection) -> Sequence[Any]:
-        if cipher is not None:
-            insert_new(tx, KEYS, {"id": cipher.ids[0], "check": cipher.seal(_PLAINTEXT)})
-        return tx.execute(select(KEYS)).all()
-
-    for row in await write(engine, look):
+    async with reading(engine).begin() as tx:
+        rows = (await tx.execute(select(KEYS))).all()
+    for row in rows:
         named = f"The store {spoken(engine.url)} was written with the key {row.id!r}"
         if cipher is None or row.id not in cipher.ids:
             raise StoreUnavailable(f"{named}, which this worker lacks: give it a keyring that has the key (--keys).")
@@ -446,6 +442,10 @@ async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
             cipher.open(row.check)
         except Exception as error:
             raise StoreUnavailable(f"{named}, and --keys has another key of this name: give the first one.") from error
+    # Only then, since a worker that is frozen may hold the lock for writing.
+    if cipher is not None and cipher.ids[0] not in {row.id for row in rows}:
+        new = {"id": cipher.ids[0], "check": cipher.seal(_PLAINTEXT)}
+        await write(engine, lambda tx: insert_new(tx, KEYS, new))
 
 
 class Moment(TypeDecorator[datetime]):

@@ -18,7 +18,7 @@ async def keys_command(
     *,
     action: Annotated[
         Literal["new", "check"],
-        typer.Argument(metavar="new|check", help="Put a new key in front, or say which keys are there."),
+        typer.Argument(metavar="ACTION", help="new: put a new key in front. check: say which keys are there."),
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The keyring.")],
     common: Common,

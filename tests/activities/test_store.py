@@ -161,6 +161,7 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
         "DROP TABLE replan_tickets",
         "DROP TABLE replan_ahead",
         "DROP TABLE replan_words",
+        "DROP TABLE replan_keys",
         "DROP TABLE replan_listeners",
         "DROP TABLE replan_checked",
         "DROP INDEX replan_payloads_owner",
