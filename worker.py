@@ -26,13 +26,14 @@ from activities.words import Words
 from runtime import metrics, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
+from runtime.keys import BadKeys, cipher_of
 from runtime.payloads import s3, with_storage
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
 from workflows.calls.interceptor import CallInterceptor
 from workflows.text import few
 
-BAD_USAGE = (*BAD_OPTIONS, BadSetting, BadSettings)
+BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 MAX_UNFINISHED = 200
 """How many unfinished tasks a worker looks at before it serves a queue with a version for the first time."""
@@ -121,13 +122,14 @@ async def equipped(
     """The workers of one process, with what is open for them; `fail` is called when they cannot go on."""
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
+        cipher = cipher_of(settings.keys)
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         checked = server.namespace_id, settings.queue, process.version()
         # Before the store is opened, which migrates it.
         is_new = not await is_checked(settings.store or sqlite_url(settings.state), *checked)
         if is_new:
             await require_continuable(server, settings.queue)
-        parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail))
+        parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail, cipher))
         if is_new:
             await note_checked(parts.databases.store, *checked)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers

@@ -29,7 +29,7 @@ from activities.providers.adapter import AdapterOptions
 from activities.providers.prices import PriceList, highest_price
 from activities.providers.registry import PROVIDERS, UnknownPlanner
 from activities.resolving import RESOLVING
-from activities.storage.store import Datasources, StoreUnavailable, open_store, sqlite_url, store_id
+from activities.storage.store import Cipher, Datasources, StoreUnavailable, open_store, sqlite_url, store_id
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
@@ -261,9 +261,9 @@ class WorkerParts:
 
 
 @asynccontextmanager
-async def _opened(options: Options, registry: Registry) -> AsyncIterator[Datasources]:
+async def _opened(options: Options, registry: Registry, cipher: Cipher | None) -> AsyncIterator[Datasources]:
     async with AsyncExitStack() as stack:
-        store = await open_store(options.store or sqlite_url(options.state))
+        store = await open_store(options.store or sqlite_url(options.state), cipher)
         stack.push_async_callback(store.dispose)
         databases = Datasources(store, [kind.datasource for kind in registry.values()])
         await databases.open(stack)
@@ -279,12 +279,14 @@ async def open_parts(
     buckets: Sequence[StorageDriver],
     version: str,
     on_unusable: Callable[[str], None],
+    cipher: Cipher | None = None,
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
     `namespace` is the id of the Temporal namespace, and `is_searchable` says whether it has Replan's search attributes.
     `buckets` store large payloads instead of the vault. `version` is the version of Replan.
-    `on_unusable` is called with a sentence when this process can call no tools any more.
+    `on_unusable` is called with a sentence when this process can call no tools any more. `cipher` encrypts what is
+    written into the databases.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
@@ -296,7 +298,7 @@ async def open_parts(
     async with AsyncExitStack() as stack:
         # A connection belongs to the event loop that opened it: tools have theirs on a loop of their own.
         loop = await stack.enter_async_context(ToolLoop(on_unusable))
-        of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry)))
+        of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry, cipher)))
         databases = await stack.enter_async_context(of_tools.twins())
         web = Web(Reach.of(options.allow_hosts))
         has_gateway = options.mcp_socket is not None

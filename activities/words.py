@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Column, Connection, Float, Integer, String, Table, Text, delete, insert, or_, select
+from sqlalchemy import Column, Connection, Float, Integer, String, Table, delete, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 from temporalio.worker import (
@@ -27,7 +27,7 @@ from temporalio.worker import (
 
 from activities.borders.sql import DATABASE_ERRORS
 from activities.providers.metering import REPLIES, Arriving
-from activities.storage.store import REPLAN_TABLES, clock, reading, transaction, write
+from activities.storage.store import REPLAN_TABLES, SealedText, clock, reading, transaction, write
 from workflows.unfinished import MAX_SAID, MAX_TOLD, UNFINISHED, Unfinished
 
 WORDS = Table(
@@ -39,7 +39,7 @@ WORDS = Table(
     Column("attempt", Integer, primary_key=True),
     Column("reply", String(32), nullable=False),
     Column("length", Integer, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("text", SealedText, nullable=False),
     Column("at", Float, nullable=False),
 )
 """One row for each reply that a process listens to and that comes in another one, the `worker`."""

@@ -18,15 +18,17 @@ from benchmarks.processes import Meter, Server
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
 from benchmarks.rounds import WORKS, Arm, Bare, Replan, Samples, Sizes, measure
 from runtime.client import connect
+from runtime.keys import add_key
 from runtime.process import leave
 
 ROUNDS = 7
-DEFAULT, BARE, REPLAN = "bare_default", "bare", "replan"
-"""The arms: bare on a server with default settings, bare on one with ours, Replan on one with ours."""
+DEFAULT, BARE, REPLAN, KEYED = "bare_default", "bare", "replan", "replan_keys"
+"""The arms: bare on a server with default settings, bare on one with ours, Replan on one with ours, and with keys."""
 TITLES = {
     DEFAULT: "bare, default server",
     BARE: "bare, our server",
     REPLAN: "Replan, our server",
+    KEYED: "Replan with keys",
 }
 ROWS = {
     "step_ms": "each additional sequential step, ms",
@@ -149,11 +151,14 @@ def main(
     figure: Annotated[Path | None, typer.Option(help="Draw the ratios into this PNG; needs matplotlib.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = ROUNDS,
     address: Annotated[str | None, typer.Option(help="A server to use in place of one with our settings.")] = None,
+    keys: Annotated[bool, typer.Option("--keys", help="Measure Replan with a keyring, too.")] = False,
 ) -> None:
     """Measure steps of Replan against the bare Temporal SDK, and say whether the goals are met."""
-    found = processes.finish(run(Sizes(), rounds, address))
+    found = processes.finish(run(Sizes(), rounds, address, with_keys=keys))
     where = f"{found.rounds} rounds on {found.machine}; load {found.load_before:g} -> {found.load_after:g}"
-    report.show(found.table(), [where], found.goals)
+    shown = ("step_ms", "task_ms", "steps_per_s", "bytes", "worker_cpu_ms") if keys else ()
+    keyed = ", ".join(f"{ROWS[name]} {_times(ratio(found.arms, name, KEYED, REPLAN))}" for name in shown)
+    report.show(found.table(), [where, *([f"With keys, times without: {keyed}"] if keys else [])], found.goals)
     report.write(found, json)
     if figure:
         from benchmarks.picture import draw_steps  # matplotlib is an optional extra
@@ -162,19 +167,19 @@ def main(
     leave(0)
 
 
-async def run(sizes: Sizes, rounds: int, address: str | None) -> StepsReport:
+async def run(sizes: Sizes, rounds: int, address: str | None, *, with_keys: bool = False) -> StepsReport:
     """Start servers and workers, measure, end them. Raises NotConnected, ServerUnavailable, WorkerUnavailable."""
     before = report.load()
     with tempfile.TemporaryDirectory(prefix="replan-steps-") as folder, Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("servers and workers", total=None)
-        async with _arms(Path(folder), address) as arms:
+        async with _arms(Path(folder), address, with_keys=with_keys) as arms:
             bar.update(task, total=rounds * len(WORKS) * len(arms) + 1)
             samples = await measure(arms, sizes, rounds, lambda what: bar.update(task, description=what, advance=1))
     return StepsReport.of(samples, sizes, rounds, (before, report.load()))
 
 
 @asynccontextmanager
-async def _arms(folder: Path, address: str | None) -> AsyncIterator[Sequence[Arm]]:
+async def _arms(folder: Path, address: str | None, *, with_keys: bool) -> AsyncIterator[Sequence[Arm]]:
     async with AsyncExitStack() as stack:
         default = await stack.enter_async_context(processes.default_server(folder / "default"))
         ours = await stack.enter_async_context(processes.our_server(folder / "ours", address))
@@ -182,6 +187,7 @@ async def _arms(folder: Path, address: str | None) -> AsyncIterator[Sequence[Arm
             await _bare(stack, DEFAULT, default, folder),
             await _bare(stack, BARE, ours, folder),
             await _replan(stack, ours, folder),
+            *([await _replan(stack, ours, folder, KEYED)] if with_keys else ()),
         ]
 
 
@@ -193,15 +199,18 @@ async def _bare(stack: AsyncExitStack, name: str, server: Server, folder: Path) 
     return Bare(name, client, queue, Meter(process.pid), server.meter)
 
 
-async def _replan(stack: AsyncExitStack, server: Server, folder: Path) -> Arm:
-    queue, log = f"benchmark-{REPLAN}", folder / f"{REPLAN}.log"
-    words = processes.replan_worker(queue)
+async def _replan(stack: AsyncExitStack, server: Server, folder: Path, name: str = REPLAN) -> Arm:
+    queue, log, state = f"benchmark-{name}", folder / f"{name}.log", folder / f"state-{name}"
+    keys = folder / "replan.keys" if name == KEYED else None
+    if keys:
+        add_key(keys)
+    words = processes.replan_worker(queue, *(("--keys", str(keys)) if keys else ()))
     # Only the first start of a worker makes the tables of its store, with Alembic, which takes 12 MB.
-    async with processes.worker(words, server.address, folder / "state", log):
+    async with processes.worker(words, server.address, state, log):
         pass
-    process = await stack.enter_async_context(processes.worker(words, server.address, folder / "state", log))
-    client = await connect(address=server.address, plain=True)
-    return Replan(REPLAN, client, queue, Meter(process.pid), server.meter)
+    process = await stack.enter_async_context(processes.worker(words, server.address, state, log))
+    client = await connect(address=server.address, plain=True, keys=keys)
+    return Replan(name, client, queue, Meter(process.pid), server.meter)
 
 
 if __name__ == "__main__":

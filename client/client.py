@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import JsonValue
@@ -12,6 +13,7 @@ from client import incidents as resolving, people, start, tasks, undo as undoing
 from client.connection import connected
 from client.continuing import continued
 from client.effects import TaskEffect
+from client.encrypted import no_key
 from client.events import Events, TaskEvent
 from client.explain.explanation import Explanation, explain_task
 from client.follow import Follower, View, fetch_standing
@@ -26,6 +28,7 @@ from client.text import QUEUE
 from client.undo import Rollback
 from client.workers import list_effects
 from runtime.client import as_replan
+from runtime.payloads import NoKey
 from workflows.account.outcome import Outcome
 from workflows.account.records import FaultRecord
 from workflows.account.task import Task, TaskStatus
@@ -122,8 +125,12 @@ class TaskHandle:
 
         Raises:
             TaskNotCompleted: it failed, escalated, went over its budget or was cancelled; `outcome` has the Outcome.
+            Problem: the Outcome is encrypted, and the key is not here.
         """
-        outcome = await final_outcome(self._temporal, self._handle)
+        try:
+            outcome = await final_outcome(self._temporal, self._handle)
+        except NoKey as error:
+            raise no_key(error) from error
         if ended := _ENDED.get(outcome.status):
             raise ended(outcome)
         return outcome
@@ -268,13 +275,15 @@ class Client:
         namespace: str | None = None,
         profile: str | None = None,
         queue: str = QUEUE,
+        keys: str | Path | None = None,
+        codec: str | None = None,
     ) -> Self:
         """Connect to a Temporal server; what is not given comes from TEMPORAL_ADDRESS and the like, or a profile.
 
         Raises:
             Problem: no server answers there, or the environment or the profile cannot be used.
         """
-        return cls(await connected(address, namespace, profile), queue=queue)
+        return cls(await connected(address, namespace, profile, keys=keys, codec=codec), queue=queue)
 
     async def start(
         self,

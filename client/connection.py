@@ -2,34 +2,71 @@
 
 import os
 import urllib.parse
+from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text
 from runtime import state_folder
-from runtime.client import Misconfigured, NotConnected, connect
+from runtime.client import DEFAULT_NAMESPACE, Misconfigured, NotConnected, connect
+from runtime.payloads import DATA_CONVERTER
 
 UI_PORT_OFFSET = 1000
 """A development server of the Temporal CLI serves its web UI at its own port plus this number."""
 
 
-async def connected(address: str | None, namespace: str | None, profile: str | None) -> Client:
+async def connected(
+    address: str | None,
+    namespace: str | None,
+    profile: str | None,
+    *,
+    keys: str | Path | None = None,
+    codec: str | None = None,
+) -> Client:
     """Connect to a server; for an argument that is None, the environment or the Temporal profile decides.
 
+    `keys` is the file of a keyring, `codec` the MODULE:OBJECT of a payload codec.
+
     Raises:
-        Problem: no server answers there, or the environment or the profile cannot be used.
+        Problem: no server answers there, or the environment, the profile, the keys or the codec cannot be used.
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
         state = state_folder.default()
-        return await connect(address=address, namespace=namespace, profile=profile, state=state, runtime=quiet)
+        return await connect(
+            address=address,
+            namespace=namespace,
+            profile=profile,
+            state=state,
+            runtime=quiet,
+            keys=keys or os.environ.get("REPLAN_KEYS"),
+            codec=codec or os.environ.get("REPLAN_CODEC"),
+        )
     except NotConnected as error:
         is_settings = isinstance(error, Misconfigured)
         code = "misconfigured" if is_settings else "unreachable"
         kind = ProblemKind.BAD_REQUEST if is_settings else ProblemKind.UNREACHABLE
         raise Problem(code, error.reason, Text(f"{error.remedy}, or see ", Remedy("doctor")), kind) from error
+
+
+def data_converter(namespace: str | None, keys: str | Path | None, codec: str | None) -> DataConverter:
+    """The data converter for histories of a namespace that were saved, without a connection.
+
+    Raises:
+        Problem: the keys or the codec cannot be used.
+    """
+    if not keys and not codec:
+        return DATA_CONVERTER
+    from runtime.keys import BadKeys, codec_of, encrypting  # not at the top: few have keys
+
+    try:
+        found = codec_of(keys, codec, namespace or os.environ.get("TEMPORAL_NAMESPACE") or DEFAULT_NAMESPACE)
+    except BadKeys as error:
+        raise Problem("misconfigured", error.reason, error.remedy) from error
+    return encrypting(found) if found else DATA_CONVERTER
 
 
 def ui_url_of(client: Client, id: str) -> str | None:

@@ -1,12 +1,17 @@
 """Exports the history of a task's newest run, so that it can be replayed on another machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 
-from client.history.reader import Reading
+from client.history.reader import Reading, is_encrypted
 from client.history.records import History
 from client.redaction import Redaction
 from client.tasks import Handle, converter_of
@@ -30,10 +35,40 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
     fetched = await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
     events, redaction = list(fetched.events), Redaction()
     task_id = redaction.text(handle.id) if redact else handle.id
-    events = redaction.events(events) if redact else events
+    converter = converter_of(client, handle.id)
+    if redact:
+        for event in events:  # with the key, what was encrypted is redacted, too
+            await _decode(event, converter)
+        events = redaction.events(events)
+        converter = replace(converter, payload_codec=None)
     # Read from the redacted events, so that an explanation made from it holds no original value.
-    reading = Reading(task_id, converter_of(client, handle.id))
+    reading = Reading(task_id, converter)
     for event in events:
         await reading.add(event)
     continues = fetched.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     return Export(task_id, run_id, events, await reading.complete(), redaction.opaque, continues)
+
+
+async def _decode(message: Message, converter: DataConverter) -> None:
+    """Decode what a codec has encrypted in a message, in place; what cannot be read here is left as it is."""
+    codec = converter.payload_codec
+    for payload in _payloads(message) if codec else ():
+        if codec and is_encrypted(payload):
+            with suppress(Exception):  # codecs may raise anything
+                [clear] = await codec.decode([payload])
+                payload.CopyFrom(clear)
+
+
+def _payloads(message: Message) -> Iterator[Payload]:
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = [value[key] for key in value if isinstance(value[key], Message)]
+        else:
+            inner = [value] if isinstance(value, Message) else list(value)
+        for one in inner:
+            if isinstance(one, Payload):
+                yield one
+            else:
+                yield from _payloads(one)

@@ -24,6 +24,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.effects import with_reset_point
+from client.encrypted import NO_KEY, is_sealed, sealed_outcome
 from client.history.fetch import fetch_history, final_outcome, number_of_attempt
 from client.history.records import PLANNING
 from client.history.story import Story, with_values
@@ -33,6 +34,7 @@ from client.remedy import Remedy, Text, start_worker
 from client.tasks import QUERY_TIMEOUT, Handle, converter_of, query_progress, query_words, untold_outcome
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
+from runtime.payloads import NoKey
 from workflows import ids
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
@@ -101,7 +103,9 @@ class Snapshot:
     def needs_answer(self) -> bool:
         """Whether the task waits for a person, and nothing else of it goes on meanwhile."""
         goes_on = self.doing or any(step.status is StepStatus.RUNNING for step in self.outcome.steps)
-        return not goes_on and any(request.is_open for request in self.outcome.requests)
+        asks = any(request.is_open for request in self.outcome.requests)
+        # Of an encrypted task without its key, no request can be read.
+        return not goes_on and (asks or (self.outcome.code == NO_KEY and self.outcome.status is TaskStatus.WAITING))
 
 
 @dataclass(frozen=True)
@@ -136,12 +140,18 @@ async def fetch_state(
     try:
         if found := await failing(client, description):  # a query would be rejected by the server, or wait
             return TaskState(closed=False, failing=found)
+        if await is_sealed(description):
+            outcome = sealed_outcome(await fetch_history(client, handle), description)
+            return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
         known = await query_progress(handle)
         if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
             later = await _described(handle)
             return TaskState(closed=False, failing=await failing(client, later)) if later else None
     except WorkflowQueryFailedError as error:
         return TaskState(closed=False, failing=unanswered(description, error.message))
+    except NoKey:  # a workflow of another program started it, so no memo shows that it is encrypted
+        outcome = sealed_outcome(await fetch_history(client, handle), description)
+        return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
     except RPCError as error:
         if error.status in PERMANENT:
             raise
@@ -150,6 +160,17 @@ async def fetch_state(
     if with_words and (snapshot.doing or snapshot.attempts):
         snapshot = replace(snapshot, words={said.activity: said for said in await query_words(handle)})
     return TaskState(closed=False, snapshot=snapshot)
+
+
+async def told_outcome(client: Client, handle: Handle) -> Outcome:
+    """The Outcome of a task that has ended; of an encrypted one without its key, what its events tell."""
+    description = await handle.describe()
+    if await is_sealed(description):
+        return sealed_outcome(await fetch_history(client, handle), description)
+    try:
+        return await final_outcome(client, handle)
+    except NoKey:  # another client started it, so no memo shows that it is encrypted
+        return sealed_outcome(await fetch_history(client, handle), description)
 
 
 async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snapshot | None]:
@@ -166,7 +187,7 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
         remedy = Text("see whether it runs (", Remedy("doctor"), "), and try again")
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
-        return await final_outcome(client, handle), None
+        return await told_outcome(client, handle), None
     if found.failing is not None:
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
@@ -241,7 +262,10 @@ async def _heartbeat_details(converter: DataConverter, activity: PendingActivity
     """The details of the last heartbeat of the running attempt; empty if none runs."""
     if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
         return []
-    return await converter.decode(activity.heartbeat_details.payloads)
+    try:
+        return await converter.decode(activity.heartbeat_details.payloads)
+    except NoKey:
+        return []
 
 
 def thinking_words(tokens: int) -> str:
@@ -281,7 +305,10 @@ async def _attempt(converter: DataConverter, activity: PendingActivityInfo, made
 
 
 async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
-    failure = await converter.decode_failure(activity.last_failure)
+    try:
+        failure = await converter.decode_failure(activity.last_failure)
+    except NoKey:
+        return "a fault"
     details = failure.details[:1] if isinstance(failure, ApplicationError) else []
     faults = parse_faults(details)
     if faults:
@@ -427,7 +454,7 @@ class Follower:
     async def _ended(self) -> Outcome | None:
         """The Outcome of a closed task; None if the server does not answer now."""
         with _unless_permanent():
-            return await final_outcome(self._client, self._handle)
+            return await told_outcome(self._client, self._handle)
         return None
 
     async def _pause(self, seconds: float) -> None:
@@ -440,7 +467,7 @@ class Follower:
         ending = self._client.get_workflow_handle(self._handle.id)
         while True:
             try:
-                with suppress(WorkflowFailureError):
+                with suppress(WorkflowFailureError, NoKey):
                     await ending.result()
                 return self._woken.set()
             except RPCError:

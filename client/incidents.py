@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowExecution, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.encrypted import is_sealed, no_key, sealed_request
 from client.people import open_incidents
 from client.problem import Problem, ProblemKind
 from client.remedy import Argument, Remedy, Text
@@ -20,6 +21,7 @@ from client.tasks import QUERY_TIMEOUT
 from client.text import one_line
 from client.workers import GIVEN_EVENTS, no_worker, other_version, serving
 from client.workflow_task import failing
+from runtime.payloads import NoKey
 from workflows import ids
 from workflows.account import search_attributes
 from workflows.commands import command
@@ -29,9 +31,8 @@ from workflows.people.requests import HumanRequest
 from workflows.text import nearest
 from workflows.web_ui import summary
 
-WAITING = (
-    f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {search_attributes.INCIDENTS.name} IS NOT NULL"
-)
+INCIDENTS = search_attributes.INCIDENTS.name
+WAITING = f"WorkflowType = 'AgentWorkflow' AND ExecutionStatus = 'Running' AND {INCIDENTS} IS NOT NULL"
 TAKEN_WITHIN = 8.0
 """Seconds that a worker may take to begin with a resolution."""
 POLL_SECONDS = 0.5
@@ -63,18 +64,23 @@ async def find_incidents(client: Client) -> list[Incident]:
     found = dict[tuple[str, str], list[tuple[HumanRequest, str]]]()
     try:
         async for row in client.list_workflows(WAITING):
-            for request in await open_incidents(row):
+            waits = await open_incidents(row) or (_untold(row) if await is_sealed(row) else [])
+            for request in waits:
                 found.setdefault((request.cause, row.raw_info.task_queue), []).append((request, row.id))
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise
-        name = search_attributes.INCIDENTS.name
-        remedy = (
-            f"`temporal operator search-attribute create --name {name} --type {search_attributes.TYPES[name]}` adds it"
-        )
-        raise Problem("not_searchable", f"This namespace has no search attribute {name}", remedy) from error
+        type = search_attributes.TYPES[INCIDENTS]
+        remedy = f"`temporal operator search-attribute create --name {INCIDENTS} --type {type}` adds it"
+        raise Problem("not_searchable", f"This namespace has no search attribute {INCIDENTS}", remedy) from error
     incidents = [_incident(cause, queue, waits) for (cause, queue), waits in found.items()]
     return sorted(incidents, key=lambda incident: (-incident.waiting, incident.since))
+
+
+def _untold(row: WorkflowExecution) -> list[HumanRequest]:
+    """What a task that cannot be read here waits for, from its search attribute."""
+    causes = next((pair.value for pair in row.typed_search_attributes if pair.key.name == INCIDENTS), ())
+    return [sealed_request(row, cause) for cause in causes]
 
 
 def _incident(cause: str, queue: str, waits: Sequence[tuple[HumanRequest, str]]) -> Incident:
@@ -153,6 +159,8 @@ async def follow_resolution(client: Client, running: Running) -> AsyncIterator[R
                     yield now
                     last = now
         yield ended.result()
+    except NoKey as error:
+        raise no_key(error) from error
     except WorkflowFailureError as failure:
         cause = failure.cause
         message = cause.message if isinstance(cause, ApplicationError) else "it was stopped from outside"

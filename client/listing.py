@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client import people, tasks as finding
 from client.connection import ui_url_of
+from client.encrypted import ENCRYPTED, is_sealed, sealed_request
 from client.filters import bad_query, within
 from client.pauses import pauses
 from client.problem import Problem
@@ -143,7 +144,9 @@ async def list_tasks(
     limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
     rows = [finding.existing(_listed(client, row, limit_requests, narrowed=bool(status or query))) for row in found]
     listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
-    return Listing(listed, note)
+    sealed = f"the tasks named {ENCRYPTED} can be read with `--keys` or `--codec`, as the workers have them"
+    notes = [note, sealed if any(task.task == ENCRYPTED for task in listed) else ""]
+    return Listing(listed, "; ".join(filter(None, notes)))
 
 
 async def _found(
@@ -180,8 +183,9 @@ async def list_waiting(client: Client) -> list[Waiting]:
         rows = await _rows(client, PLAIN[TaskStatus.WAITING])  # a namespace without our search attributes
     found = list[Waiting]()
     for row in rows:
-        if request := await people.oldest_request(row):
-            text = await finding.memo_field(row, finding.TASK_MEMO, str) or ""
+        sealed = sealed_request(row) if await is_sealed(row) else None
+        if request := sealed or await people.oldest_request(row):
+            text = await finding.memo_field(row, finding.TASK_MEMO, str) or (ENCRYPTED if sealed else "")
             by = await finding.memo_field(row, finding.BY_MEMO, str) or ""
             found.append(Waiting(task_id=row.id, task=text, by=by, queue=row.raw_info.task_queue, request=request))
     return sorted(found, key=lambda task: task.request.since)
@@ -214,7 +218,9 @@ async def _listed(
         closed = row.status is not WorkflowExecutionStatus.RUNNING
         if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
             return None
-        text = await finding.memo_field(row, finding.TASK_MEMO, str) or await _text(client, row)
+        is_readable = not await is_sealed(row)
+        text = await finding.memo_field(row, finding.TASK_MEMO, str) if is_readable else ENCRYPTED
+        text = text or await _text(client, row)
         known = {attribute.key.name: attribute.value for attribute in row.typed_search_attributes}
         status, why = await _status(client, row, str(known.get(STATUS, "")))
         description = None if closed else await client.get_workflow_handle(row.id).describe()

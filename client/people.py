@@ -21,6 +21,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.encrypted import require_key
 from client.pauses import require_resumed
 from client.problem import Problem, ProblemKind, wrong_value
 from client.remedy import Argument, Remedy, Text, start_worker
@@ -105,6 +106,7 @@ async def open_requests(handle: Handle) -> list[HumanRequest]:
     description = await handle.describe()
     if description.status is not WorkflowExecutionStatus.RUNNING:
         return []
+    await require_key(description)
     if progress := await query_progress(handle):
         return progress.open_requests
     oldest = await oldest_request(description)
@@ -127,6 +129,7 @@ async def request_to_approve(handle: Handle, id: str | None = None) -> HumanRequ
     description = await handle.describe()
     if description.status is not WorkflowExecutionStatus.RUNNING:
         raise _closed(handle.id)
+    await require_key(description)
     require_resumed(description)
     progress = await query_progress(handle)
     if progress is None:
@@ -163,6 +166,7 @@ async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fi
     """
     sent = given_with(choice, fields)
     description = await handle.describe()
+    await require_key(description)
     id = await _update_id(description, choice, sent, key)
     if description.status is not WorkflowExecutionStatus.RUNNING:
         return await _earlier_reply(handle, id)

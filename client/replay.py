@@ -73,7 +73,7 @@ async def replayed(
             history, failure = result.history, result.replay_failure
             closing = history.events[-1].event_type in CLOSING
             size = {"events": len(history.events), "is_open": not closing}
-            why = _why(history, failure) if failure else {}
+            why = await _why(history, failure, converter) if failure else {}
             yield Replayed.model_validate({"task_id": history.workflow_id, "run_id": history.run_id, **size, **why})
 
 
@@ -136,9 +136,14 @@ def replayer(workflow: type = AgentWorkflow, converter: DataConverter = DATA_CON
     )
 
 
-def _why(history: WorkflowHistory, failure: Exception) -> dict[str, str]:
+async def _why(history: WorkflowHistory, failure: Exception, converter: DataConverter) -> dict[str, str]:
     sent = history.events[0].workflow_execution_started_event_attributes.input.payloads
-    if any(map(is_encrypted, sent)):  # the workflow then refuses its task, which looks like another decision
+    codec = converter.payload_codec
+    try:
+        read = await codec.decode(sent) if codec and any(map(is_encrypted, sent)) else sent
+    except Exception:  # codecs may raise anything
+        read = sent
+    if any(map(is_encrypted, read)):  # the workflow then refuses its task, which looks like another decision
         return {"cause": Cause.PAYLOAD, "reason": "its values are encrypted by a codec that is not here"}
     match = MESSAGE.search(str(failure))
     message = re.sub(r"\\(.)", r"\1", re.sub(r"\\[nrt]", " ", match[1])) if match else str(failure)

@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from client import effects
 from client.effects import EffectState, TaskEffect, fetch_effects, with_reset_point
+from client.encrypted import require_key
 from client.follow import Follower, View
 from client.history.fetch import ROLLBACK_OF, fetch_story
 from client.history.records import LONG_AGO, Call, History
@@ -183,6 +184,7 @@ async def undo(
     """
     description = await handle.describe()
     require_closed(description, undo=True)
+    await require_key(description)
     if earlier := await _complete_rollback(client, handle, description):
         return earlier
     rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
@@ -207,6 +209,7 @@ async def plan(client: Client, handle: Handle) -> PlannedUndo:
     """
     description = await handle.describe()
     require_closed(description, undo=True)
+    await require_key(description)
     if await _complete_rollback(client, handle, description):
         return PlannedUndo()
     story = await fetch_story(client, handle)

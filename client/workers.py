@@ -15,10 +15,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import TaskEffect, fetch_effects
+from client.encrypted import needs_key, no_key, require_key
 from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle
+from runtime.payloads import NoKey
 from runtime.process import version
 from workflows.faults import retries
 from workflows.inquiries import (
@@ -68,6 +70,8 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
             if on_wait:
                 on_wait()
         return await answer
+    except NoKey as error:
+        raise no_key(error) from error
     except WorkflowFailureError as failure:
         reason, remedy = f"The worker gave no answer within {limit.total_seconds():g} s", "see the worker's log"
         if isinstance(failure.cause, ApplicationError) and failure.cause.type == UNKNOWN_INQUIRY:
@@ -129,13 +133,16 @@ class EffectList(NamedTuple):
         return {"task_id": task_id, "effects": effects, "unread": unread, "deleted_runs": list(self.deleted_runs)}
 
 
+@needs_key
 async def list_effects(client: Client, handle: Handle) -> EffectList:
     """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.
 
     Raises:
         Problem: no worker answers.
     """
-    ledgers = await ask(client, (await handle.describe()).task_queue, EffectsInquiry(task_id=handle.id))
+    description = await handle.describe()
+    await require_key(description)
+    ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
     story = await fetch_story(client, handle)
     return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
 

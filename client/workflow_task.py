@@ -7,6 +7,7 @@ attempt on longer, up to 10 min. Meanwhile the server holds signals and cancel r
 
 import shlex
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -19,6 +20,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError
 
 from client.problem import Problem, ProblemKind
 from client.remedy import Door, Remedy, Text, render, start_worker
@@ -213,9 +215,10 @@ async def of_streak(
     attributes = newest.workflow_task_failed_event_attributes
     cause = await _cause(attributes.cause, attributes.failure, converter) if failed else Cause.TIMEOUT
     raised = attributes.failure.application_failure_info.type if cause is Cause.UNHANDLED else ""
+    message = await _message(attributes.failure, converter) if failed else ""
     return FailingTask(
         cause=cause,
-        message=cut(one_line(": ".join(filter(None, [raised, attributes.failure.message]))), MAX_MESSAGE),
+        message=cut(one_line(": ".join(filter(None, [raised, message]))), MAX_MESSAGE),
         attempt=attempt,
         failures=len(streak),
         since=first.event_time.ToDatetime(UTC),
@@ -224,6 +227,16 @@ async def of_streak(
         queue=queue,
         event=newest.event_id,
     )
+
+
+async def _message(failure: Failure, converter: DataConverter) -> str:
+    """The message of a failure, also of one whose attributes are encrypted, if the key is here."""
+    if failure.HasField("encoded_attributes"):
+        with suppress(*UNREADABLE, ApplicationError):
+            [attributes] = await converter.decode([failure.encoded_attributes])
+            return str(attributes["message"])
+        return ""
+    return failure.message
 
 
 def is_failure(event: HistoryEvent) -> bool:

@@ -112,6 +112,7 @@ COMMANDS = {
         "Replay saved histories, or those that a list filter finds, with this version: before a deploy.",
         "replay --query \"ExecutionStatus = 'Running'\"",
     ),
+    "keys": Entry("Operate", "Write a keyring for --keys, or say what is in one.", "keys new replan.keys"),
     "prune": Entry(
         "Operate",
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",

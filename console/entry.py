@@ -153,12 +153,18 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run the coroutine of a command and return its exit code; Ctrl-C detaches from the task and leaves it running."""
     from temporalio.service import RPCError, RPCStatusCode
 
+    from runtime.payloads import NoKey
+
     begun = work()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio cancels on Ctrl-C only with this handler
         return asyncio.run(begun)
     except KeyboardInterrupt:
         return Exit.DETACHED
+    except NoKey as error:
+        from client.encrypted import no_key
+
+        raise no_key(error) from error
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
             remedy = "check the id, the queue and the size of what is sent"

@@ -14,6 +14,7 @@ from console.completion import task_ids
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
+    from temporalio.converter import DataConverter
 
     from client.tasks import Handle
 
@@ -76,6 +77,19 @@ class Common:
         str | None, typer.Option(metavar="NAME", help="A profile of the Temporal configuration file.")
     ] = None
 
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_KEYS", metavar="FILE", help="The keyring of the workers, to read what they encrypt."
+        ),
+    ] = None
+    codec: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of yours, as the workers have."
+        ),
+    ] = None
+
     def check(self) -> None:
         """Raise Problem for the name of a control queue, which has no worker for tasks; call it before connecting."""
         from workflows.faults.retries import CONTROL  # imported here for `--help`, like the types above
@@ -89,7 +103,13 @@ class Common:
         # Imported here for `--help`, like the types above.
         from client.connection import connected
 
-        return await connected(self.address, self.namespace, self.profile)
+        return await connected(self.address, self.namespace, self.profile, keys=self.keys, codec=self.codec)
+
+    def data_converter(self) -> "DataConverter":
+        """The data converter for what is read from a file, without a connection; Problem for keys of no use."""
+        from client.connection import data_converter
+
+        return data_converter(self.namespace, self.keys, self.codec)
 
     @property
     def is_interactive(self) -> bool:

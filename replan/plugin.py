@@ -70,6 +70,10 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             raise TypeError(
                 "metrics= is not for a plugin: give the SDK's Runtime of your program metrics=, and Replan uses it."
             )
+        if "codec" in settings:
+            raise TypeError(
+                "codec= is not for a plugin: give it to the data converter of your connection, and Replan uses it."
+            )
         named = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
         self._settings = of_program(os.environ, **named, **folders, **settings)

@@ -27,6 +27,8 @@ from temporalio.api.workflowservice.v1 import (
     QueryWorkflowResponse,
 )
 from temporalio.client import Client, Interceptor
+from temporalio.common import HeaderCodecBehavior
+from temporalio.converter import PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
@@ -94,12 +96,14 @@ async def connect(
     state: Path | None = None,
     interceptors: Sequence[Interceptor] = (),
     runtime: Runtime | None = None,
+    keys: Path | str | None = None,
+    codec: str | None = None,
 ) -> Client:
     """Connect a client, and check that its namespace exists.
 
     Settings come from the arguments, else from the variables TEMPORAL_*, else from the Temporal config file. If none of
     these has an address, the development server that uses the folder `state` is chosen, else localhost:7233. With
-    `plain`, variables and file are ignored.
+    `plain`, variables and file are ignored. `keys` and `codec` are as `runtime.keys.codec_of` takes them.
 
     Raises:
         Unreachable: no server answers within about five seconds, or it rejects the client.
@@ -112,7 +116,7 @@ async def connect(
         address, settings = own_address, ClientConnectConfig()
     settings["target_host"] = address or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
-    client = await _dial(settings, interceptors, runtime)
+    client = await _dial(settings, interceptors, runtime, _payload_codec(keys, codec, settings["namespace"]))
     try:
         await namespace_id(client)
     except RPCError as error:
@@ -153,15 +157,32 @@ def _settings(profile: str | None) -> ClientConnectConfig:
         raise Misconfigured(reason, remedy) from error
 
 
+def _payload_codec(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
+    if not keys and not codec:
+        return None
+    from runtime.keys import BadKeys, codec_of  # not at the top: few have keys, and `cryptography` takes time to load
+
+    try:
+        return codec_of(keys, codec, namespace)
+    except BadKeys as error:
+        raise Misconfigured(error.reason, error.remedy) from error
+
+
 async def _dial(
-    settings: ClientConnectConfig, interceptors: Sequence[Interceptor] = (), runtime: Runtime | None = None
+    settings: ClientConnectConfig,
+    interceptors: Sequence[Interceptor] = (),
+    runtime: Runtime | None = None,
+    codec: PayloadCodec | None = None,
 ) -> Client:
     address = settings["target_host"]
+    encoded: dict[str, Any] = {"data_converter": DATA_CONVERTER}
+    if codec is not None:
+        from runtime.keys import encrypting
+
+        encoded = {"data_converter": encrypting(codec), "header_codec_behavior": HeaderCodecBehavior.CODEC}
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            client = await Client.connect(
-                **settings, data_converter=DATA_CONVERTER, interceptors=interceptors, runtime=runtime
-            )
+            client = await Client.connect(**settings, **encoded, interceptors=interceptors, runtime=runtime)
         client.service_client.workflow_service = PausedAsRunning(client.service_client)
         return client
     except ValueError as error:

@@ -45,8 +45,17 @@ LARGE = 64 * 1024
 """Bytes; a payload of this size and more is kept in external storage."""
 READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
 """The models that are always kept in the history, since the clients that read them have no external storage."""
+MAX_ENCODING = 80
+"""The most characters of the name of an encoding in a message."""
 INLINE = "replan-inline"
 """The metadata key that marks a payload as staying in the history, whatever its size."""
+
+
+class NoKey(RuntimeError):
+    """A payload is encrypted, and the key or the codec that reads it is not here; the message is a sentence."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(f"The values are encrypted ({encoding[:MAX_ENCODING]}), and their key is not here.")
 
 
 class PayloadPruned(RuntimeError):
@@ -85,6 +94,7 @@ class PayloadConverter(CompositePayloadConverter):
 
         Raises:
             PayloadPruned: a value of another type was deleted.
+            NoKey: a value is encrypted, and no codec has read it.
         """
         if self._is_lenient and type_hints is None and len(payloads) > 1:
             # More arguments than the workflow takes, so that the SDK knows no types: the workflow itself refuses them.
@@ -100,9 +110,14 @@ class PayloadConverter(CompositePayloadConverter):
             if hint is not StepReturn:
                 raise PayloadPruned(payload.data.decode())
             return self.to_payload({"result": {PRUNED: payload.data.decode()}})
-        if self._others and payload.metadata.get("encoding") not in self.converters:
+        encoding = payload.metadata.get("encoding", b"")
+        if encoding in self.converters:
+            return payload
+        if self._others:
             return self.to_payload(self._others.from_payload(payload))
-        return payload
+        if encoding.startswith(b"json/"):  # a reference to external storage, or of another converter
+            return payload
+        raise NoKey(encoding.decode(errors="replace") or "without an encoding")
 
     def _value(self, payload: Payload) -> Any:
         try:

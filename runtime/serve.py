@@ -70,7 +70,13 @@ async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> A
         if settings.dev:
             starting = dev_server(settings.state, say=say, fail=fail, address=settings.dev_address, attributes=TYPES)
             local = await stack.enter_async_context(starting)
-        client = await connect(address=local.address if local else None, plain=local is not None, state=settings.state)
+        client = await connect(
+            address=local.address if local else None,
+            plain=local is not None,
+            state=settings.state,
+            keys=settings.keys,
+            codec=settings.codec,
+        )
         is_searchable = await register_search_attributes(client, TYPES)
         yield Server(client, local, await namespace_id(client), is_searchable)
 

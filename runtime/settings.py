@@ -101,6 +101,20 @@ class Settings:
         str | None,
         typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
     ] = None
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_KEYS",
+            metavar="FILE",
+            help="A keyring, which `keys new` writes: encrypt with its first key, read with all.",
+        ),
+    ] = None
+    codec: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of your own, e.g. with a KMS."
+        ),
+    ] = None
     mcp_socket: Annotated[
         Path | None,
         typer.Option(

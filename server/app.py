@@ -21,9 +21,10 @@ from temporalio.service import RPCError
 from client.client import Client
 from client.problem import Problem
 from runtime.client import namespace_id
+from runtime.payloads import NoKey
 from runtime.process import version
 from runtime.validation import expected
-from server import api
+from server import api, codec
 from server.access import Access, Denied
 from server.page import answers, inbox, lists, sign_in, task
 from server.page.rendering import problem_page
@@ -48,8 +49,11 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
-    """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open."""
+def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = "") -> FastAPI:
+    """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open.
+
+    `web_ui` is the origin of a Temporal web UI, for which it is the codec endpoint; empty for none.
+    """
     streams = Streams(client.temporal, client.queue, max_streams)
 
     @asynccontextmanager
@@ -68,14 +72,16 @@ def make_app(client: Client, access: Access, *, max_streams: int) -> FastAPI:
     app.state.client, app.state.access, app.state.streams = client, access, streams
     app.state.schemas = Schemas(client.temporal)
     app.include_router(api.router)
+    if web_ui:
+        app.include_router(codec.router)
     for part in (sign_in, inbox, task, answers, lists):
         app.include_router(part.router)
     app.add_api_route("/static/{name}", _static, include_in_schema=False)
     app.add_api_route("/health/live", _live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
-    for error in (Problem, RPCError, RequestValidationError, HTTPException, Exception):
+    for error in (Problem, NoKey, RPCError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, _error_response)
-    app.add_middleware(Gate, access=access)
+    app.add_middleware(Gate, access=access, web_ui=web_ui)
     return app
 
 
@@ -119,7 +125,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
     headers = dict[str, str]()
     is_page = request.scope["path"].startswith(PAGES)
     match error:
-        case Problem() | RPCError():
+        case Problem() | NoKey() | RPCError():
             problem = problem_of(error)
             fields = problem.fields(on_page if is_page else as_request)
             status, code, reason, remedy = status_of(problem), problem.code, fields["reason"], fields["remedy"]
@@ -152,8 +158,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
 class Gate:
     """In front of everything: who asks, from which site, and the headers of each response."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+    def __init__(self, app: ASGIApp, access: Access, web_ui: str = "") -> None:
+        self._app, self._access, self._web_ui = app, access, web_ui
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -162,10 +168,13 @@ class Gate:
         # Paths are matched as they were sent: the id of a task may have a slash, which is sent as %2F.
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
 
+        is_of_web_ui = self._is_of_web_ui(scope)
+        more = {**HEADERS, **(codec.cors(self._web_ui) if is_of_web_ui else {})}
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in more.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -187,12 +196,20 @@ class Gate:
         except* (BrokenResourceError, ClientDisconnect):
             pass  # the client left, while FastAPI passed an event on to it or before its whole body was there
 
+    def _is_of_web_ui(self, scope: Scope) -> bool:
+        """Whether a page of the web UI asks for what it may ask."""
+        origin = Headers(scope=scope).get("origin", "")
+        return bool(self._web_ui) and origin == self._web_ui and scope["path"].startswith(codec.PATH)
+
     def _response(self, scope: Scope) -> Response | None:
         """The response to a request that goes no further; None for one that does."""
         path, headers = scope["path"], Headers(scope=scope)
         is_page = path == "/" or path.startswith(PAGES)
         try:
-            self._access.check_site(scope["method"], headers)
+            is_of_web_ui = self._is_of_web_ui(scope)
+            self._access.check_site("GET" if is_of_web_ui else scope["method"], headers)
+            if is_of_web_ui and scope["method"] == "OPTIONS":  # a browser asks before it sends, without who asks
+                return Response(status_code=204)
             visitor = self._access.visitor(headers)
         except Denied as denied:
             if path.startswith(OPEN[:2]):

@@ -8,7 +8,9 @@ from pydantic import BaseModel, Field
 from temporalio.service import RPCError, RPCStatusCode
 
 from client import document
+from client.encrypted import no_key
 from client.problem import Problem, ProblemKind
+from runtime.payloads import NoKey
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEM_SCHEMA = "#/components/schemas/ProblemDocument"
@@ -47,10 +49,12 @@ def status_of(problem: Problem) -> int:
     return OF_CODE.get(problem.code, OF_KIND[problem.kind])
 
 
-def problem_of(error: Problem | RPCError) -> Problem:
-    """The problem that an error of the Temporal server stands for; a Problem as it is."""
+def problem_of(error: Problem | NoKey | RPCError) -> Problem:
+    """The problem that an error of the Temporal server, or of a payload, stands for; a Problem as it is."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, NoKey):
+        return no_key(error)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
         return Problem("refused", "The Temporal server rejects this", "check ids, queue and sizes")
     reason = f"The Temporal server did not answer ({error.status.name.lower()})"

@@ -15,6 +15,7 @@ from client.follow import POLL_SECONDS, Follower, Snapshot
 from client.problem import Problem, ProblemKind
 from client.task_document import task_document
 from client.tasks import Handle
+from runtime.payloads import NoKey
 from server.problems import problem_of
 from server.remedies import as_request
 from workflows.account.outcome import Outcome
@@ -177,7 +178,7 @@ class Streams:
         try:
             outcome = await follower.to_the_end()
             feed.tell(END, {"document": await task_document(self._client, handle, outcome)})
-        except (Problem, RPCError) as error:
+        except (Problem, NoKey, RPCError) as error:
             feed.tell("error", problem_of(error).fields(as_request))
         finally:
             feed.cut()

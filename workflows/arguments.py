@@ -12,7 +12,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows.account.outcome import REFUSED
-from workflows.plans.references import PRUNED_ENCODING
+from workflows.plans.references import ENCRYPTED_ENCODING, PRUNED_ENCODING
 from workflows.text import few
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,8 +52,12 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
         if isinstance(value, RawValue):
             value = workflow.payload_converter().from_payload(value.payload, reduce(operator.or_, models))
     except Exception as error:  # the converters raise whatever they like
-        if _encoding(arguments[0]) == PRUNED_ENCODING:
+        encoding = _encoding(arguments[0])
+        if encoding == PRUNED_ENCODING:
             raise  # of a closed task, so it could be read
+        if encoding == ENCRYPTED_ENCODING:
+            # This worker has no keys: the workflow task fails, and waits for a worker that has them.
+            raise RuntimeError("The values are encrypted, and this worker has no `--keys`.") from error
         raise MalformedArgument(_why_malformed(error, arguments[0], models[0])) from error
     if not isinstance(value, models):
         raise MalformedArgument(_no_json(arguments[0]))

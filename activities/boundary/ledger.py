@@ -14,11 +14,20 @@ from typing import Any, NamedTuple
 
 import structlog
 from pydantic import JsonValue
-from sqlalchemy import Column, ColumnElement, Connection, Integer, String, Table, Text, delete, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Integer, String, Table, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.borders.sql import DATABASE_ERRORS
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, translated_outage, write
+from activities.storage.store import (
+    REPLAN_TABLES,
+    Moment,
+    SealedText,
+    insert_new,
+    reading,
+    transaction,
+    translated_outage,
+    write,
+)
 
 log = structlog.get_logger("replan.ledger")
 
@@ -30,7 +39,7 @@ LEDGER = Table(
     Column("step", String(200), nullable=False),
     Column("kind", String(200), nullable=False),
     Column("digest", String(64), nullable=False),
-    Column("result", Text),
+    Column("result", SealedText),
     Column("at", Moment, nullable=False),
     Column("claim", Integer, nullable=False, default=0),
     Column("undone_at", Moment),

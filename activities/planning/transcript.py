@@ -10,11 +10,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
-from sqlalchemy import Column, Connection, Index, Integer, Row, Select, String, Table, Text, delete, func, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Index,
+    Integer,
+    Row,
+    Select,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
+from activities.storage.store import REPLAN_TABLES, SEALED, Moment, SealedText, insert_new, reading, transaction, write
 from workflows.inquiries import CallCard, ResultCard, TurnCard
 from workflows.json_values import digest
 from workflows.planning.situation import Situation
@@ -29,9 +44,9 @@ TURNS = Table(
     Column("before", Integer, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("at", Moment, nullable=False),
-    Column("situation", Text, nullable=False),
-    Column("proposed", Text, nullable=False),
-    Column("exchange", Text),
+    Column("situation", SealedText, nullable=False),
+    Column("proposed", SealedText, nullable=False),
+    Column("exchange", SealedText),
     Column("upto", Integer, nullable=False, default=0),
     Column("namespace", String(200)),
     Column("workflow", String(1000)),
@@ -228,7 +243,9 @@ async def _load(
 
 def _continued(tx: Connection, tasks: list[str] | Select[tuple[str]]) -> set[str]:
     """The first runs of the tasks whose conversations `tasks` continue."""
-    query = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), TURNS.c.situation.contains('"continues"'))
+    written = type_coerce(TURNS.c.situation, Text)
+    may_continue = or_(written.contains('"continues"'), written.startswith(SEALED, autoescape=True))
+    query = select(TURNS.c.situation).where(TURNS.c.task.in_(tasks), may_continue)
     found = (Situation.model_validate_json(text).continues for text in tx.scalars(query))
     return {task for task in found if task}
 

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     create_engine,
     event,
     func,
@@ -62,6 +63,45 @@ class _File(NamedTuple):
         except OSError:
             return None
         return cls(path, status.st_dev, status.st_ino)
+
+
+_CIPHER = "replan_cipher"
+"""The attribute of an engine's dialect; each engine has its own dialect, which its twins share."""
+_PLAINTEXT = "replan"
+"""What each key of a store has encrypted once: so a worker sees that its key of this name is another one."""
+
+
+class Cipher(Protocol):
+    """Encrypts the texts of a store; `runtime.keys.Keyring` is one."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of its keys; the first one writes."""
+
+    def seal(self, text: str) -> str:
+        """Encrypt."""
+
+    def open(self, text: str) -> str:
+        """Decrypt; a text that was written in clear is returned as it is."""
+
+
+SEALED = "replan-key:"
+"""What an encrypted text begins with."""
+
+
+class SealedText(TypeDecorator[str]):
+    """A text with values of tasks: encrypted in a database that was opened with a Cipher, else in clear."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        cipher: Cipher | None = getattr(dialect, _CIPHER, None)
+        return value if value is None or cipher is None else cipher.seal(value)
+
+    def process_result_value(self, value: str | None, dialect: Any) -> str | None:
+        cipher: Cipher | None = getattr(dialect, _CIPHER, None)
+        return value if value is None or cipher is None else cipher.open(value)
 
 
 def tune(engine: AsyncEngine) -> None:
@@ -195,6 +235,10 @@ REPLAN_TABLES = MetaData()
 """Replan's own tables, which migrations create and change."""
 
 IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary_key=True))
+KEYS = Table(
+    "replan_keys", REPLAN_TABLES, Column("id", String(64), primary_key=True), Column("check", Text, nullable=False)
+)
+"""The keys that have encrypted something here."""
 CHECKED = Table(
     "replan_checked",
     REPLAN_TABLES,
@@ -218,19 +262,27 @@ class StoreUnavailable(Exception):
     """A database cannot be opened; the message names it without its password, and says what to check."""
 
 
-async def open_store(url: str) -> AsyncEngine:
+async def open_store(url: str, cipher: Cipher | None = None) -> AsyncEngine:
     """Open the store at `url`, migrate Replan's tables to the newest revision, and create missing tables of tools.
 
+    With a `cipher`, values of tasks are written encrypted.
+
     Raises:
-        StoreUnavailable: the store cannot be opened, or was migrated by a newer Replan.
+        StoreUnavailable: the store cannot be opened, was migrated by a newer Replan, or needs a key that is missing.
     """
     with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
         engine = _engine(url)
         if is_in_memory(engine):
             raise StoreUnavailable(f"The store {spoken(url)} is a database in memory: {IN_FILE}.")
+        _use_cipher(engine, cipher)
         if file_of(engine):
             _add_writer(engine)
         await _prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
+        try:
+            await _require_keys(engine, cipher)
+        except BaseException:
+            await engine.dispose()
+            raise
     return engine
 
 
@@ -301,13 +353,14 @@ def _is_prepared(connection: Connection, streams: Sequence[Stream], tables: Meta
     return is_newest(connection, *streams) and (tables is None or {*tables.tables}.issubset(present))
 
 
-async def adopt(engine: AsyncEngine) -> None:
+async def adopt(engine: AsyncEngine, cipher: Cipher | None = None) -> None:
     """Configure a tool's database like the store, and bring the ledger in it to the newest revision.
 
     Raises:
         StoreUnavailable: the database cannot be opened, or was migrated by a newer Replan.
     """
     check = "check its URL in the tools file, and that the worker may create tables there"
+    _use_cipher(engine, cipher)
     with _opening("The datasource", engine.url, check, "start a newer Replan"):
         await _prepare(engine, Stream.LEDGER)
 
@@ -345,7 +398,7 @@ class Datasources:
         """
         for engine in self._datasources:
             opened.push_async_callback(engine.dispose)  # before `adopt`, which may fail
-            await adopt(engine)
+            await adopt(engine, getattr(self.store.sync_engine.dialect, _CIPHER, None))
 
 
 @contextmanager
@@ -367,6 +420,32 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
         raise StoreUnavailable(f"{named} cannot be opened ({cause(why)}): {locked}.") from error
     except (SQLAlchemyError, sqlite3.Error, DatabaseFileGone, OSError, ValueError) as error:
         raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
+
+
+def _use_cipher(engine: AsyncEngine, cipher: Cipher | None) -> None:
+    setattr(engine.sync_engine.dialect, _CIPHER, cipher)
+
+
+async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
+    """Note the key that writes here from now on.
+
+    Raises:
+        StoreUnavailable: a key that has written here is missing.
+    """
+    async with reading(engine).begin() as tx:
+        rows = (await tx.execute(select(KEYS))).all()
+    for row in rows:
+        named = f"The store {spoken(engine.url)} was written with the key {row.id!r}"
+        if cipher is None or row.id not in cipher.ids:
+            raise StoreUnavailable(f"{named}, which this worker lacks: give it a keyring that has the key (--keys).")
+        try:
+            cipher.open(row.check)
+        except Exception as error:
+            raise StoreUnavailable(f"{named}, and --keys has another key of this name: give the first one.") from error
+    # Only then, since a worker that is frozen may hold the lock for writing.
+    if cipher is not None and cipher.ids[0] not in {row.id for row in rows}:
+        new = {"id": cipher.ids[0], "check": cipher.seal(_PLAINTEXT)}
+        await write(engine, lambda tx: insert_new(tx, KEYS, new))
 
 
 class Moment(TypeDecorator[datetime]):
@@ -416,6 +495,7 @@ class _Writer:
         """`sync` is the engine of an `AsyncEngine`, whose file it opens once more."""
         url, options = sync.url.set(drivername="sqlite+pysqlite"), {"replan_writes": True}
         self.engine = create_engine(url, hide_parameters=True, execution_options=options)
+        setattr(self.engine.dialect, _CIPHER, getattr(sync.dialect, _CIPHER, None))
         _tune(self.engine)
         event.listen(self.engine, "connect", _set_short_timeout)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")

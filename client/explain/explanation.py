@@ -128,7 +128,7 @@ class StepExplanation:
         attempts = attempts_of(story, self.id)
         tried = f" after {count(attempts, 'attempt')}" if attempts and calls[-1:] and calls[-1].closed else ""
         done = [call for call in story.done if call.step == self.id]
-        got = f" It returned: {words.stop(words.value(done[-1].result))}" if done else ""
+        got = f" It returned: {words.stop(words.value(done[-1].result))}" if done and done[-1].returned else ""
         standing = f"{step_state(story, self.id)}{tried}.{got}"
         text = f"{self.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}"
         return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
@@ -301,7 +301,10 @@ def finished_sentence(story: Story, call: Call) -> Sentence:
     again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
     held = f"; {words.held(call)}" if call.held else ""
-    text = words.stop(f"{faults.call_name(call)} finished {at}{again} and returned: {words.value(call.result)}{held}")
+    # A result that cannot be read here is not null.
+    is_read = call.returned is not None or not call.is_step
+    returned = f" and returned: {words.value(call.result)}" if is_read else ""
+    text = words.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{held}")
     return Sentence(text=text, events=words.known(call.ended))
 
 

@@ -362,6 +362,8 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
             namespace=common.namespace,
             profile=common.profile,
             state=state_folder.default(),
+            keys=common.keys,
+            codec=common.codec,
         )
     except NoNamespace as error:
         answers = Check("server", Status.OK, "answers")

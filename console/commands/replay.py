@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
 
 from client import document, replay
 from client.problem import Problem
@@ -47,19 +48,27 @@ async def replay_command(
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # what fails is in the result
     if query is None:
-        return await _replay(replay.saved(files or ()), len(files or ()), iter(files or ()), common)
+        return await _replay(
+            replay.saved(files or ()), len(files or ()), iter(files or ()), common, common.data_converter()
+        )
     client = await common.connected()
     total = await replay.count(client, query)
-    return await _replay(replay.found(client, query, limit), min(total, limit or total), None, common)
+    return await _replay(
+        replay.found(client, query, limit), min(total, limit or total), None, common, client.data_converter
+    )
 
 
 async def _replay(
-    histories: AsyncIterator[WorkflowHistory], total: int, files: Iterator[Path] | None, common: Common
+    histories: AsyncIterator[WorkflowHistory],
+    total: int,
+    files: Iterator[Path] | None,
+    common: Common,
+    converter: DataConverter,
 ) -> int:
     """Replay histories, and print a line each; `files` are those from which they come."""
     done, failed, printed_at = list[dict[str, object]](), list[Replayed](), time.monotonic()
     number = 0
-    async for result in replay.replayed(histories):
+    async for result in replay.replayed(histories, converter=converter):
         number += 1
         file = str(next(files)) if files else None
         failed += [result] if result.cause else []

@@ -36,6 +36,14 @@ async def serve_command(
             help="The header in which a proxy that sends the token says who is signed in.",
         ),
     ] = None,
+    web_ui: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLAN_WEB_UI_ORIGIN",
+            metavar="ORIGIN",
+            help="Be the codec endpoint (/codec) of this Temporal web UI, e.g. http://localhost:8233.",
+        ),
+    ] = None,
     common: Common,
 ) -> int:
     require_extra("`serve`", "web")
@@ -51,7 +59,8 @@ async def serve_command(
 
     most = most_connections()
     client = Client(await common.connected(), queue=common.queue)
-    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2))  # half of them is for all other requests
+    # Half of the connections is for all requests that are no streams.
+    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=(web_ui or "").rstrip("/"))
     how = "with a token" if access.token else "for this machine only"
 
     def ready(place: str) -> None:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from client import document, tasks
+from client.encrypted import require_key
 from client.explain.words import moment
 from client.lines import Line
 from client.text import cut, one_line, printable
@@ -181,6 +182,7 @@ async def transcript_command(
     """Print the conversation of a task; first come those of the earlier tasks that it continues (`--continue`)."""
     client = await common.connected()
     handle = await tasks.find_task(client, id)
+    await require_key(await handle.describe())
     common = await common.at(handle)
     run = await tasks.first_run(handle)
     cards = await _cards(client, common, run)

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from client import tasks, tree
 from client.client import Client
 from client.connection import ui_url_of
+from client.encrypted import require_key
 from client.explain import explanation, page as explained_page, waste
 from client.explain.waste import receipt_of
 from client.follow import Snapshot, fetch_standing
@@ -251,7 +252,9 @@ async def effects_page(request: Request, id: str) -> Response:
 @router.get("/ui/tasks/{id}/transcript")
 async def transcript_page(request: Request, id: str) -> Response:
     task, client = await task_of(request, id), client_of(request).temporal
-    run, queue = await tasks.first_run(task), (await task.describe()).task_queue
+    description = await task.describe()
+    await require_key(description)
+    run, queue = await tasks.first_run(task), description.task_queue
     turns, is_cut = list[TurnCard](), False
     while True:
         found = await ask(client, queue, TranscriptInquiry(run=run, skip=len(turns)))

@@ -306,6 +306,7 @@ STARTING = {
     "BadReach": "`--allow-host`",
     "BadReceiver": "`--notify`",
     "BadSocket": "`--mcp-socket`",
+    "BadKeys": "`--keys`",
     "BadSetting": "A folder",
     "BadSettings": "The settings file",
     "StoreUnavailable": "The store",

@@ -14,6 +14,8 @@ MAX_SHOWN = 300
 """If a reference has no target, the error message lists the keys of the result, cut to this many characters."""
 PRUNED = "$pruned"
 """If `prune` deleted a result, an object with only this key replaces it; the value is a sentence for a person."""
+ENCRYPTED_ENCODING = b"binary/replan-encrypted"
+"""The encoding of a payload that a keyring of Replan's has encrypted."""
 PRUNED_ENCODING = b"replan/pruned"
 """The encoding of the payload that replaces a deleted payload; its data is a sentence for a person."""
 

@@ -23,7 +23,6 @@ from sqlalchemy import (
     Integer,
     String,
     Table,
-    Text,
     select,
     update,
 )
@@ -34,7 +33,7 @@ from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
 from activities.boundary.breakers.states import Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
-from activities.storage.store import REPLAN_TABLES, clock, insert_new, time_limit, write
+from activities.storage.store import REPLAN_TABLES, SealedText, clock, insert_new, time_limit, write
 from workflows.account import metrics
 from workflows.account.metrics import BREAKER_STATE, BREAKER_TRANSITIONS, PATIENCE_USED, WAITING_CALLS, Sample
 from workflows.faults import retries
@@ -44,7 +43,7 @@ BREAKERS = Table(
     REPLAN_TABLES,
     Column("kind", String(200), primary_key=True),
     Column("version", Integer, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", SealedText, nullable=False),
 )
 """`state` is a Breaker as JSON; each write adds 1 to `version`, and is made only if the version is the one read."""
 

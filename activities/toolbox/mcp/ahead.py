@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
-from sqlalchemy import Column, String, Table, Text, delete, select
+from sqlalchemy import Column, String, Table, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, transaction, write
+from activities.storage.store import REPLAN_TABLES, Moment, SealedText, insert_new, reading, transaction, write
 from workflows.json_values import digest
 
 AHEAD = Table(
@@ -16,7 +16,7 @@ AHEAD = Table(
     REPLAN_TABLES,
     Column("key", String(1200), primary_key=True),
     Column("at", Moment, nullable=False, index=True),
-    Column("before", Text, nullable=False),
+    Column("before", SealedText, nullable=False),
 )
 """A row for each call whose reconcile needs it; `before` is JSON."""
 KEPT = timedelta(days=40)

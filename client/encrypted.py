@@ -1,0 +1,136 @@
+"""What can be said of a task whose values are encrypted, without their key: status, times, and the kinds of steps."""
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+
+from client.history.reader import is_encrypted
+from client.history.records import Call, CallEnd, History
+from client.problem import Problem, ProblemKind
+from runtime.payloads import NoKey
+from workflows.account import search_attributes
+from workflows.account.outcome import Outcome, OutcomeStep
+from workflows.account.progress import Progress
+from workflows.account.records import Revision, StepStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.people.requests import HumanRequest, RequestKind
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NO_KEY = "no_key"
+"""The code of a problem, and of an outcome, that lacks what is encrypted."""
+ENCRYPTED = "(encrypted)"
+"""What stands for the text of a task that cannot be read here."""
+UNTOLD = "The values of this task are encrypted and their key is not here, so only status, times and kinds are told."
+_STATUS = {
+    CallEnd.COMPLETED: StepStatus.COMPLETED,
+    CallEnd.FAILED: StepStatus.FAILED,
+    CallEnd.CANCELLED: StepStatus.CANCELLED,
+    None: StepStatus.RUNNING,
+}
+_CLOSED = {
+    WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
+    WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
+}
+
+
+def no_key(error: NoKey) -> Problem:
+    """The problem of what needs a key that is not here."""
+    remedy = "give `--keys` or `--codec`, as the workers have it"
+    return Problem(NO_KEY, error.args[0].removesuffix("."), remedy, ProblemKind.FAILED)
+
+
+def needs_key(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Let a coroutine function raise the Problem `no_key` where it would raise NoKey."""
+
+    @wraps(work)
+    async def run(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return await work(*args, **options)
+        except NoKey as error:
+            raise no_key(error) from error
+
+    return run
+
+
+async def require_key(execution: WorkflowExecution) -> None:
+    """Raise Problem for an encrypted task without its key here: what is sent to it would not be encrypted."""
+    if found := await _unread(execution):
+        raise no_key(NoKey(found.metadata.get("encoding", b"").decode(errors="replace")))
+
+
+async def is_sealed(execution: WorkflowExecution) -> bool:
+    """Whether the memo of a task is encrypted, and cannot be read here."""
+    return await _unread(execution) is not None
+
+
+async def _unread(execution: WorkflowExecution) -> Payload | None:
+    for payload in execution.raw_info.memo.fields.values():
+        if is_encrypted(payload):
+            try:
+                await execution.data_converter.decode([payload])
+            except Exception:  # codecs may raise anything
+                return payload
+            return None
+    return None
+
+
+def sealed_outcome(history: History, description: WorkflowExecutionDescription) -> Outcome:
+    """How a task stands or ended, as far as its events tell it without their payloads."""
+    known = {attribute.key.name: attribute.value for attribute in description.typed_search_attributes}
+    progress = Progress(
+        task=Task(text=ENCRYPTED),
+        task_id=description.id,
+        started_at=history.started_at or description.start_time,
+        planner=known.get(search_attributes.PLANNER.name) or "",
+        replans=known.get(search_attributes.REPLANS.name) or 0,
+    )
+    status = _status(description, str(known.get(search_attributes.STATUS.name, "")))
+    outcome = progress.outcome(description.close_time or history.last_at)
+    steps = {call.id: call for call in history.calls if call.is_step}
+    return outcome.model_copy(
+        update={
+            "status": status,
+            "reason": UNTOLD,
+            "code": NO_KEY,
+            "ended_at": description.close_time,
+            "strategy": known.get(search_attributes.STRATEGY.name) or outcome.strategy,
+            "revisions": (Revision(number=1),) if steps else (),  # the steps are shown below a plan
+            "steps": tuple(_step(call, history.of_step(id)) for id, call in steps.items()),
+        }
+    )
+
+
+def sealed_request(execution: WorkflowExecution, cause: str = "") -> HumanRequest:
+    """What stands for a request that cannot be read here; it is counted from the start of the task."""
+    since = execution.start_time
+    return HumanRequest(
+        id="", kind=RequestKind.FAULT, code=NO_KEY, reason=UNTOLD, since=since, until=since, choices=(), cause=cause
+    )
+
+
+def _status(description: WorkflowExecutionDescription, published: str) -> TaskStatus:
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING
+    ended = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
+    return _CLOSED.get(
+        description.status or WorkflowExecutionStatus.FAILED,
+        TaskStatus(published) if published in ended else TaskStatus.FAILED,
+    )
+
+
+def _step(last: Call, all: list[Call]) -> OutcomeStep:
+    return OutcomeStep(
+        id=last.id,
+        kind=last.kind,
+        title=last.id,
+        status=_STATUS[last.closed],
+        attempts=sum(max(1, call.attempt) for call in all),
+        started=all[0].started_at or all[0].at,
+        ended=last.ended_at,
+        result_omitted=last.closed is CallEnd.COMPLETED,
+    )

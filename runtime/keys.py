@@ -1,0 +1,259 @@
+"""The keyring of `--keys`, which encrypts what Replan hands to Temporal and writes into its store, and `--codec`.
+
+A keyring file has one key a line: its id, a blank, 32 bytes in Base64. The first key writes, all of them read. So a
+new key goes first, and an old one stays as long as something may be read that it has written.
+"""
+
+import base64
+import binascii
+import importlib
+import os
+import re
+import secrets
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+from temporalio.exceptions import ApplicationError
+
+from runtime.payloads import NoKey, adapted
+from workflows.faults.fault import Code, Fault
+from workflows.plans.references import ENCRYPTED_ENCODING
+
+KEYS_VARIABLE, CODEC_VARIABLE = "REPLAN_KEYS", "REPLAN_CODEC"
+KEY = "replan-key"
+"""The key of the metadata with the id of the key that encrypted a payload."""
+MARK = "replan-key:"
+"""What begins an encrypted text of the store, before the id of its key and another colon; the store knows it, too."""
+SIZE, NONCE = 32, 12
+"""The bytes of a key, and of the random value in front of what it has encrypted."""
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class BadKeys(ValueError):
+    """A keyring or a codec cannot be used: `reason` says why, `remedy` what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}.")
+        self.reason, self.remedy = reason, remedy
+
+
+class KeyMissing(NoKey, ApplicationError):
+    """A keyring cannot read a payload: its key is missing, or it was encrypted for another namespace, or was changed.
+
+    As PayloadLost it is retryable: a workflow task fails and waits, and an activity is scheduled again.
+    """
+
+    def __init__(self, reason: str) -> None:
+        fault = Fault.of(Code.STORE_UNAVAILABLE, reason)
+        ApplicationError.__init__(self, reason, fault, type=fault.quadrant.value)
+        self.args = (reason,)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Keyring(PayloadCodec):
+    """Encrypts with the first of its keys (AES-256-GCM), and reads what any of them has encrypted.
+
+    Namespace and key id are authenticated, too. What it did not encrypt is read by `older`, else left as it is.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
+        """`keys`: by id, the first one writes. `namespace`: the name of the namespace of the tasks."""
+        self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
+        self._namespace = namespace
+        self._older = older
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the keys; the first one writes."""
+        return tuple(self._ciphers)
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encrypt whole payloads, with their metadata."""
+        id = self.ids[0]
+        metadata = {"encoding": ENCRYPTED_ENCODING, KEY: id.encode()}
+        return [
+            Payload(metadata=metadata, data=self._seal(id, payload.SerializeToString(deterministic=True), "payload"))
+            for payload in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decrypt; what was not encrypted here is left as it is.
+
+        Raises:
+            KeyMissing: a key is not in the keyring, or a payload was changed.
+        """
+        if self._older is None or all(map(_is_ours, payloads)):
+            return [self._opened(payload) if _is_ours(payload) else payload for payload in payloads]
+        found = list[Payload]()
+        for payload in payloads:
+            # What was in clear before any codec was there stays readable; a codec of the user's may refuse it.
+            is_clear = payload.metadata.get("encoding", b"").startswith((b"json/", b"binary/null", b"binary/plain"))
+            is_left = is_clear or not payload.metadata
+            found += (
+                [self._opened(payload)]
+                if _is_ours(payload)
+                else ([payload] if is_left else await self._older.decode([payload]))
+            )
+        return found
+
+    def _opened(self, payload: Payload) -> Payload:
+        return Payload.FromString(
+            self._open(payload.metadata.get(KEY, b"").decode(errors="replace"), payload.data, "payload")
+        )
+
+    def seal(self, text: str) -> str:
+        """Encrypt a text of the store; no text that a person or a model writes begins as the result does."""
+        id = self.ids[0]
+        return f"{MARK}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
+
+    def open(self, text: str) -> str:
+        """Decrypt a text of the store; one that was written in clear is returned as it is.
+
+        Raises:
+            KeyMissing: the key is not in the keyring, or the text was changed.
+        """
+        if not text.startswith(MARK):
+            return text
+        id, _, sealed = text.removeprefix(MARK).partition(":")
+        return self._open(id, base64.b64decode(sealed), "store").decode()
+
+    def _seal(self, id: str, data: bytes, purpose: str) -> bytes:
+        nonce = secrets.token_bytes(NONCE)
+        return nonce + self._ciphers[id].encrypt(nonce, data, self._bound(id, purpose))
+
+    def _open(self, id: str, data: bytes, purpose: str) -> bytes:
+        if id not in self._ciphers:
+            raise KeyMissing(f"The values are encrypted with the key {id!r}, which is not in this keyring.")
+        try:
+            return self._ciphers[id].decrypt(data[:NONCE], data[NONCE:], self._bound(id, purpose))
+        except (InvalidTag, ValueError) as error:
+            raise KeyMissing(
+                f"A value that the key {id!r} encrypted cannot be read: it was changed, belongs to another namespace,"
+                " or the key is another one of this name."
+            ) from error
+
+    def _bound(self, id: str, purpose: str) -> bytes:
+        # A store may serve several namespaces.
+        return "\0".join(["replan", purpose, self._namespace if purpose == "payload" else "", id]).encode()
+
+
+def _is_ours(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") == ENCRYPTED_ENCODING
+
+
+def read_keys(file: Path) -> dict[str, bytes]:
+    """The keys of a keyring file by their ids, in its order.
+
+    Raises:
+        BadKeys: the file cannot be read, or is no keyring.
+    """
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", "`keys new FILE` writes one") from error
+    keys = dict[str, bytes]()
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"Line {number} of the keyring {str(file)!r}"
+        if len(words) != 2 or not ID.fullmatch(words[0]):
+            raise BadKeys(f"{where} is no key", "a line has an id, a blank and a key in Base64")
+        if words[0] in keys:
+            raise BadKeys(f"{where} repeats the id {words[0]!r}", "give each key its own")
+        try:
+            keys[words[0]] = base64.b64decode(words[1], validate=True)
+        except binascii.Error:
+            raise BadKeys(f"{where} has no Base64 after {words[0]!r}", "write the key as `keys new` did") from None
+        if len(keys[words[0]]) != SIZE:
+            raise BadKeys(
+                f"The key {words[0]!r} has {len(keys[words[0]])} bytes, and needs {SIZE}", "`keys new` writes such keys"
+            )
+    if not keys:
+        raise BadKeys(f"The keyring {str(file)!r} has no key", "`keys new FILE` adds one")
+    return keys
+
+
+def add_key(file: Path) -> str:
+    """Put a new key in front of a keyring file, which is made if there is none; returns its id.
+
+    Raises:
+        BadKeys: the file is no keyring, or cannot be written.
+    """
+    before = b""
+    if file.exists():
+        read_keys(file)  # a file that is no keyring is left as it is
+        before = file.read_bytes()
+    id = f"k{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
+    line = f"{id} {base64.b64encode(secrets.token_bytes(SIZE)).decode()}\n"
+    try:
+        handle, written = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # only its owner may read it
+        with os.fdopen(handle, "wb") as new:
+            new.write(line.encode() + before)
+            new.flush()
+            os.fsync(new.fileno())
+        Path(written).replace(file)
+    except OSError as error:
+        raise BadKeys(
+            f"The keyring {str(file)!r} cannot be written ({error.strerror})", "choose another file"
+        ) from error
+    return id
+
+
+def load_codec(name: str) -> PayloadCodec:
+    """The codec that MODULE:OBJECT names: an instance of PayloadCodec, or what makes one when it is called.
+
+    Raises:
+        BadKeys: there is no such object, or it is no codec.
+    """
+    module, _, attribute = name.partition(":")
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  # as for tools: last, so that it shadows nothing
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        codec = found if isinstance(found, PayloadCodec) else found()
+    except Exception as error:  # a module of the user's may raise anything
+        why = f"{type(error).__name__}: {error}"
+        raise BadKeys(f"--codec {name} cannot be loaded ({why})", "give MODULE:OBJECT") from error
+    if not isinstance(codec, PayloadCodec):
+        raise BadKeys(f"--codec {name} is no PayloadCodec of temporalio.converter", "name a codec, or what makes one")
+    return codec
+
+
+def cipher_of(keys: Path | str | None) -> Keyring | None:
+    """The keyring for the texts of a store, which may serve several namespaces; None without `--keys`.
+
+    Raises:
+        BadKeys: the keyring cannot be used.
+    """
+    return Keyring(read_keys(Path(keys))) if keys else None
+
+
+def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
+    """The codec of `--keys` and `--codec`; None without both. With both, the keyring writes and both read.
+
+    Raises:
+        BadKeys: one of them cannot be used.
+    """
+    theirs = load_codec(codec) if codec else None
+    return Keyring(read_keys(Path(keys)), namespace, theirs) if keys else theirs
+
+
+def encrypting(codec: PayloadCodec) -> DataConverter:
+    """Replan's data converter with a codec, and with failures whose sentences are encrypted, too."""
+    return adapted(
+        DataConverter(payload_codec=codec, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+    )

@@ -1,0 +1,55 @@
+"""The codec endpoint of Temporal's web UI: decodes what the workers have encrypted, for the people who may see it here.
+
+It only decodes. Its address in the settings of the web UI is that of `serve`, with `/codec`.
+"""
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from temporalio.api.common.v1 import Payload, Payloads
+
+from client.problem import Problem, ProblemKind
+
+PATH = "/codec/"
+ALLOWED_HEADERS = "authorization, content-type, x-namespace"
+PREFLIGHT_SECONDS = "600"
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/codec/decode")
+async def decode(request: Request) -> Response:
+    """Payloads as the web UI sends them, decoded; those that cannot be read here come back as they are."""
+    client = request.app.state.client.temporal
+    if request.headers.get("x-namespace", client.namespace) != client.namespace:
+        reason = f"This server is for the namespace {client.namespace!r} alone"
+        raise Problem("misconfigured", reason, "start one for the other namespace", ProblemKind.FAILED)
+    try:
+        sent = ParseDict({"payloads": (await request.json())["payloads"]}, Payloads())
+    except (ParseError, ValueError, LookupError, TypeError) as error:
+        raise HTTPException(422, "The body is no list of payloads") from error
+    codec = client.data_converter.payload_codec
+    found = Payloads()
+    for payload in sent.payloads:
+        clear: list[Payload] = [payload]
+        if codec is not None:
+            try:
+                clear = await codec.decode([payload])
+            except Exception:  # codecs may raise anything
+                clear = [payload]
+        found.payloads.extend(clear)
+    return JSONResponse(MessageToDict(found))
+
+
+def cors(origin: str) -> Mapping[str, str]:
+    """The headers that let a browser show a response to pages of `origin`, and to no others."""
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-allow-credentials": "true",
+        "access-control-allow-methods": "POST",
+        "access-control-allow-headers": ALLOWED_HEADERS,
+        "access-control-max-age": PREFLIGHT_SECONDS,
+        "vary": "origin",
+    }

@@ -1,0 +1,60 @@
+"""`serve` decodes for Temporal's web UI: for its origin, after its login, and nothing but decoding."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from temporalio.api.common.v1 import Payload
+
+from runtime.dev_server import DevServer
+from runtime.keys import Keyring, add_key, read_keys
+from tests.server.serving import TOKEN, Served, serving
+
+UI = "http://localhost:8233"
+
+
+@pytest.fixture(scope="module")
+async def guarded(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Served, Path]]:
+    """A server with a token and a keyring, and the keyring."""
+    folder = tmp_path_factory.mktemp("codec")
+    keys = folder / "replan.keys"
+    add_key(keys)
+    async with serving(server.address, folder, "--web-ui", UI, "--keys", str(keys), token=TOKEN) as running:
+        yield running, keys
+
+
+def sent(payload: Payload) -> dict[str, list[dict[str, object]]]:
+    """A payload as the web UI sends it."""
+    metadata = {name: base64.b64encode(value).decode() for name, value in payload.metadata.items()}
+    return {"payloads": [{"metadata": metadata, "data": base64.b64encode(payload.data).decode()}]}
+
+
+async def test_only_the_web_ui_gets_what_is_decoded(guarded: tuple[Served, Path]) -> None:
+    """A preflight of its origin, then a request with the token; other origins and requests without it get nothing."""
+    running, keys = guarded
+    plain = Payload(metadata={"encoding": b"json/plain"}, data=b'"vermilion"')
+    [sealed] = await Keyring(read_keys(keys), "default").encode([plain])
+    async with running.visit() as browser:
+        asked = await browser.options("/codec/decode", headers={"origin": UI, "access-control-request-method": "POST"})
+        login = {"authorization": f"Bearer {TOKEN}", "x-namespace": "default"}
+
+        async def post(path: str = "/codec/decode", **headers: str) -> httpx2.Response:
+            return await browser.post(path, json=sent(sealed), headers=headers)
+
+        decoded, foreign, anonymous, encoding, elsewhere = await asyncio.gather(
+            post(origin=UI, **login),
+            post(origin="http://evil.example", **login),
+            post(origin=UI),
+            post("/codec/encode", origin=UI, **login),
+            post(origin=UI, authorization=login["authorization"], **{"x-namespace": "other"}),
+        )
+
+    assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, UI)
+    assert decoded.json() == sent(plain)
+    assert decoded.headers["access-control-allow-origin"] == UI
+    assert [one.status_code for one in (foreign, anonymous, encoding)] == [403, 401, 404]
+    assert elsewhere.status_code >= 400
+    assert "access-control-allow-origin" not in foreign.headers
