@@ -129,6 +129,7 @@ class _AnthropicDraft(Draft):
             case "message_start":
                 self._message = event.message
             case "content_block_start":
+                self.is_opened = True
                 self._message.content.append(event.content_block)
                 self._arguments[event.index] = ""
             case "content_block_delta":

@@ -136,6 +136,7 @@ class _ResponsesDraft(Draft):
         return [(name, "".join(self._arguments.get(at, ()))) for at, name in [*self._names.items()]]
 
     def add(self, event: "ResponseStreamEvent") -> None:
+        self.is_opened |= event.type == "response.output_item.added"
         match event.type:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self.response = event.response

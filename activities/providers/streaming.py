@@ -35,6 +35,8 @@ class Draft(ABC):
     """The bytes of text, reasoning and arguments that have come."""
     has_begun: bool = False
     """Whether an event of the reply has come."""
+    is_opened: bool = False
+    """Whether a part of the reply, such as a text or a call, has begun, also without a word in it so far."""
 
     @property
     def hides_thoughts(self) -> bool:
@@ -88,7 +90,7 @@ async def read(
 ) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
 
-    With `waits_for_words`, a stream stalls only after its first words.
+    With `waits_for_words`, a stream stalls only after a part of the reply has begun.
 
     Raises:
         NoReply: no byte came for `idle_timeout` seconds, or more than MAX_BYTES came.
@@ -97,7 +99,7 @@ async def read(
     response = stream.response
 
     def begins() -> bool:
-        return bool(draft.written) or not waits_for_words
+        return not waits_for_words or draft.is_opened or bool(draft.written)
 
     response.stream = received = _Received(response.stream)
     try:
