@@ -266,7 +266,7 @@ def _answers(page: "Page") -> bytes:
     page.get_by_role("button", name="More Actions").click()
     page.get_by_role("menuitem", name="Send an Update").click()
     page.get_by_test_id("update-select-button").last.click()
-    page.get_by_text("Make this call: ").last.wait_for()
+    page.get_by_text("Make this call").last.wait_for()
     page.wait_for_timeout(SETTLING_MS)
     dialog = page.locator("[role=dialog]:visible, dialog[open]").last
     picture: bytes = dialog.screenshot()
