@@ -129,7 +129,7 @@ def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
 
 
 def test_the_pictures_are_there_and_small() -> None:
-    """All that `make pictures` makes, each below 300 kB."""
+    """All that `make pictures` makes, each below 400 kB."""
     sizes = {path.name: path.stat().st_size for path in PICTURES.iterdir()}
 
     assert set(sizes) >= NAMES | OF_PAGE
