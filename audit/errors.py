@@ -93,8 +93,6 @@ class Failing(NamedTuple):
     is_server: bool = False
     """Whether the server itself rejected what the attempt returned."""
     is_cancelled: bool = False
-    is_final: bool = False
-    """Whether the failure itself forbids a retry."""
     wait: float | None = None
     """Seconds that the failure asks to wait before a retry."""
     packages: frozenset[str] = frozenset()

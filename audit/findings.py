@@ -271,13 +271,9 @@ def _secret_in_payload(record: Record) -> Iterator[Found]:
     for found in record.secrets:
         yield Found(
             (found.event,),
-            f"{found.secret.what} in {found.where}: {shown_secret(found.secret.masked)}",
+            f"{found.secret.what} in {found.where}: {one_line(found.secret.masked)[:MAX_SHOWN]}",
             found.secret.confidence,
         )
-
-
-def shown_secret(masked: str) -> str:
-    return one_line(masked)[:MAX_SHOWN]
 
 
 def _near_limit(record: Record) -> Iterator[Found]:

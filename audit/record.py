@@ -180,7 +180,6 @@ class Record:
     """The events of timers that fired, and of messages that arrived: after them, a repeated call may be another one."""
     status: str = "running"
     ended: int | None = None
-    failing: Failing | None = None
     unknown: int = 0
     """Events of a type that this version does not know."""
 
@@ -256,7 +255,7 @@ class Recording:
         self._end("completed", event)
 
     def _workflow_execution_failed(self, event: HistoryEvent) -> None:
-        self._end("failed", event, event.workflow_execution_failed_event_attributes.failure)
+        self._end("failed", event)
 
     def _workflow_execution_canceled(self, event: HistoryEvent) -> None:
         self._end("cancelled", event)
@@ -270,9 +269,8 @@ class Recording:
     def _workflow_execution_continued_as_new(self, event: HistoryEvent) -> None:
         self._end("continued as new", event)
 
-    def _end(self, status: str, event: HistoryEvent, failure: Failure | None = None) -> None:
+    def _end(self, status: str, event: HistoryEvent) -> None:
         self.record.status, self.record.ended = status, event.event_id
-        self.record.failing = failing_of(failure) if failure is not None else None
 
     def _workflow_task_started(self, event: HistoryEvent) -> None:
         if event.workflow_task_started_event_attributes.suggest_continue_as_new:
@@ -408,7 +406,6 @@ def failing_of(failure: Failure, depth: int = 0) -> Failing:
         timeout=_timeout(failure.timeout_failure_info.timeout_type) if info == "timeout_failure_info" else "",
         is_server=info == "server_failure_info",
         is_cancelled=info == "canceled_failure_info",
-        is_final=application.non_retryable,
         wait=wait,
         packages=frozenset(first or second for first, second in _PACKAGE.findall(failure.stack_trace[:20_000])),
         code=_code(application.details.payloads),

@@ -34,6 +34,9 @@ MAX_DEPTH = 200
 ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
 """The files of a folder that are read; others are passed over."""
 
+BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError)
+"""What the standard library raises for archives that are broken, or packed in a way that it does not know."""
+
 
 class Unreadable(NamedTuple):
     """A file, or a history in one, that cannot be read."""
@@ -138,7 +141,7 @@ def _of_stream(stream: Any, name: str) -> Iterator[Item]:
             yield from _of_text_or_messages(rest, name)
     except _NoHistory as error:
         yield Unreadable(name, str(error))
-    except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError) as error:
+    except BROKEN_ARCHIVE as error:
         yield Unreadable(name, f"is a broken archive ({one_line(str(error))})")
 
 
@@ -151,10 +154,10 @@ def _of_archive(stream: _Counted, name: str) -> Iterator[Item]:
             try:
                 with archive.open(entry) as opened:
                     yield from _of_stream(opened, inside)
+            except BROKEN_ARCHIVE as error:  # of these, NotImplementedError is a RuntimeError
+                yield Unreadable(inside, f"is broken ({one_line(str(error))})")
             except RuntimeError:  # of a password
                 yield Unreadable(inside, "is encrypted: unpack the archive first")
-            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-                yield Unreadable(inside, f"is broken ({one_line(str(error))})")
 
 
 class _Rest:

@@ -280,8 +280,11 @@ class Client:
     ) -> Self:
         """Connect to a Temporal server; what is not given comes from TEMPORAL_ADDRESS and the like, or a profile.
 
+        `keys` is the file of a keyring and `codec` the MODULE:OBJECT of a payload codec, as the workers have them;
+        without them, REPLAN_KEYS and REPLAN_CODEC say it.
+
         Raises:
-            Problem: no server answers there, or the environment or the profile cannot be used.
+            Problem: no server answers there, or the environment, the profile, the keys or the codec cannot be used.
         """
         return cls(await connected(address, namespace, profile, keys=keys, codec=codec), queue=queue)
 

@@ -18,7 +18,7 @@ from workflows.people.requests import Change, Choice, HumanAnswer, HumanRequest,
 MAX_REASON = 400
 """The most terminal cells of a reason; `explain` and `--json` have the rest."""
 ENDS: Mapping[str, str] = {
-    TaskStatus.ESCALATED: "it needed a person, and nobody answered",
+    TaskStatus.ESCALATED: "it needed a person, and nobody was asked, or nobody answered",
     TaskStatus.OVER_BUDGET: "a limit was reached, and nobody raised it",
 }
 """What the statuses mean whose names do not say it, as clauses."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from pydantic import JsonValue
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
@@ -19,6 +20,7 @@ from client.encrypted import needs_key, no_key, require_key
 from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
+from client.schemas import has_number
 from client.tasks import Handle
 from runtime.payloads import NoKey
 from runtime.process import version
@@ -33,6 +35,8 @@ from workflows.inquiries import (
     Place,
     Pruned,
     PruneInquiry,
+    ToolCard,
+    ToolsInquiry,
 )
 from workflows.text import nearest
 from workflows.web_ui import summary
@@ -145,6 +149,17 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
     ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
     story = await fetch_story(client, handle)
     return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+
+
+async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> Mapping[str, ToolCard]:
+    """The tools by kind, whose schemas say which texts in `values` are numbers.
+
+    None if no value has a text that reads as a number, or if no worker tells them.
+    """
+    if any(map(has_number, values)):
+        with suppress(Problem):
+            return {card.spec.kind: card for card in (await ask(client, queue, ToolsInquiry())).tools}
+    return {}
 
 
 async def list_breakers(client: Client, queue: str, reset: str | None = None) -> BreakersFindings:

@@ -1,6 +1,6 @@
 """`python maintenance/slim.py`: takes from the Python environment that runs it what Replan does not need there.
 
-That are files which no module reads, and the byte code of modules that nothing of Replan imports. Byte code of all
+These are files that no module reads, and the byte code of modules that nothing of Replan imports. Byte code of all
 others is written, since the image's own user cannot write it. Only the Dockerfile runs this.
 """
 

@@ -25,16 +25,15 @@ from temporalio.exceptions import ApplicationError
 
 from runtime.payloads import NoKey, adapted
 from workflows.faults.fault import Code, Fault
-from workflows.plans.references import ENCRYPTED_ENCODING
+from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 
-KEYS_VARIABLE, CODEC_VARIABLE = "REPLAN_KEYS", "REPLAN_CODEC"
 KEY = "replan-key"
 """The key of the metadata with the id of the key that encrypted a payload."""
-MARK = "replan-key:"
-"""What begins an encrypted text of the store, before the id of its key and another colon; the store knows it, too."""
 SIZE, NONCE = 32, 12
 """The bytes of a key, and of the random value in front of what it has encrypted."""
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_SEALED = re.compile(rf"{SEALED}({ID.pattern}):({_BASE64})")
 
 
 class BadKeys(ValueError):
@@ -112,9 +111,9 @@ class Keyring(PayloadCodec):
         )
 
     def seal(self, text: str) -> str:
-        """Encrypt a text of the store; no text that a person or a model writes begins as the result does."""
+        """Encrypt a text of the store."""
         id = self.ids[0]
-        return f"{MARK}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
+        return f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
 
     def open(self, text: str) -> str:
         """Decrypt a text of the store; one that was written in clear is returned as it is.
@@ -122,10 +121,8 @@ class Keyring(PayloadCodec):
         Raises:
             KeyMissing: the key is not in the keyring, or the text was changed.
         """
-        if not text.startswith(MARK):
-            return text
-        id, _, sealed = text.removeprefix(MARK).partition(":")
-        return self._open(id, base64.b64decode(sealed), "store").decode()
+        sealed = _SEALED.fullmatch(text)
+        return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
     def _seal(self, id: str, data: bytes, purpose: str) -> bytes:
         nonce = secrets.token_bytes(NONCE)

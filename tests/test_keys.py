@@ -57,6 +57,15 @@ async def test_what_was_changed_or_belongs_elsewhere_is_not_read(file: Path) -> 
             await reader.decode([found])
 
 
+def test_texts_of_the_store_are_read_as_they_were_written(file: Path) -> None:
+    """Also one that was written in clear, and only begins as a sealed one does."""
+    ring = Keyring(read_keys(file))
+    clear = ["", "words", "replan-key:", "replan-key:a: b", "replan-key:a:AAA"]
+
+    assert [ring.open(text) for text in clear] == clear
+    assert [ring.open(ring.seal(text)) for text in clear] == clear
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

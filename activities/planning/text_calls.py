@@ -134,7 +134,7 @@ def _named_objects(text: str) -> list[tuple[str, Any]]:
         if head is None or value is None:
             return []
         found.append((head[1], value))
-        at += len(text[at:]) - len(text[at:].lstrip())
+        at = _skipped(text, at)
     return found
 
 

@@ -29,11 +29,12 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.planning.planner import Exchange, RecordedTurn
-from activities.storage.store import REPLAN_TABLES, SEALED, Moment, SealedText, insert_new, reading, transaction, write
+from activities.storage.store import REPLAN_TABLES, Moment, SealedText, insert_new, reading, transaction, write
 from workflows.inquiries import CallCard, ResultCard, TurnCard
 from workflows.json_values import digest
 from workflows.planning.situation import Situation
 from workflows.plans.proposal import NewSteps, Proposed
+from workflows.plans.references import SEALED
 
 TURNS = Table(
     "replan_turns",

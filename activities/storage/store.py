@@ -85,10 +85,6 @@ class Cipher(Protocol):
         """Decrypt; a text that was written in clear is returned as it is."""
 
 
-SEALED = "replan-key:"
-"""What an encrypted text begins with."""
-
-
 class SealedText(TypeDecorator[str]):
     """A text with values of tasks: encrypted in a database that was opened with a Cipher, else in clear."""
 

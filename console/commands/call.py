@@ -11,13 +11,13 @@ from client.start import new_id, task_of_call
 from client.task_document import task_document
 from client.tasks import CALL_MEMO
 from client.text import one_line
+from client.workers import tools_of
 from console.arguments import read_arguments
 from console.commands import show
 from console.completion import kinds
 from console.exits import exit_code
 from console.options import Common
 from console.render.live import CallView
-from console.render.numbers import tools_of
 from console.render.views import StderrView
 from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow

@@ -12,10 +12,9 @@ from client.problem import Problem
 from client.schemas import Schema, with_numbers
 from client.text import cut, one_line
 from client.wording import count
-from client.workers import OLD_WORKER, ask
+from client.workers import OLD_WORKER, ask, tools_of
 from console.exits import Exit
 from console.options import Common
-from console.render.numbers import tools_of
 from console.render.terminal import print_lines
 from workflows.account.outcome import Ending, ending_of_unasked_question
 from workflows.account.task import Task, TaskStatus

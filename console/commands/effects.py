@@ -10,10 +10,9 @@ from client.explain import words
 from client.schemas import with_numbers
 from client.text import cut, one_line, printable
 from client.wording import count
-from client.workers import EffectList, list_effects
+from client.workers import EffectList, list_effects, tools_of
 from console.exits import Exit
 from console.options import Common, Session, TaskId, require_alone
-from console.render.numbers import tools_of
 from console.render.sessions import print_more
 from console.render.terminal import print_lines
 from workflows.inquiries import ToolCard

@@ -1,6 +1,7 @@
 """`serve`: the API for programs and the page for people who answer, over HTTP."""
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -53,6 +54,10 @@ async def serve_command(
     if not is_loopback(host) and access.token is None:
         reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
         raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
+    origin = (web_ui or "").rstrip("/")
+    if origin and not _is_origin(origin):
+        reason = f"--web-ui {origin} is no origin, so no browser would be let in"
+        raise Problem("usage", reason, "give scheme, host and port alone, e.g. http://localhost:8233")
     from server.app import make_app
     from server.connections import most_connections
     from server.listening import serve
@@ -60,7 +65,7 @@ async def serve_command(
     most = most_connections()
     client = Client(await common.connected(), queue=common.queue)
     # Half of the connections is for all requests that are no streams.
-    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=(web_ui or "").rstrip("/"))
+    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin)
     how = "with a token" if access.token else "for this machine only"
 
     def ready(place: str) -> None:
@@ -70,3 +75,9 @@ async def serve_command(
     await serve(app, host, port, most, on_ready=ready, on_stop=app.state.streams.close)
     print("stopped", flush=True)
     return Exit.COMPLETED
+
+
+def _is_origin(text: str) -> bool:
+    """Whether a text is the origin of a page as browsers send it."""
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and f"{parts.scheme}://{parts.netloc}" == text == text.lower()

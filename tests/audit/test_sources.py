@@ -206,6 +206,22 @@ print(audit.report().histories, resource.getrusage(resource.RUSAGE_SELF).ru_maxr
 """
 
 
+def test_an_archive_that_is_packed_in_another_way_is_broken_and_not_encrypted(tmp_path: Path) -> None:
+    """Nobody is sent to look for a password."""
+    file = tmp_path / "a.zip"
+    zipped(file, TEXT)
+    packed = file.read_bytes()
+    deflated, unknown = (method.to_bytes(2, "little") for method in (zipfile.ZIP_DEFLATED, 97))
+    beginning, directory = packed.index(b"PK\x03\x04") + 8, packed.index(b"PK\x01\x02") + 10
+    for place in (beginning, directory):
+        assert packed[place : place + 2] == deflated
+        packed = packed[:place] + unknown + packed[place + 2 :]
+    file.write_bytes(packed)
+    [found] = of_files([file], Extent())
+
+    assert isinstance(found, Unreadable) and found.reason.startswith("is broken (")
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["many.zip", "many.jsonl"])

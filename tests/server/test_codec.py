@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from temporalio.api.common.v1 import Payload
 
 from runtime.dev_server import DevServer
 from runtime.keys import Keyring, add_key, read_keys
+from tests.processes import ROOT
 from tests.server.serving import TOKEN, Served, serving
 
 UI = "http://localhost:8233"
@@ -58,3 +61,12 @@ async def test_only_the_web_ui_gets_what_is_decoded(guarded: tuple[Served, Path]
     assert [one.status_code for one in (foreign, anonymous, encoding)] == [403, 401, 404]
     assert elsewhere.status_code >= 400
     assert "access-control-allow-origin" not in foreign.headers
+
+
+@pytest.mark.parametrize("origin", ["localhost:8233", "http://localhost:8233/namespaces", "http://Localhost:8233", "*"])
+def test_what_no_browser_sends_as_an_origin_is_refused(origin: str) -> None:
+    """Else nobody would be let in, without a word."""
+    command = [sys.executable, "-m", "replan", "serve", "--web-ui", origin]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, "give scheme, host and port alone" in ended.stderr) == (2, True)

@@ -16,6 +16,8 @@ PRUNED = "$pruned"
 """If `prune` deleted a result, an object with only this key replaces it; the value is a sentence for a person."""
 ENCRYPTED_ENCODING = b"binary/replan-encrypted"
 """The encoding of a payload that a keyring of Replan's has encrypted."""
+SEALED = "replan-key:"
+"""What begins a text of the store that a keyring has encrypted; the id of its key and another colon follow."""
 PRUNED_ENCODING = b"replan/pruned"
 """The encoding of the payload that replaces a deleted payload; its data is a sentence for a person."""
 

@@ -62,7 +62,7 @@ def load_servers(
     except ModuleNotFoundError as error:
         raise ToolMistakes([MISSING]) from error
     mistakes = list[str]()
-    places = dict[str, kinds.FilePlace]()
+    places, files = dict[str, kinds.FilePlace](), dict[str, str]()
     tables, configs = dict[str, tools_file.ServerTable](), dict[str, Config]()
     for path in paths:
         try:
@@ -70,8 +70,9 @@ def load_servers(
         except tools_file.BadToolsFile as bad:
             mistakes += bad.mistakes
             continue
+        files[str(path)] = path.read_text(encoding="utf-8-sig")
         for name, server in read.servers.items():
-            place = kinds.FilePlace(str(path), path.read_text(encoding="utf-8-sig"), name)
+            place = kinds.FilePlace(str(path), files[str(path)], name)
             if name in tables:
                 mistakes.append(f"{place.line()}: the server {name} is in {places[name].line()}, too: rename one.")
                 continue
@@ -96,5 +97,4 @@ def load_servers(
         raise ToolMistakes(made.mistakes)
     for kind, reason in made.left_out.items():
         log.warning("mcp_tool_left_out", kind=kind, reason=reason)
-    files = {str(path): path.read_text(encoding="utf-8-sig") for path in paths}
     return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified, files)
