@@ -23,6 +23,7 @@ from evals.retry_waste.mind import PlannerApi, scripted
 from evals.retry_waste.orders import Order, orders
 from evals.retry_waste.tools import SEPARATOR
 from evals.retry_waste.worker import WorkerJob
+from evals.tape.desk import State
 from evals.tape.player import ROOT, Played, playing
 from evals.tape.tape import Point, Tape
 from replan import Client, TaskNotCompleted
@@ -104,7 +105,7 @@ async def play(address: str, folder: Path, arm: Arm, setting: Setting, ended: Ca
 
 
 @asynccontextmanager
-async def _worker(folder: Path, job: WorkerJob, played: Played) -> AsyncIterator[None]:
+async def _worker(folder: Path, job: WorkerJob, played: Played[State]) -> AsyncIterator[None]:
     """Keep a worker running; kill it where the tape says, and start another one. Raises TrialBroken."""
     file = folder / "job.json"
     file.write_text(job.model_dump_json())

@@ -13,8 +13,10 @@ import time
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from evals.chaos.payments import RESET_ON_CLOSE
+from evals.tape.desk import DeskPlot
 from evals.tape.tape import Point, Tape
 from evals.tape.world import Answer, World
 
@@ -70,7 +72,7 @@ class TapePlayer(ThreadingHTTPServer):
     request_queue_size = 200
     daemon_threads = True
 
-    def __init__(self, port: int, world: World) -> None:
+    def __init__(self, port: int, world: World[Any]) -> None:
         """Listen on loopback."""
         super().__init__(("127.0.0.1", port), TapeHandler)
         self.world = world
@@ -92,12 +94,12 @@ class TapePlayer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # only printed
 
 
-def main(port: str, file: str, tape: str) -> None:
-    """Serve until killed."""
-    world = World(Path(file), Tape.model_validate_json(Path(tape).read_text()))
-    with closing(world), TapePlayer(int(port), world) as player:
+def play(port: int, world: World[Any]) -> None:
+    """Serve a world until killed."""
+    with closing(world), TapePlayer(port, world) as player:
         player.serve_forever()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    named = sys.argv[1:]
+    play(int(named[0]), World(Path(named[1]), DeskPlot(Tape.model_validate_json(Path(named[2]).read_text()))))
