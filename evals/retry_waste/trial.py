@@ -130,7 +130,7 @@ async def _worker(folder: Path, job: WorkerJob, played: Played[State]) -> AsyncI
                     start()
 
     try:
-        await _ready(start(), processes[-1])
+        await ready(start(), processes[-1])
         keeping = asyncio.create_task(keep())
         try:
             yield
@@ -140,7 +140,8 @@ async def _worker(folder: Path, job: WorkerJob, played: Played[State]) -> AsyncI
         await asyncio.gather(*(end(process, grace=0.5) for process in processes))
 
 
-async def _ready(log: Path, process: subprocess.Popen[bytes]) -> None:
+async def ready(log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a worker has written `ready` into its log. Raises TrialBroken."""
     for _ in range(int(START_SECONDS / POLL_SECONDS)):
         if process.poll() is not None:
             break
