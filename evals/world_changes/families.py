@@ -58,7 +58,9 @@ class FamilyTool:
 
 def of_records(records: Mapping[str, Record], *fields: str) -> Iterator[tuple[str, Record]]:
     """The records that have these fields and are not deleted."""
-    return ((name, record) for name, record in records.items() if {*fields} <= record.keys() - {"deleted"})
+    return (
+        (name, record) for name, record in records.items() if {*fields} <= record.keys() and not record.get("deleted")
+    )
 
 
 def _found(scene: Scene, name: object) -> Record | Reply:
@@ -115,11 +117,7 @@ def book_slot(scene: Scene, args: Mapping[str, Any]) -> Reply:
 
 
 def list_documents(scene: Scene, args: Mapping[str, Any]) -> Reply:
-    there = [
-        {"name": name, "version": document["version"]}
-        for name, document in of_records(scene.records, "version")
-        if not document.get("deleted")
-    ]
+    there = [{"name": name, "version": document["version"]} for name, document in of_records(scene.records, "version")]
     return Reply(200, {"documents": there})
 
 
@@ -141,11 +139,7 @@ def replace_document(scene: Scene, args: Mapping[str, Any]) -> Reply:
 
 
 def list_accounts(scene: Scene, args: Mapping[str, Any]) -> Reply:
-    there = [
-        {"id": id, "balance": account["balance"]}
-        for id, account in of_records(scene.records, "balance")
-        if not account.get("deleted")
-    ]
+    there = [{"id": id, "balance": account["balance"]} for id, account in of_records(scene.records, "balance")]
     return Reply(200, {"accounts": there})
 
 
@@ -167,7 +161,7 @@ def transfer(scene: Scene, args: Mapping[str, Any]) -> Reply:
 
 
 def list_addresses(scene: Scene, args: Mapping[str, Any]) -> Reply:
-    there = [name for name, box in of_records(scene.records, "person") if not box.get("deleted")]
+    there = [name for name, _ in of_records(scene.records, "person")]
     return Reply(200, {"addresses": there})
 
 
@@ -179,7 +173,7 @@ def send_mail(scene: Scene, args: Mapping[str, Any]) -> Reply:
 
 
 def list_agents(scene: Scene, args: Mapping[str, Any]) -> Reply:
-    return Reply(200, {"free": [name for name, agent in of_records(scene.records, "away") if not agent["away"]]})
+    return Reply(200, {"agents": [name for name, agent in of_records(scene.records, "away") if not agent["away"]]})
 
 
 def get_ticket(scene: Scene, args: Mapping[str, Any]) -> Reply:
@@ -372,7 +366,7 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "list_agents",
             "List the agents who are there.",
             {},
-            {"free": list[str]},
+            {"agents": list[str]},
             list_agents,
             form=("list the agents", "list the agents"),
         ),

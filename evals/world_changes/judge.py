@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from evals.retry_waste.measures import count
 from evals.tape.world import FIND, Entry
 from evals.world_changes.families import Scene, tool_of
-from evals.world_changes.scenario import Property, Scenario
+from evals.world_changes.scenario import Ending, Property, Scenario
 from workflows import ids
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
@@ -67,15 +67,20 @@ class Ran(NamedTuple):
     past: Past
 
 
-def broken(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran]) -> dict[Property, str]:
+def broken(
+    scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran], *, has_own_plans: bool
+) -> dict[Property, str]:
     """The properties that do not hold, each with what shows it; `ran` are the task and, if it was started twice, both.
 
-    `entries` are the journal of the task, the first call first.
+    `entries` are the journal of the task, the first call first. `has_own_plans`: the planner had other plans than those
+    of the scenario.
     """
     found = dict[Property, str]()
-    for judge in (_observed, _fits, _no_repeat, _kept, _budget, _outcome, _quadrant, _once):
+    for judge in (_observed, _fits, _no_repeat, _kept, _budget, _quadrant, _once):
         for judged, why in judge(scenario, entries, scene, ran):
             found.setdefault(judged, why)
+    for why in _wrong_endings([scenario.ending, *(scenario.others if has_own_plans else ())], scenario, scene, ran):
+        found.setdefault(Property.OUTCOME, why)
     return found
 
 
@@ -153,20 +158,16 @@ def _budget(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Seq
         yield Property.BUDGET, f"{made} replans, and the most is {most}"
 
 
-def _outcome(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran]) -> Found:
+def _wrong_endings(endings: Sequence[Ending], scenario: Scenario, scene: Scene, ran: Sequence[Ran]) -> Iterator[str]:
     made = defaultdict[str, list[Any]](list)
     for effect in scene.made:
         tool = tool_of(scenario.family, effect.tool)
         made[effect.tool].append(effect.args[tool.about] if tool else None)
+    fitting = {status for ending in endings if _sorted(ending.made) == _sorted(made) for status in ending.status}
     for one in ran:
-        fitting = [
-            ending
-            for ending in scenario.endings
-            if one.outcome.status in ending.status and _sorted(ending.made) == _sorted(made)
-        ]
-        if not fitting:
+        if one.outcome.status not in fitting:
             code = f" ({one.outcome.code})" if one.outcome.code else ""
-            yield Property.OUTCOME, f"{one.outcome.status}{code} with {dict(made)} is no ending of the scenario"
+            yield f"{one.outcome.status}{code} with {dict(made)} is no ending of the scenario"
 
 
 def _sorted(made: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

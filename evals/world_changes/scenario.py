@@ -46,7 +46,7 @@ class Property(StrEnum):
     BUDGET = "budget"
     """Tool calls and replans are within the task's limits."""
     OUTCOME = "outcome"
-    """The task ends as one of the scenario's endings, and the world is as the Outcome says."""
+    """The task ends as the scenario says, and the world is as it says, too."""
     QUADRANT = "quadrant"
     """Each fault is classified as the world means it."""
     ONCE = "once"
@@ -124,7 +124,10 @@ class Scenario(_Frozen):
     """The first plan, written before the change."""
     revisions: tuple[tuple[Step, ...], ...] = ()
     """The plans that fit what is seen after the changes, one after the other."""
-    endings: tuple[Ending, ...] = Field(min_length=1)
+    ending: Ending
+    """How it ends with these plans."""
+    others: tuple[Ending, ...] = ()
+    """How it may end, too, with a planner that makes plans of its own."""
     limits: Limits = Limits(tool_calls=20, replans=3, deadline=120.0)
     most_replans: int | None = None
     """How many replans the scenario takes; None for the limit."""
@@ -154,7 +157,7 @@ class Scenario(_Frozen):
             return self
         steps = [step for plan in (self.plan, *self.revisions) for step in plan]
         named = [*(step.kind for step in steps), *(event.tool for event in self.events)]
-        named += [tool for ending in self.endings for tool in ending.made]
+        named += [tool for ending in (self.ending, *self.others) for tool in ending.made]
         for name in named:
             if tool_of(self.family, name) is None:
                 raise ValueError(f"{name!r} is no tool of the family {self.family!r}")

@@ -195,7 +195,8 @@ class Stage:
             ran.append(done)
         entries, scene = await self._entries(run), await asyncio.to_thread(self.played.world.state, run.id)
         is_ended = len(ran) == run.scenario.starts
-        found = broken(run.scenario, entries, scene, ran) if ran else {}
+        has_own = run.planner == Planner.OFFLINE or run.planner not in list(Planner)
+        found = broken(run.scenario, entries, scene, ran, has_own_plans=has_own) if ran else {}
         if not is_ended:
             found[Property.OUTCOME] = "it did not end in time"
         outcome = ran[0].outcome if ran else None
