@@ -133,7 +133,7 @@ class Scenario(_Frozen):
     """How many replans the scenario takes; None for the limit."""
     starts: Literal[1, 2] = 1
     """How often the task is started, with the same effect key."""
-    breaks: tuple[str, ...] = ()
+    breaks: tuple[Literal["no-guard", "no-observation", "no-ledger", "retried"], ...] = ()
     """The mutations under which it must fail."""
     family: str = ""
     """From the name of the file."""
