@@ -75,6 +75,15 @@ def test_a_call_is_refused_when_the_look_shows_what_refused_it() -> None:
     assert refused_with({"price": "26.00"}, {"price": "26.00"}).refuses("reserve", ARGS, 0)
 
 
+def test_a_fault_may_say_more_than_the_look() -> None:
+    """The body of an HTTP error has a sentence beside the state; only the fields of the look are compared."""
+    seen: JsonValue = {"detail": "too dear", "price": "26.00"}
+
+    assert refused_with(seen, {"price": "26.00"}).refuses("reserve", ARGS, 0)
+    assert not refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0)
+    assert refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0, is_by_same_fields=True)
+
+
 def test_a_refusal_in_other_words_than_the_look_is_no_change() -> None:
     """Two views with other fields differ although the world does not."""
     others: list[JsonValue] = [None, "taken", ["nine"], {}, {"free": [], "day": "Monday"}]

@@ -1,6 +1,6 @@
 """Reads the current state after a fault that requires a new plan, so that the planner knows the state."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -12,6 +12,18 @@ from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.fault import Fault
 from workflows.plans.catalogue import Catalogue
+
+MORE_FIELDS = "fault-with-more-fields"
+"""Id of a patch: before it, the state in a fault counted only if it had the same fields as the read of the state."""
+
+
+def is_repeat(progress: Progress, kind: str, args: Mapping[str, JsonValue]) -> bool:
+    """Whether a call failed persistently before, and nothing has changed since."""
+    refuses, effects = progress.guard.refuses, progress.effects
+    is_refused = refuses(kind, args, effects)
+    was_refused = refuses(kind, args, effects, is_by_same_fields=True)
+    # Only where the decisions differ, so that a history without such a fault has no marker.
+    return is_refused if is_refused == was_refused or workflow.patched(MORE_FIELDS) else was_refused
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:

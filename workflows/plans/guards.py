@@ -29,6 +29,8 @@ class FailedCall(BaseModel):
     seen: str | None = None
     """Digest of the state when the call failed. If a later result of the read has another digest, the state has
     changed."""
+    told: str | None = Field(default=None, exclude_if=lambda told: told is None)
+    """Digest of what the fault said of the fields of the read, if it had more fields; it takes the place of `seen`."""
 
 
 class RepeatGuard(BaseModel):
@@ -55,28 +57,41 @@ class RepeatGuard(BaseModel):
         """Record the state that a read showed after the call of `kind` with `args` was rejected.
 
         `look` and `look_args` are the read, `shown` is its result, and `rejected` is the state that the fault
-        contained. Later results of the read are compared with `rejected` if it has the same fields as `shown`, else
-        with `shown`.
+        contained. Later results of the read are compared with `rejected` if it has all fields of `shown`, else with
+        `shown`.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
         call = self.failed.get(digest(kind, dict(args)))
         if call is not None and call.seen is None:
             call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
+            call.told = _told(rejected, shown)
 
-    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
+    def refuses(
+        self, kind: str, args: Mapping[str, JsonValue], effects: int, *, is_by_same_fields: bool = False
+    ) -> bool:
         """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
 
-        `effects` is how many effects the task has applied until now.
+        `effects` is how many effects the task has applied until now. `is_by_same_fields`: as older workers decided, a
+        fault with more fields than the read says nothing about the state.
         """
         call = self.failed.get(digest(kind, dict(args)))
         if call is None or effects > call.effects:  # an effect of this task may have changed the state
             return False
-        return call.looked is None or self.seen.get(call.looked) == call.seen
+        before = call.seen if call.told is None or is_by_same_fields else call.told
+        return call.looked is None or self.seen.get(call.looked) == before
 
 
 def _alike(state: JsonValue, other: JsonValue) -> bool:
     return isinstance(state, dict) and isinstance(other, dict) and state.keys() == other.keys() and bool(other)
+
+
+def _told(rejected: JsonValue, shown: JsonValue) -> str | None:
+    """The digest of what a fault with more fields than a read says of the fields of the read; None for another one."""
+    # The body of an HTTP error often has a sentence beside the state.
+    if not (isinstance(rejected, dict) and isinstance(shown, dict) and shown and shown.keys() < rejected.keys()):
+        return None
+    return digest({name: rejected[name] for name in shown})
 
 
 class LastCall(BaseModel):
