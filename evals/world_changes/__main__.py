@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.report import Machine
-from evals.injection.__main__ import UNAVAILABLE, served
+from evals.injection.__main__ import UNAVAILABLE, first_problem, served
 from evals.retry_waste.trial import TrialBroken
 from evals.tape.player import TapeNotPlayed
 from evals.world_changes.families import FAMILIES
-from evals.world_changes.minds import Planner
+from evals.world_changes.minds import USUAL, Planner
 from evals.world_changes.mutations import MUTATIONS
 from evals.world_changes.report import failures, pages
 from evals.world_changes.scenario import BadScenario, Scenario, scenarios
@@ -30,7 +30,7 @@ def main(
     families: Annotated[list[str] | None, typer.Option("--family", help=f"One of {', '.join(FAMILIES)}; all.")] = None,
     planners: Annotated[
         list[str] | None,
-        typer.Option("--planner", help=f"One of {', '.join(Planner)}, or a model as PROVIDER:MODEL; all but models."),
+        typer.Option("--planner", help=f"One of {', '.join(Planner)}, or a model as PROVIDER:MODEL; the first six."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="How often each scenario is run with a planner.")] = 1,
     mutations: Annotated[
@@ -63,7 +63,7 @@ def main(
     else:
         planned = [
             Planned(scenario, planner, repeat)
-            for planner in planners or list(Planner)
+            for planner in planners or USUAL
             for repeat in range(repeats)
             for scenario in chosen
         ]
@@ -72,8 +72,7 @@ def main(
         if not only_table:
             asyncio.run(_run(planned, chosen, hallucination, rows))
     except* (*UNAVAILABLE, TapeNotPlayed, TrialBroken) as problems:
-        for problem in problems.exceptions:
-            typer.echo(str(problem), err=True)
+        typer.echo(str(first_problem(problems)), err=True)
         code = 6
     except* KeyboardInterrupt:
         typer.echo(f"Interrupted; the same command goes on. The rows so far are in {rows}.", err=True)

@@ -14,6 +14,8 @@ from workflows.plans.proposal import Step
 
 AGAIN = "-again-"
 """In the id of a step with which the stubborn model makes a rejected call again; the number of its turn follows."""
+ANEW = "-anew-"
+"""The same for a step with which the renaming model does again what was done."""
 STUBBORN_PROPOSALS = 2
 """How often it proposes the same call after each rejection; a third time would end the task."""
 
@@ -33,11 +35,17 @@ class Planner(StrEnum):
     """After a rejection it has forgotten what was done, and proposes its first plan again before it goes on."""
     HALLUCINATING = "hallucinating"
     """In a share of its turns the first step has a kind that it made up."""
+    RENAMING = "renaming"
+    """It is forgetful, and proposes what was done under new ids, together with what comes next."""
 
     @property
     def is_model(self) -> bool:
         """Whether it is a scripted model, which is asked over the wire."""
         return self not in (Planner.OFFLINE, Planner.BY_HAND)
+
+
+USUAL = tuple(planner for planner in Planner if planner is not Planner.RENAMING)
+"""The planners with which every scenario holds."""
 
 
 def scripted(scenarios: Sequence[Scenario], hallucination: float) -> ScriptedResponse:
@@ -95,6 +103,12 @@ class _Turn:
                 first = self._scenario.plan[0].id
                 if sum(first in proposed for proposed in self._proposed) <= number:
                     return [_written(step) for step in self._scenario.plan]
+            case Planner.RENAMING if number and plan:
+                done = [step for step in self._scenario.plan if step.id in self._done]
+                return [
+                    *(_written(step, id=f"{step.id}{ANEW}{turn}", needs=()) for step in done),
+                    *(_written(step) for step in plan),
+                ]
             case Planner.HALLUCINATING:
                 written = [_written(step) for step in plan]
                 kind = self._made_up(share)
@@ -110,7 +124,7 @@ class _Turn:
 
 
 def _planned_id(id: str) -> str:
-    return id.partition(AGAIN)[0]
+    return id.partition(AGAIN)[0].partition(ANEW)[0]
 
 
 def _ids(plan: object) -> list[str]:

@@ -45,7 +45,7 @@ def _put(owner: Any, **parts: Any) -> None:
 
 def _without_guard() -> None:
     """A call that failed for good may be made again although nothing has changed."""
-    _put(RepeatGuard, refuses=lambda self, kind, args, effects: False)
+    _put(RepeatGuard, refuses=lambda self, kind, args, effects, **_: False)
 
 
 def _without_observation() -> None:

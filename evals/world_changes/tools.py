@@ -47,7 +47,7 @@ def _tool(declared: FamilyTool, url: str, made: Mapping[str, Tool[..., Any]], ad
     function.__doc__ = declared.says
     function.__annotations__ |= {"args": args_type, "return": result_type}
     options: dict[str, Any] = {"timeout": PATIENCE}
-    if declared.form:
+    if declared.form and not added:  # a form says all arguments
         options["forms"] = [Form(*declared.form)]
     if declared.observe:
         options["observe"] = made[declared.observe].using(**declared.paths)

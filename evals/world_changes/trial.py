@@ -34,6 +34,7 @@ GRACE_SECONDS = 60.0
 POLL_SECONDS = 0.2
 AT_ONCE = 8
 """The most runs of a worker."""
+DEPLOYS_AT_ONCE = 3
 
 
 class Planned(NamedTuple):
@@ -116,7 +117,9 @@ class Stage:
     """The URL of the scripted model."""
     client: Client
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(os.cpu_count() or 1))
-    """How many workers may run at once."""
+    """How many workers may run at once that serve several runs."""
+    deploys: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DEPLOYS_AT_ONCE))
+    """The same for those that are replaced: they mostly wait."""
 
     async def play(self, batch: Sequence[Planned], keep: Callable[[Row], None]) -> None:
         """Make the runs of a batch; `keep` gets the row of each as soon as it has ended. Raises TrialBroken."""
@@ -124,7 +127,8 @@ class Stage:
         async def one(run: Planned) -> None:
             keep(await self._run(run))
 
-        async with self.turns, self._worker(batch), asyncio.TaskGroup() as group:
+        turns = self.deploys if batch[0].scenario.deploys else self.turns
+        async with turns, self._worker(batch), asyncio.TaskGroup() as group:
             for run in batch:
                 group.create_task(one(run))
 
@@ -166,10 +170,9 @@ class Stage:
         folder.mkdir(parents=True)
         try:
             await start()
-            replacing = asyncio.create_task(replace())
-            try:
+            async with asyncio.TaskGroup() as group:
+                replacing = group.create_task(replace())
                 yield
-            finally:
                 replacing.cancel()
         finally:
             await asyncio.gather(*(end(process, grace=2.0) for process in processes))
