@@ -2,7 +2,9 @@
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +21,7 @@ from evals.world_changes.minds import USUAL, Planner
 from evals.world_changes.mutations import MUTATIONS
 from evals.world_changes.report import failures, pages
 from evals.world_changes.scenario import BadScenario, Scenario, scenarios
-from evals.world_changes.trial import Planned, Row, batches, staged
+from evals.world_changes.trial import Planned, Row, Stage, batches, staged
 from runtime.process import leave
 
 HALLUCINATION = 0.28
@@ -31,6 +33,9 @@ def main(
     planners: Annotated[
         list[str] | None,
         typer.Option("--planner", help=f"One of {', '.join(Planner)}, or a model as PROVIDER:MODEL; the first six."),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Where such a model is asked, for a compatible server; its provider's address.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="How often each scenario is run with a planner.")] = 1,
     mutations: Annotated[
@@ -70,7 +75,8 @@ def main(
     code = 0
     try:
         if not only_table:
-            asyncio.run(_run(planned, chosen, hallucination, rows))
+            stage_for = partial(staged, scenarios=chosen, hallucination=hallucination, base_url=base_url)
+            asyncio.run(_run(planned, stage_for, rows))
     except* (*UNAVAILABLE, TapeNotPlayed, TrialBroken) as problems:
         typer.echo(str(first_problem(problems)), err=True)
         code = 6
@@ -110,7 +116,9 @@ def read_rows(file: Path) -> list[Row]:
     return [Row.model_validate_json(line) for line in lines]
 
 
-async def _run(planned: Sequence[Planned], chosen: Sequence[Scenario], hallucination: float, file: Path) -> None:
+async def _run(
+    planned: Sequence[Planned], stage_for: Callable[[str, Path], AbstractAsyncContextManager[Stage]], file: Path
+) -> None:
     """Make the runs that the file does not have, and append the row of each to it as soon as it has ended."""
     had = {row.key for row in read_rows(file)}
     missing = [run for run in planned if run.key not in had]
@@ -129,7 +137,7 @@ async def _run(planned: Sequence[Planned], chosen: Sequence[Scenario], hallucina
 
         async with (
             served(Path(name)) as address,
-            staged(address, Path(name), chosen, hallucination) as stage,
+            stage_for(address, Path(name)) as stage,
             asyncio.TaskGroup() as group,
         ):
             for batch in batches(missing):

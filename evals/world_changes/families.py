@@ -133,7 +133,7 @@ def replace_document(scene: Scene, args: Mapping[str, Any]) -> Reply:
     if isinstance(found, Reply):
         return found
     if found["version"] != args["version"]:
-        return Reply(412, {"detail": "it has another version", "name": args["name"], "version": found["version"]})
+        return Reply(412, {"detail": "it has another version", **open_document(scene, args).body})
     found |= {"text": args["text"], "version": args["version"] + 1}
     return _made(scene, "replace_document", args)
 

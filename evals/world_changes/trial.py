@@ -116,6 +116,8 @@ class Stage:
     model: str
     """The URL of the scripted model."""
     client: Client
+    base_url: str | None = None
+    """Where a planner that is not of this evaluation is asked; None for its provider's own address."""
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(os.cpu_count() or 1))
     """How many workers may run at once that serve several runs."""
     deploys: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DEPLOYS_AT_ONCE))
@@ -149,7 +151,8 @@ class Stage:
                 address=self.address,
                 world=self.played.url,
                 planner=f"openai:{MODEL}" if is_scripted else "offline" if planner in list(Planner) else planner,
-                model=self.model if is_scripted else None,
+                base_url=f"{self.model}/v1" if is_scripted else self.base_url,
+                is_scripted=is_scripted,
                 mutation=mutation,
                 runs=tuple(runs),
             )
@@ -237,13 +240,14 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    address: str, folder: Path, scenarios: Sequence[Scenario], hallucination: float
+    address: str, folder: Path, scenarios: Sequence[Scenario], hallucination: float, base_url: str | None = None
 ) -> AsyncIterator[Stage]:
     """A world that plays these scenarios, and the scripted model. Raises TapeNotPlayed, TrialBroken."""
     api = PlannerApi([scripted(scenarios, hallucination)], window=HUGE_WINDOW)
     words, plot = Plotted(scenarios=tuple(scenarios)), ScenarioPlot(scenarios)
     async with played_by("evals.world_changes.service", folder, words, plot) as played, running(api):
         await played.begin()
-        yield Stage(address, folder, played, api.url, Client(await connect(address=address, plain=True)))
+        client = Client(await connect(address=address, plain=True))
+        yield Stage(address, folder, played, api.url, client, base_url)
         if api.violations:
             raise TrialBroken(f"A request broke the rules of the provider: {api.violations[0]}")

@@ -44,8 +44,10 @@ class ServedRuns(BaseModel, frozen=True):
     world: str
     """The URL of the world."""
     planner: str
-    model: str | None
-    """The URL of the scripted model; None for another planner."""
+    base_url: str | None
+    """Where the planner is asked; None for its provider's own address."""
+    is_scripted: bool
+    """Whether a scripted model plans, which takes no key of yours."""
     mutation: str | None
     runs: tuple[ServedRun, ...]
 
@@ -56,13 +58,12 @@ async def main(job: ServedRuns) -> None:
     logging.getLogger("temporalio").setLevel(logging.ERROR)
     if job.mutation:
         MUTATIONS[job.mutation].replace()
-    environment = {"OPENAI_API_KEY": KEY} if job.model else os.environ
-    base = f"{job.model}/v1" if job.model else None
+    environment = {"OPENAI_API_KEY": KEY} if job.is_scripted else os.environ
     temporal = await connect(address=job.address, plain=True)
     async with AsyncExitStack() as stack:
         for run in job.runs:
             own = family_tools(run.family, job.world, run.deploy)
-            chosen = of_program({}, queue=run.queue, state=run.state, planner=job.planner, base_url=base)
+            chosen = of_program({}, queue=run.queue, state=run.state, planner=job.planner, base_url=job.base_url)
             models = SettingsFile.read(chosen.settings_file).models
             every = Abilities.of(chosen, environment, models, own=own)
             abilities = replace(every, registry=Registry(own))

@@ -31,6 +31,8 @@ class FailedCall(BaseModel):
     changed."""
     told: str | None = Field(default=None, exclude_if=lambda told: told is None)
     """Digest of what the fault said of the fields of the read, if it had more fields; it takes the place of `seen`."""
+    unmoved: int = Field(default=0, exclude_if=lambda effects: effects == 0)
+    """How many effects the task had applied when the read showed the state of the fault: none of them changed it."""
 
 
 class RepeatGuard(BaseModel):
@@ -53,12 +55,13 @@ class RepeatGuard(BaseModel):
         look_args: JsonValue,
         shown: JsonValue,
         rejected: JsonValue = None,
+        effects: int = 0,
     ) -> None:
         """Record the state that a read showed after the call of `kind` with `args` was rejected.
 
         `look` and `look_args` are the read, `shown` is its result, and `rejected` is the state that the fault
         contained. Later results of the read are compared with `rejected` if it has all fields of `shown`, else with
-        `shown`.
+        `shown`. `effects` is how many effects the task has applied until now.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
@@ -66,19 +69,21 @@ class RepeatGuard(BaseModel):
         if call is not None and call.seen is None:
             call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
             call.told = _told(rejected, shown)
+            if self.seen[looked] == (digest(rejected) if _alike(rejected, shown) else call.told):
+                call.unmoved = effects
 
-    def refuses(
-        self, kind: str, args: Mapping[str, JsonValue], effects: int, *, is_by_same_fields: bool = False
-    ) -> bool:
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int, *, as_before: bool = False) -> bool:
         """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
 
-        `effects` is how many effects the task has applied until now. `is_by_same_fields`: as older workers decided, a
-        fault with more fields than the read says nothing about the state.
+        `effects` is how many effects the task has applied until now. `as_before`: as older workers decided, to whom a
+        fault with more fields than the read said nothing, and each later effect was a change.
         """
         call = self.failed.get(digest(kind, dict(args)))
-        if call is None or effects > call.effects:  # an effect of this task may have changed the state
+        if call is None:
             return False
-        before = call.seen if call.told is None or is_by_same_fields else call.told
+        if effects > (call.effects if as_before else max(call.effects, call.unmoved)):  # it may have changed the state
+            return False
+        before = call.seen if call.told is None or as_before else call.told
         return call.looked is None or self.seen.get(call.looked) == before
 
 
