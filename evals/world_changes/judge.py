@@ -76,7 +76,7 @@ def broken(
     of the scenario.
     """
     found = dict[Property, str]()
-    for judge in (_observed, _fits, _no_repeat, _kept, _budget, _quadrant, _once):
+    for judge in (_met, _observed, _fits, _no_repeat, _kept, _budget, _quadrant, _once):
         for judged, why in judge(scenario, entries, scene, ran):
             found.setdefault(judged, why)
     for why in _wrong_endings([scenario.ending, *(scenario.others if has_own_plans else ())], scenario, scene, ran):
@@ -93,6 +93,12 @@ def _is_rejection(entry: Entry) -> bool:
 
 def _says(entry: Entry) -> str:
     return f"{entry.tool} {entry.args} ({entry.status}, state {entry.version})"
+
+
+def _met(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran]) -> Found:
+    first = scenario.events[0]
+    if sum(entry.tool == first.tool for entry in entries) < first.number:
+        yield Property.MET, f"{first.tool} was not called {first.number} times"
 
 
 def _observed(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran]) -> Found:

@@ -35,6 +35,8 @@ class BadScenario(ValueError):
 class Property(StrEnum):
     """What must hold in every scenario."""
 
+    MET = "met"
+    """The task meets the first change: a planner that gives up at once shows nothing."""
     OBSERVED = "observed"
     """After a rejected effect the state is read again before the next call of the same tool."""
     FITS = "fits"
