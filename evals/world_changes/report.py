@@ -75,7 +75,8 @@ def _held(rows: Sequence[Row]) -> str:
 
 def _by_scenario(rows: Sequence[Row]) -> str:
     of_scenario = defaultdict[str, list[Row]](list)
-    for row in rows:
+    order = [*FAMILIES]
+    for row in sorted(rows, key=lambda row: (order.index(row.family), row.scenario)):
         of_scenario[row.scenario].append(row)
     lines = []
     for name, mine in of_scenario.items():
