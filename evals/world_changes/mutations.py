@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.boundary import ledger
 from activities.boundary.ledger import EffectResult, LedgerEntry, Work
-from evals.world_changes.scenario import Property
 from workflows import agent
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation
@@ -31,8 +30,6 @@ class Mutation:
     title: str
     planner: str
     """With which planner the scenarios are run under it."""
-    breaks: Property
-    """The property that the scenarios lose."""
     replace: Callable[[], None]
     """Replaces the part in this process."""
 
@@ -87,9 +84,9 @@ def _with_retried_rejections() -> None:
 MUTATIONS: Mapping[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
-        Mutation("no-guard", "no repeat guard", "stubborn", Property.NO_REPEAT, _without_guard),
-        Mutation("no-observation", "no observation", "steady", Property.OBSERVED, _without_observation),
-        Mutation("no-ledger", "no ledger", "by-hand", Property.ONCE, _without_ledger),
-        Mutation("retried", "rejections are retried", "by-hand", Property.NO_REPEAT, _with_retried_rejections),
+        Mutation("no-guard", "no repeat guard", "stubborn", _without_guard),
+        Mutation("no-observation", "no observation", "steady", _without_observation),
+        Mutation("no-ledger", "no ledger", "by-hand", _without_ledger),
+        Mutation("retried", "rejections are retried", "by-hand", _with_retried_rejections),
     )
 }

@@ -1,6 +1,6 @@
 """The tables of the runs, and what does not hold."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import sqrt
 
@@ -45,9 +45,9 @@ def failures(rows: Sequence[Row], scenarios: Sequence[Scenario]) -> list[str]:
         for judged, why in row.broken.items()
     ]
     found += [
-        f"{row.scenario} without its part ({row.mutation}): {MUTATIONS[row.mutation].breaks} holds all the same."
+        f"{row.scenario} without its part ({row.mutation}): everything holds all the same."
         for row in rows
-        if row.mutation is not None and MUTATIONS[row.mutation].breaks not in row.broken
+        if row.mutation is not None and not row.broken
     ]
     stubborn = [row for row in rows if row.planner == Planner.STUBBORN and row.mutation is None]
     whole = {scenario.name for scenario in scenarios} <= {row.scenario for row in stubborn}
@@ -95,7 +95,8 @@ def _by_mutation(rows: Sequence[Row]) -> str:
     lines = []
     for name in dict.fromkeys(row.mutation for row in rows):
         mutation, mine = MUTATIONS[name or ""], [row for row in rows if row.mutation == name]
-        failed = [row.scenario for row in mine if mutation.breaks in row.broken]
-        words = f"{len(failed)} of {len(mine)}: {', '.join(failed)}"
-        lines.append([mutation.title, mutation.planner, mutation.breaks.value, words])
-    return table(["without", "planner", "property", "fails in"], lines)
+        failed = sorted(row.scenario for row in mine if row.broken)
+        counts = Counter(judged.value for row in mine for judged in row.broken)
+        lost = ", ".join(f"{judged} {number}" for judged, number in counts.most_common())
+        lines.append([mutation.title, mutation.planner, f"{len(failed)} of {len(mine)}", lost, ", ".join(failed)])
+    return table(["without", "planner", "fail", "what does not hold", "scenarios"], lines)
