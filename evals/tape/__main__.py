@@ -1,7 +1,7 @@
 """`python -m evals.tape PORT FILE TAPE`: plays a tape on loopback, until it is killed.
 
 `POST /begin` starts the world's clock, which stands still before. `POST /TOOL` with `{"task": ..., "args": ...}` makes
-a call; `idempotency-key` and `x-worker`, the caller's process, are headers.
+a call; `idempotency-key`, `x-worker`, the caller's process, and `x-step`, its activity, are headers.
 """
 
 import json
@@ -39,7 +39,8 @@ class TapeHandler(BaseHTTPRequestHandler):
             return
         sent = json.loads(body)
         key, worker = self.headers.get("idempotency-key"), int(self.headers.get("x-worker", 0))
-        answer = self.server.world.call(sent["task"], tool, sent["args"], self.server.clock, key, worker)
+        step = self.headers.get("x-step", "")
+        answer = self.server.world.call(sent["task"], tool, sent["args"], self.server.clock, key, worker, step)
         self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:

@@ -88,6 +88,8 @@ class Entry(BaseModel, frozen=True):
     at: float
     """Seconds of the world's clock."""
     worker: int
+    step: str = ""
+    """The id of the activity, if the caller says it."""
     trouble: Trouble
     point: Point
     status: int
@@ -145,7 +147,14 @@ class World(Generic[S]):
         self._db.close()
 
     def call(
-        self, task: str, tool: str, args: Mapping[str, Any], at: float, key: str | None = None, worker: int = 0
+        self,
+        task: str,
+        tool: str,
+        args: Mapping[str, Any],
+        at: float,
+        key: str | None = None,
+        worker: int = 0,
+        step: str = "",
     ) -> Answer:
         """Make a call: find out what it meets, apply it, and write it down."""
         words = canonical(dict(args))
@@ -176,6 +185,7 @@ class World(Generic[S]):
                 number=number,
                 at=at,
                 worker=worker,
+                step=step,
                 trouble=trouble,
                 point=point,
                 status=reply.status,

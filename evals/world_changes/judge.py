@@ -102,17 +102,15 @@ def _met(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequen
 
 
 def _observed(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran]) -> Found:
-    plan_of = {(step.kind, canonical(step.args)): step.revision for one in ran for step in reversed(one.outcome.steps)}
+    plan_of = {step.id: step.revision for one in ran for step in one.outcome.steps}
     for entry in entries:
         tool = tool_of(scenario.family, entry.tool)
         if not _is_rejection(entry) or tool is None or not tool.observe or tool.effect == "read":
             continue
-        plan = plan_of.get((entry.tool, entry.args), 0)
+        plan = plan_of.get(entry.step, 0)
         after = [later for later in entries if later.id > entry.id]
         looks = [later.id for later in after if later.tool == tool.observe and later.shown is not None]
-        calls = [
-            later.id for later in after if later.tool == entry.tool and plan_of.get((later.tool, later.args), 0) > plan
-        ]
+        calls = [later.id for later in after if later.tool == entry.tool and plan_of.get(later.step, 0) > plan]
         is_last = not calls and any(one.outcome.status in UNOBSERVED for one in ran)
         if not is_last and (not looks or (calls and calls[0] < looks[0])):
             yield Property.OBSERVED, f"{tool.observe} was not called after {_says(entry)}"

@@ -1,6 +1,5 @@
 """The tools of a family as Replan declares them; each sends one request to the world."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,8 +29,9 @@ def _tool(declared: FamilyTool, url: str, made: Mapping[str, Tool[..., Any]], ad
     result_type = _model(f"{declared.name}_result", declared.result)
 
     async def send(http: httpx2.AsyncClient, args: BaseModel, key: str | None = None) -> BaseModel:
-        task = (activity.info().workflow_id or "").removesuffix(SECOND)
-        headers = {"x-worker": str(os.getpid()), **({"idempotency-key": key} if key else {})}
+        info = activity.info()
+        task = (info.workflow_id or "").removesuffix(SECOND)
+        headers = {"x-step": info.activity_id, **({"idempotency-key": key} if key else {})}
         sent = {"task": task, "args": args.model_dump()}
         reply = await http.post(f"{url}/{declared.name}", json=sent, headers=headers)
         return result_type.model_validate(reply.raise_for_status().json())
