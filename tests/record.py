@@ -112,6 +112,14 @@ def tools() -> list[Tool[..., Any]]:
         """Give a word back."""
         return Said(said=args.word)
 
+    @tool.idempotent(observe=say)
+    async def grab(args: Word) -> Said:
+        """Take a word that somebody else has for a moment."""
+        calls.append("grab")
+        if calls.count("grab") == 1:
+            raise Refused("Not now.", code="conflict", observed={"said": "mine", "detail": "somebody else has it"})
+        return Said(said=args.word)
+
     @tool.idempotent(observe=say, undo=put_back)
     async def pick(args: Word) -> Said:
         """Take a word that is not taken."""
@@ -168,7 +176,7 @@ def tools() -> list[Tool[..., Any]]:
         """Commit a word."""
         return Said(said=args.word)
 
-    return [page, move, say, down, flaky, shaky, put_back, pick, broken, slow, shout, stalled, spend, locked]
+    return [page, move, say, down, flaky, shaky, put_back, pick, grab, broken, slow, shout, stalled, spend, locked]
 
 
 @dataclass(frozen=True)
@@ -380,6 +388,11 @@ SCENARIOS: Sequence[Scenario] = (
         "repeated",
         says=(*(proposes(written(f"a{turn}", "say", word="x")) for turn in range(4)), finishes("x")),
         incident="a planner that proposed a finished step again and again used up the budget",
+    ),
+    Scenario(
+        "moved_back",
+        [plan(step("a", "grab", word="x")), plan(step("a-2", "grab", word="x")), DONE],
+        incident="a rejection that said more than the observation hid that the world had changed between them",
     ),
     Scenario(
         "repeats_rejected",

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from evals.tape.desk import DeskPlot, State
 from evals.tape.player import playing
 from evals.tape.tape import CERTAIN_CALLS, Call, Point, Tape, Trouble, Windows, draw
 from evals.tape.world import Entry, World
@@ -28,7 +29,7 @@ CALLS = [(task, tool, args) for task in TASKS for tool, args in KINDS for _ in r
 
 def journal(folder: Path, tape: Tape, calls: Iterable[tuple[str, str, dict[str, Any]]]) -> list[Entry]:
     """The journal of these calls, all made at the same time of the clock, sorted by call."""
-    with closing(World(folder / "world.db", tape)) as world:
+    with closing(World(folder / "world.db", DeskPlot(tape))) as world:
         for task, tool, args in calls:
             world.call(task, tool, args, at=7.0)
         entries = [entry.model_copy(update={"id": 0}) for entry in world.entries()]
@@ -36,9 +37,9 @@ def journal(folder: Path, tape: Tape, calls: Iterable[tuple[str, str, dict[str, 
 
 
 @contextmanager
-def opened(folder: Path, tape: Tape) -> Iterator[World]:
+def opened(folder: Path, tape: Tape) -> Iterator[World[State]]:
     """A world to be called."""
-    with closing(World(folder / "world.db", tape)) as world:
+    with closing(World(folder / "world.db", DeskPlot(tape))) as world:
         yield world
 
 

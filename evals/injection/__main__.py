@@ -186,7 +186,7 @@ def main(
         sampled = _sampled([case for name in chosen[0] for case in _cases(name)], pairs, seed)
         asyncio.run(_run_all(report, sampled, chosen[1], named, processes))
     except* UNAVAILABLE as problems:
-        typer.echo(_first(problems), err=True)
+        typer.echo(first_problem(problems), err=True)
         leave(6)
     except* KeyboardInterrupt:
         leave(130)
@@ -278,9 +278,10 @@ async def served(folder: Path) -> AsyncIterator[str]:
         await server.stop()
 
 
-def _first(problems: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_problem(problems: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception of a group, however deep it is."""
     first = problems.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+    return first_problem(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def show(report: Report) -> None:

@@ -4,14 +4,18 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
+from activities.providers.prices import MILLION, published_model
 from evals.markdown import table
 from evals.retry_waste.arms import ARMS
 from evals.retry_waste.measures import Row, Verdict
 
 RESAMPLES = 2000
 OURS = "replan"
+PRICED = "anthropic:claude-sonnet-4-5"
+"""At whose input price tokens are counted: nearly all of them are input."""
 SHARE, NUMBER, WHOLE = ".0%", ".2f", ",.0f"
 
 
@@ -36,6 +40,14 @@ def _results(row: Row) -> float:
     return row.verdict.is_result
 
 
+@cache
+def _cents_per_token() -> float:
+    published = published_model(PRICED)
+    if published is None:
+        raise LookupError(f"There is no price of {PRICED}.")
+    return 100 * published.input / MILLION
+
+
 OUTCOMES = (
     *(Ratio(verdict.value, _is(verdict), _tasks, SHARE) for verdict in Verdict),
     Ratio("duplicates per task", lambda row: row.duplicates, _tasks),
@@ -55,6 +67,7 @@ COSTS = (
     Ratio("seconds to a result", lambda row: row.own.seconds * _results(row), _results),
     Ratio("model calls per result", lambda row: row.own.model_calls, _results),
     Ratio("tokens per result", lambda row: row.own.tokens, _results, WHOLE),
+    Ratio("cents per result", lambda row: row.own.tokens * _cents_per_token(), _results),
     Ratio("replans per task", lambda row: row.own.replans, _tasks),
     Ratio(
         "of tasks with replans, results",
@@ -70,7 +83,7 @@ COMPARED = (OUTCOMES[0], OUTCOMES[3], OUTCOMES[4], OUTCOMES[5], RETRIES[4], RETR
 TABLES = (
     ("What became of the orders", OUTCOMES),
     ("Retries, as the tape labels them", RETRIES),
-    ("Time and cost", COSTS),
+    (f"Time and cost, at the input price of {PRICED}", COSTS),
 )
 
 

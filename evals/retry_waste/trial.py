@@ -23,6 +23,7 @@ from evals.retry_waste.mind import PlannerApi, scripted
 from evals.retry_waste.orders import Order, orders
 from evals.retry_waste.tools import SEPARATOR
 from evals.retry_waste.worker import WorkerJob
+from evals.tape.desk import State
 from evals.tape.player import ROOT, Played, playing
 from evals.tape.tape import Point, Tape
 from replan import Client, TaskNotCompleted
@@ -104,7 +105,7 @@ async def play(address: str, folder: Path, arm: Arm, setting: Setting, ended: Ca
 
 
 @asynccontextmanager
-async def _worker(folder: Path, job: WorkerJob, played: Played) -> AsyncIterator[None]:
+async def _worker(folder: Path, job: WorkerJob, played: Played[State]) -> AsyncIterator[None]:
     """Keep a worker running; kill it where the tape says, and start another one. Raises TrialBroken."""
     file = folder / "job.json"
     file.write_text(job.model_dump_json())
@@ -129,7 +130,7 @@ async def _worker(folder: Path, job: WorkerJob, played: Played) -> AsyncIterator
                     start()
 
     try:
-        await _ready(start(), processes[-1])
+        await ready(start(), processes[-1])
         keeping = asyncio.create_task(keep())
         try:
             yield
@@ -139,7 +140,8 @@ async def _worker(folder: Path, job: WorkerJob, played: Played) -> AsyncIterator
         await asyncio.gather(*(end(process, grace=0.5) for process in processes))
 
 
-async def _ready(log: Path, process: subprocess.Popen[bytes]) -> None:
+async def ready(log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a worker has written `ready` into its log. Raises TrialBroken."""
     for _ in range(int(START_SECONDS / POLL_SECONDS)):
         if process.poll() is not None:
             break

@@ -1,7 +1,7 @@
 """`python -m evals.tape PORT FILE TAPE`: plays a tape on loopback, until it is killed.
 
 `POST /begin` starts the world's clock, which stands still before. `POST /TOOL` with `{"task": ..., "args": ...}` makes
-a call; `idempotency-key` and `x-worker`, the caller's process, are headers.
+a call; `idempotency-key`, `x-worker`, the caller's process, and `x-step`, its activity, are headers.
 """
 
 import json
@@ -13,8 +13,10 @@ import time
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from evals.chaos.payments import RESET_ON_CLOSE
+from evals.tape.desk import DeskPlot
 from evals.tape.tape import Point, Tape
 from evals.tape.world import Answer, World
 
@@ -37,7 +39,8 @@ class TapeHandler(BaseHTTPRequestHandler):
             return
         sent = json.loads(body)
         key, worker = self.headers.get("idempotency-key"), int(self.headers.get("x-worker", 0))
-        answer = self.server.world.call(sent["task"], tool, sent["args"], self.server.clock, key, worker)
+        step = self.headers.get("x-step", "")
+        answer = self.server.world.call(sent["task"], tool, sent["args"], self.server.clock, key, worker, step)
         self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:
@@ -70,7 +73,7 @@ class TapePlayer(ThreadingHTTPServer):
     request_queue_size = 200
     daemon_threads = True
 
-    def __init__(self, port: int, world: World) -> None:
+    def __init__(self, port: int, world: World[Any]) -> None:
         """Listen on loopback."""
         super().__init__(("127.0.0.1", port), TapeHandler)
         self.world = world
@@ -92,12 +95,12 @@ class TapePlayer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # only printed
 
 
-def main(port: str, file: str, tape: str) -> None:
-    """Serve until killed."""
-    world = World(Path(file), Tape.model_validate_json(Path(tape).read_text()))
-    with closing(world), TapePlayer(int(port), world) as player:
+def play(port: int, world: World[Any]) -> None:
+    """Serve a world until killed."""
+    with closing(world), TapePlayer(port, world) as player:
         player.serve_forever()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    named = sys.argv[1:]
+    play(int(named[0]), World(Path(named[1]), DeskPlot(Tape.model_validate_json(Path(named[2]).read_text()))))

@@ -3,12 +3,14 @@
 Each task has a day, an item and a customer of its own, so that no task changes what another one sees.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
-from evals.tape.tape import Call, Tape, draw
+from evals.tape.tape import Call, Point, Tape, Trouble, draw
+from evals.tape.world import Reply, WorldTool
 
 HOURS = tuple(f"{hour:02}:00" for hour in range(9, 17))
 ANOTHER = "another actor"
@@ -36,21 +38,6 @@ class State(BaseModel):
     @property
     def free(self) -> list[str]:
         return [at for at, holder in self.slots.items() if not holder]
-
-
-class Reply(NamedTuple):
-    """What a tool answers when nothing goes wrong with the call itself."""
-
-    status: int
-    body: Mapping[str, Any]
-
-
-class DeskTool(NamedTuple):
-    """A tool of the desk."""
-
-    run: Callable[[State, Mapping[str, Any]], Reply]
-    """Answers, and changes the state, only if its status is 200."""
-    is_effect: bool = False
 
 
 def opening(tape: Tape, task: str) -> State:
@@ -110,11 +97,40 @@ def find_result(state: State, args: Mapping[str, Any]) -> Reply:
     return Reply(404, {"detail": "there is no such call"})  # an answer: see `Entry.is_absence`
 
 
-TOOLS: Mapping[str, DeskTool] = {
-    "find_result": DeskTool(find_result),
-    "find_slots": DeskTool(find_slots),
-    "get_price": DeskTool(get_price),
-    "get_list_price": DeskTool(get_list_price),
-    "book_slot": DeskTool(book_slot, is_effect=True),
-    "send_note": DeskTool(send_note, is_effect=True),
+TOOLS: Mapping[str, WorldTool[State]] = {
+    "find_result": WorldTool(find_result),
+    "find_slots": WorldTool(find_slots),
+    "get_price": WorldTool(get_price),
+    "get_list_price": WorldTool(get_list_price),
+    "book_slot": WorldTool(book_slot, is_effect=True),
+    "send_note": WorldTool(send_note, is_effect=True),
 }
+
+
+@dataclass(frozen=True)
+class DeskPlot:
+    """The desk on a tape."""
+
+    tape: Tape
+    state = State
+
+    def opening(self, task: str) -> State:
+        return opening(self.tape, task)
+
+    def change(self, call: Call, state: State) -> bool:
+        return change(self.tape, call, state)
+
+    def tool(self, name: str, state: State) -> WorldTool[State] | None:
+        return TOOLS.get(name)
+
+    def trouble(self, call: Call, *, is_effect: bool) -> Trouble:
+        return self.tape.trouble(call, is_effect=is_effect)
+
+    def point(self, call: Call) -> Point:
+        return self.tape.point(call)
+
+    def retry_after(self, call: Call) -> float:
+        return self.tape.retry_after(call)
+
+    def lies(self, call: Call) -> bool:
+        return self.tape.lies(call)

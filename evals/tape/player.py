@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic
 
 import httpx2
+from pydantic import BaseModel
 
+from evals.tape.desk import DeskPlot, State
 from evals.tape.tape import Tape
-from evals.tape.world import World
+from evals.tape.world import Plot, S, World
 from runtime.child import end, last_line, spawn
 from runtime.dev_server import free_port
 
@@ -26,11 +29,11 @@ class TapeNotPlayed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Played:
-    """A tape that is being played."""
+class Played(Generic[S]):
+    """A world that is being played."""
 
     url: str
-    world: World
+    world: World[S]
     """For reading the journal and the state."""
 
     async def begin(self) -> None:
@@ -40,16 +43,27 @@ class Played:
 
 
 @asynccontextmanager
-async def playing(folder: Path, tape: Tape) -> AsyncIterator[Played]:
+async def playing(folder: Path, tape: Tape) -> AsyncIterator[Played[State]]:
     """Play a tape in a process of its own, with its files in `folder`.
 
     Raises:
         TapeNotPlayed: it did not start.
     """
-    port, file, words, log = free_port(), folder / "world.db", folder / "tape.json", folder / "tape.log"
-    words.write_text(tape.model_dump_json())
-    command = [sys.executable, "-m", "evals.tape", str(port), str(file), str(words)]
-    world = World(file, tape)
+    async with played_by("evals.tape", folder, tape, DeskPlot(tape)) as played:
+        yield played
+
+
+@asynccontextmanager
+async def played_by(module: str, folder: Path, words: BaseModel, plot: Plot[S]) -> AsyncIterator[Played[S]]:
+    """Let a module play a plot in a process of its own: `python -m MODULE PORT FILE WORDS`, `words` being a JSON file.
+
+    Raises:
+        TapeNotPlayed: it did not start.
+    """
+    port, file, told, log = free_port(), folder / "world.db", folder / "tape.json", folder / "tape.log"
+    told.write_text(words.model_dump_json())
+    command = [sys.executable, "-m", module, str(port), str(file), str(told)]
+    world = World(file, plot)
     process = spawn(command, log, environment={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         await _listening(process, port, log)

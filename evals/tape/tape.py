@@ -37,10 +37,14 @@ class Trouble(StrEnum):
     """A 429 of every call of the tool for a while, with Retry-After."""
     DENIED = "denied"
     """A 401 of every call with these arguments."""
+    WITHDRAWN = "withdrawn"
+    """A 403: the permission was withdrawn."""
+    LOCKED = "locked"
+    """A 423: somebody else holds a lock for a while."""
 
     @property
     def is_transient(self) -> bool:
-        return self in (Trouble.BLIP, Trouble.OUTAGE, Trouble.LIMIT)
+        return self in (Trouble.BLIP, Trouble.OUTAGE, Trouble.LIMIT, Trouble.LOCKED)
 
 
 class Point(StrEnum):
@@ -65,6 +69,8 @@ class Call(NamedTuple):
     """From 1: how often the task has made this call, with equal arguments."""
     at: float
     """Seconds of the world's clock."""
+    of_tool: int = 1
+    """From 1: how often the task has called the tool."""
 
     @property
     def key(self) -> list[JsonValue]:

@@ -2,16 +2,14 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from evals.tape import desk
-from evals.tape.desk import Reply, State
-from evals.tape.tape import Call, Point, Tape, Trouble
+from evals.tape.tape import Call, Point, Trouble
 from workflows.json_values import canonical
 
 SCHEMA = """
@@ -23,10 +21,59 @@ CREATE TABLE IF NOT EXISTS calls (
 CREATE INDEX IF NOT EXISTS by_call ON calls (task, tool, args);
 """
 ARGS = TypeAdapter(dict[str, Any])
-STATUS: Mapping[Trouble, int] = {Trouble.BLIP: 503, Trouble.OUTAGE: 503, Trouble.LIMIT: 429, Trouble.DENIED: 401}
+STATUS: Mapping[Trouble, int] = {
+    **{Trouble.BLIP: 503, Trouble.OUTAGE: 503, Trouble.LIMIT: 429, Trouble.LOCKED: 423},
+    **{Trouble.DENIED: 401, Trouble.WITHDRAWN: 403},
+}
 SUCCESS, ABSENT = 200, 404
 FIND = "find_result"
 LIE_OF_TRANSIENT, LIE_OF_PERSISTENT = 422, 503
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class Reply(NamedTuple):
+    """What a tool answers when nothing goes wrong with the call itself."""
+
+    status: int
+    body: Mapping[str, Any]
+
+
+class WorldTool(NamedTuple, Generic[S]):
+    """A tool of a world."""
+
+    run: Callable[[S, Mapping[str, Any]], Reply]
+    """Answers, and changes the state, only if its status is 200."""
+    is_effect: bool = False
+
+
+class Plot(Protocol[S]):
+    """What a world plays: its states, its tools, and what goes wrong, as pure functions of a call."""
+
+    @property
+    def state(self) -> type[S]:
+        """The model of a task's state."""
+
+    def opening(self, task: str) -> S:
+        """The state before the first call."""
+
+    def change(self, call: Call, state: S) -> bool:
+        """Let other actors act before a call; whether they did."""
+
+    def tool(self, name: str, state: S) -> WorldTool[S] | None:
+        """The tool with this name; None if there is none."""
+
+    def trouble(self, call: Call, *, is_effect: bool) -> Trouble:
+        """What goes wrong with a call apart from the state."""
+
+    def point(self, call: Call) -> Point:
+        """Where the call of an effect is cut that nothing else goes wrong with."""
+
+    def retry_after(self, call: Call) -> float | None:
+        """Seconds after which a call is to be made again that meets a limit."""
+
+    def lies(self, call: Call) -> bool:
+        """Whether the status of an error says the opposite."""
 
 
 class Entry(BaseModel, frozen=True):
@@ -41,6 +88,8 @@ class Entry(BaseModel, frozen=True):
     at: float
     """Seconds of the world's clock."""
     worker: int
+    step: str = ""
+    """The id of the activity, if the caller says it."""
     trouble: Trouble
     point: Point
     status: int
@@ -83,12 +132,12 @@ class Answer(NamedTuple):
     retry_after: float | None = None
 
 
-class World:
-    """One tape being played, until `close`. Each method is one transaction, from any thread."""
+class World(Generic[S]):
+    """One plot being played, until `close`. Each method is one transaction, from any thread."""
 
-    def __init__(self, file: Path, tape: Tape) -> None:
+    def __init__(self, file: Path, plot: Plot[S]) -> None:
         """Keep state and journal in `file`."""
-        self._tape, self._lock = tape, threading.Lock()
+        self._plot, self._lock = plot, threading.Lock()
         # One connection: the last one that is closed copies the whole log into the file, and waits for the disk.
         self._db = sqlite3.connect(file, timeout=30, isolation_level=None, check_same_thread=False)
         self._db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {SCHEMA}")
@@ -98,21 +147,30 @@ class World:
         self._db.close()
 
     def call(
-        self, task: str, tool: str, args: Mapping[str, Any], at: float, key: str | None = None, worker: int = 0
+        self,
+        task: str,
+        tool: str,
+        args: Mapping[str, Any],
+        at: float,
+        key: str | None = None,
+        worker: int = 0,
+        step: str = "",
     ) -> Answer:
         """Make a call: find out what it meets, apply it, and write it down."""
         words = canonical(dict(args))
         with self._transaction() as db:
-            query = "SELECT count(*) FROM calls WHERE task = ? AND tool = ? AND args = ?"
-            number = 1 + db.execute(query, (task, tool, words)).fetchone()[0]
-            call = Call(task, tool, dict(args), number, at)
+            query = "SELECT count(*), coalesce(sum(args = ?), 0) FROM calls WHERE task = ? AND tool = ?"
+            of_tool, equal = db.execute(query, (words, task, tool)).fetchone()
+            number = 1 + equal
+            call = Call(task, tool, dict(args), number, at, 1 + of_tool)
             version, state = self._state(db, task)
-            if desk.change(self._tape, call, state):
+            if self._plot.change(call, state):
                 version += 1
                 _save(db, task, version, state)
             known = _result(db, task, str(args.get("key")) if tool == FIND else key)
-            trouble, point, reply = self._met(call, state, known)
-            applied = reply.status == SUCCESS and known is None and desk.TOOLS[tool].is_effect
+            found = self._plot.tool(tool, state)
+            trouble, point, reply = self._met(call, found, state, known)
+            applied = reply.status == SUCCESS and known is None and found is not None and found.is_effect
             replayed = known is not None and trouble is Trouble.NONE and tool != FIND
             applied &= point is not Point.KILL_BEFORE
             if applied:
@@ -127,6 +185,7 @@ class World:
                 number=number,
                 at=at,
                 worker=worker,
+                step=step,
                 trouble=trouble,
                 point=point,
                 status=reply.status,
@@ -138,7 +197,7 @@ class World:
             row = (task, tool, words, number, entry.model_dump_json(exclude={"id"}))
             db.execute("INSERT INTO calls (task, tool, args, number, entry) VALUES (?, ?, ?, ?, ?)", row)
         is_limit = trouble is Trouble.LIMIT and not entry.is_lie
-        return Answer(shown, point, self._tape.retry_after(call) if is_limit else None)
+        return Answer(shown, point, self._plot.retry_after(call) if is_limit else None)
 
     def entries(self, after: int = 0) -> list[Entry]:
         """The journal, the oldest call first; only the calls after the one with this id."""
@@ -146,33 +205,34 @@ class World:
             rows = db.execute("SELECT id, entry FROM calls WHERE id > ? ORDER BY id", (after,)).fetchall()
         return [Entry.model_validate_json(entry).model_copy(update={"id": id}) for id, entry in rows]
 
-    def state(self, task: str) -> State:
+    def state(self, task: str) -> S:
         """What there is about a task now."""
         with self._transaction() as db:
             return self._state(db, task)[1]
 
-    def _met(self, call: Call, state: State, known: Reply | None) -> tuple[Trouble, Point, Reply]:
+    def _met(
+        self, call: Call, tool: WorldTool[S] | None, state: S, known: Reply | None
+    ) -> tuple[Trouble, Point, Reply]:
         """What a call meets, and the true reply; the state is changed if the tool succeeds."""
-        tool = desk.TOOLS.get(call.tool)
         if tool is None:
             return Trouble.NONE, Point.NONE, Reply(ABSENT, {"detail": "there is no such tool"})
-        trouble = self._tape.trouble(call, is_effect=tool.is_effect)
+        trouble = self._plot.trouble(call, is_effect=tool.is_effect)
         if trouble:
             return trouble, Point.NONE, Reply(STATUS[trouble], {"detail": STATUS[trouble]})
         reply = known or tool.run(state, call.args if isinstance(call.args, dict) else {})
         cut = tool.is_effect and reply.status == SUCCESS and known is None
-        return Trouble.NONE, self._tape.point(call) if cut else Point.NONE, reply
+        return Trouble.NONE, self._plot.point(call) if cut else Point.NONE, reply
 
     def _shown(self, call: Call, reply: Reply) -> Reply:
         """The reply, or the lie in its place."""
-        if reply.status == SUCCESS or not self._tape.lies(call):
+        if reply.status == SUCCESS or not self._plot.lies(call):
             return reply
-        is_transient = reply.status in (429, 503)
+        is_transient = reply.status in (423, 429, 503)
         return Reply(LIE_OF_TRANSIENT if is_transient else LIE_OF_PERSISTENT, {"detail": "not possible"})
 
-    def _state(self, db: sqlite3.Connection, task: str) -> tuple[int, State]:
+    def _state(self, db: sqlite3.Connection, task: str) -> tuple[int, S]:
         row = db.execute("SELECT version, state FROM states WHERE task = ?", (task,)).fetchone()
-        return (row[0], State.model_validate_json(row[1])) if row else (0, desk.opening(self._tape, task))
+        return (row[0], self._plot.state.model_validate_json(row[1])) if row else (0, self._plot.opening(task))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -182,7 +242,7 @@ class World:
                 yield self._db
 
 
-def _save(db: sqlite3.Connection, task: str, version: int, state: State) -> None:
+def _save(db: sqlite3.Connection, task: str, version: int, state: BaseModel) -> None:
     db.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (task, version, state.model_dump_json()))
 
 

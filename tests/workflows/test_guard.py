@@ -75,6 +75,26 @@ def test_a_call_is_refused_when_the_look_shows_what_refused_it() -> None:
     assert refused_with({"price": "26.00"}, {"price": "26.00"}).refuses("reserve", ARGS, 0)
 
 
+def test_a_fault_may_say_more_than_the_look() -> None:
+    """The body of an HTTP error has a sentence beside the state; only the fields of the look are compared."""
+    seen: JsonValue = {"detail": "too dear", "price": "26.00"}
+
+    assert refused_with(seen, {"price": "26.00"}).refuses("reserve", ARGS, 0)
+    assert not refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0)
+    assert refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0, as_before=True)
+
+
+def test_an_effect_that_left_the_state_of_the_fault_is_no_change() -> None:
+    """A parallel step finished after the call was refused, and the look shows what refused it."""
+    guard = RepeatGuard()
+    guard.remember("reserve", ARGS, 0)
+    guard.observed("reserve", ARGS, "slots", LOOK, {"free": []}, {"free": [], "detail": "taken"}, 1)
+
+    assert guard.refuses("reserve", ARGS, 1)
+    assert not guard.refuses("reserve", ARGS, 2)
+    assert not guard.refuses("reserve", ARGS, 1, as_before=True)
+
+
 def test_a_refusal_in_other_words_than_the_look_is_no_change() -> None:
     """Two views with other fields differ although the world does not."""
     others: list[JsonValue] = [None, "taken", ["nine"], {}, {"free": [], "day": "Monday"}]

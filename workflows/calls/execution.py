@@ -13,6 +13,7 @@ from workflows.account import metrics
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.calls.header import CallHeader, Provided, Undoes, made_by_reset
+from workflows.calls.observing import is_repeat
 from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
 from workflows.calls.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
 from workflows.faults import retries
@@ -438,7 +439,7 @@ class Execution:
         return self._check_repeat(record)
 
     def _check_repeat(self, record: StepRecord) -> Fault | None:
-        if not self._progress.guard.refuses(record.kind, record.args or {}, self._progress.effects):
+        if not is_repeat(self._progress, record.kind, record.args or {}):
             return None
         reason = "The same call failed before and nothing has changed since: change the call."
         return self._uncalled(record, Code.REPEATED_CALL, reason)

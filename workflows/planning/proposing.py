@@ -10,6 +10,7 @@ from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
 from workflows.account.task import Task, TaskStatus
+from workflows.calls.observing import is_repeat
 from workflows.calls.scheduling import ask_planner
 from workflows.faults import retries
 from workflows.faults.fault import Code
@@ -313,7 +314,7 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue, is_writt
         args = resolve(step.args, progress.results)
     except Unresolved as missing:
         return f": {missing}"
-    if isinstance(args, dict) and progress.guard.refuses(step.kind, args, progress.effects):
+    if isinstance(args, dict) and is_repeat(progress, step.kind, args):
         return " repeats a call that failed, and nothing has changed since: change the call"
     if isinstance(args, dict) and _is_without_progress(progress, step.kind, args, is_written):
         return " makes the same call for the third time, and nothing changes: do something else"

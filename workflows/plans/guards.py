@@ -29,6 +29,10 @@ class FailedCall(BaseModel):
     seen: str | None = None
     """Digest of the state when the call failed. If a later result of the read has another digest, the state has
     changed."""
+    told: str | None = Field(default=None, exclude_if=lambda told: told is None)
+    """Digest of what the fault said of the fields of the read, if it had more fields; it takes the place of `seen`."""
+    unmoved: int = Field(default=0, exclude_if=lambda effects: effects == 0)
+    """How many effects the task had applied when the read showed the state of the fault: none of them changed it."""
 
 
 class RepeatGuard(BaseModel):
@@ -51,32 +55,48 @@ class RepeatGuard(BaseModel):
         look_args: JsonValue,
         shown: JsonValue,
         rejected: JsonValue = None,
+        effects: int = 0,
     ) -> None:
         """Record the state that a read showed after the call of `kind` with `args` was rejected.
 
         `look` and `look_args` are the read, `shown` is its result, and `rejected` is the state that the fault
-        contained. Later results of the read are compared with `rejected` if it has the same fields as `shown`, else
-        with `shown`.
+        contained. Later results of the read are compared with `rejected` if it has all fields of `shown`, else with
+        `shown`. `effects` is how many effects the task has applied until now.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
         call = self.failed.get(digest(kind, dict(args)))
         if call is not None and call.seen is None:
             call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
+            call.told = _told(rejected, shown)
+            if self.seen[looked] == (digest(rejected) if _alike(rejected, shown) else call.told):
+                call.unmoved = effects
 
-    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int, *, as_before: bool = False) -> bool:
         """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
 
-        `effects` is how many effects the task has applied until now.
+        `effects` is how many effects the task has applied until now. `as_before`: as older workers decided, to whom a
+        fault with more fields than the read said nothing, and each later effect was a change.
         """
         call = self.failed.get(digest(kind, dict(args)))
-        if call is None or effects > call.effects:  # an effect of this task may have changed the state
+        if call is None:
             return False
-        return call.looked is None or self.seen.get(call.looked) == call.seen
+        if effects > (call.effects if as_before else max(call.effects, call.unmoved)):  # it may have changed the state
+            return False
+        before = call.seen if call.told is None or as_before else call.told
+        return call.looked is None or self.seen.get(call.looked) == before
 
 
 def _alike(state: JsonValue, other: JsonValue) -> bool:
     return isinstance(state, dict) and isinstance(other, dict) and state.keys() == other.keys() and bool(other)
+
+
+def _told(rejected: JsonValue, shown: JsonValue) -> str | None:
+    """The digest of what a fault with more fields than a read says of the fields of the read; None for another one."""
+    # The body of an HTTP error often has a sentence beside the state.
+    if not (isinstance(rejected, dict) and isinstance(shown, dict) and shown and shown.keys() < rejected.keys()):
+        return None
+    return digest({name: rejected[name] for name in shown})
 
 
 class LastCall(BaseModel):
