@@ -6,11 +6,9 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-import structlog
 from pydantic import JsonValue, ValidationError
 
 from activities.borders import classify
-from activities.borders.model_api import offers_no_calls
 from activities.errors import Unreachable
 from activities.planning import conversation, prompts
 from activities.planning.origins.imitations import imitated
@@ -39,7 +37,7 @@ from activities.providers.messages import (
     estimate_tokens,
 )
 from activities.providers.metering import MeteredModel, Role, ask_model
-from activities.providers.prices import COMPACT_AT, cost_in_usd, of_model
+from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
@@ -59,8 +57,6 @@ from workflows.plans.proposal import (
     Proposed,
     Step,
 )
-
-log = structlog.get_logger("replan.model")
 
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": TextReactStrategy()}
@@ -157,11 +153,7 @@ class ModelPlanner:
         except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
-            if situation.calls is None and not strategy.is_textual and offers_no_calls(error):
-                self._options.without_calls.add(self.name)
-                log.warning(
-                    "no_calls", model=self.name, remedy="set its calls in the settings file to save this request"
-                )
+            if self._options.learn_no_calls(self.name, situation.calls, error):
                 return await self.converse(situation, kinds, past, task=task, branch=branch)
             raise
         last_turn = turns[-1]  # the last turn is always a UserTurn, which its type does not say
@@ -177,9 +169,8 @@ class ModelPlanner:
         return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
 
     def _strategy(self, situation: Situation) -> Strategy:
-        usual = "text" if self.name in self._options.without_calls else "native"
-        calls: str = situation.calls or of_model(self._options.calls, self.name) or usual
-        return (TEXT_STRATEGIES if calls == "text" else STRATEGIES)[situation.strategy]
+        is_text = self._options.are_calls_text(self.name, situation.calls)
+        return (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""
