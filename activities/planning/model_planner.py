@@ -1,6 +1,7 @@
 """A planner that asks a model: it builds the request from the conversation and reads the reply as a proposal."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pydantic import JsonValue, ValidationError
 
 from activities.borders import classify
-from activities.errors import Unreachable
+from activities.errors import NeedsPerson, Unreachable
 from activities.planning import conversation, prompts
 from activities.planning.origins.imitations import imitated
 from activities.planning.planner import Exchange, PlannerReply, RecordedTurn
@@ -65,6 +66,12 @@ TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": 
 _EMPTY = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
 CHARACTERS_PER_TOKEN = 3
 """Used to estimate tokens. This ratio is typical of JSON; plain text has fewer tokens than the estimate."""
+MOST_CHARACTERS = 5
+"""No request has more characters per token than this: one that is longer than a window by it is surely cut."""
+TOO_SMALL = (
+    "The window of {name} has {window:,} tokens, and the tools and the task alone need more: let its server give it a"
+    " larger one (docs/models.md, Ollama and LM Studio)."
+)
 MAX_SUMMARY, SUMMARY_PART = 4_000, 8
 """The limits of a summary: MAX_SUMMARY tokens, and 1/SUMMARY_PART of the model's context window."""
 REPLY_PART = 4
@@ -98,6 +105,7 @@ class ModelPlanner:
         self._timeout = timeout
         self._compact_at, self._has_window, self._facts = compact_at, window is not None, facts
         self._longest = longest_reply
+        self._told_window = math.inf
         self._fit(window)
         self.name = model.name
         self.prices = {model.name: price}
@@ -122,7 +130,7 @@ class ModelPlanner:
         if facts.takes_tools is False:
             self._options.without_calls.add(self.name)
         if facts.is_loaded:
-            self._facts = None
+            self._facts, self._told_window = None, facts.window or math.inf
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
@@ -148,6 +156,9 @@ class ModelPlanner:
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._too_long(oldest)
+        if _tokens(request) * CHARACTERS_PER_TOKEN > self._told_window * MOST_CHARACTERS:
+            # Its server would cut the request without a word.
+            raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._told_window))
         try:
             reply = await self._ask(request, "planner")
         except Exception as error:  # `classify` maps every exception to a fault
