@@ -1,17 +1,16 @@
 """A planner that asks a model: it builds the request from the conversation and reads the reply as a proposal."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-import structlog
 from pydantic import JsonValue, ValidationError
 
 from activities.borders import classify
-from activities.borders.model_api import offers_no_calls
-from activities.errors import Unreachable
+from activities.errors import NeedsPerson, Unreachable
 from activities.planning import conversation, prompts
 from activities.planning.origins.imitations import imitated
 from activities.planning.planner import Exchange, PlannerReply, RecordedTurn
@@ -39,7 +38,7 @@ from activities.providers.messages import (
     estimate_tokens,
 )
 from activities.providers.metering import MeteredModel, Role, ask_model
-from activities.providers.prices import COMPACT_AT, cost_in_usd, of_model
+from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
@@ -60,8 +59,6 @@ from workflows.plans.proposal import (
     Step,
 )
 
-log = structlog.get_logger("replan.model")
-
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": TextReactStrategy()}
 """The strategies at an endpoint without native calls."""
@@ -69,6 +66,12 @@ TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": 
 _EMPTY = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
 CHARACTERS_PER_TOKEN = 3
 """Used to estimate tokens. This ratio is typical of JSON; plain text has fewer tokens than the estimate."""
+MOST_CHARACTERS = 5
+"""No request has more characters per token than this: one that is longer than a window by it is surely cut."""
+TOO_SMALL = (
+    "The window of {name} has {window:,} tokens, and the tools and the task alone need more: let its server give it a"
+    " larger one (docs/models.md, Ollama and LM Studio)."
+)
 MAX_SUMMARY, SUMMARY_PART = 4_000, 8
 """The limits of a summary: MAX_SUMMARY tokens, and 1/SUMMARY_PART of the model's context window."""
 REPLY_PART = 4
@@ -102,6 +105,7 @@ class ModelPlanner:
         self._timeout = timeout
         self._compact_at, self._has_window, self._facts = compact_at, window is not None, facts
         self._longest = longest_reply
+        self._told_window = math.inf
         self._fit(window)
         self.name = model.name
         self.prices = {model.name: price}
@@ -126,7 +130,7 @@ class ModelPlanner:
         if facts.takes_tools is False:
             self._options.without_calls.add(self.name)
         if facts.is_loaded:
-            self._facts = None
+            self._facts, self._told_window = None, facts.window or math.inf
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
@@ -152,16 +156,15 @@ class ModelPlanner:
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._too_long(oldest)
+        if _tokens(request) * CHARACTERS_PER_TOKEN > self._told_window * MOST_CHARACTERS:
+            # Its server would cut the request without a word.
+            raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._told_window))
         try:
             reply = await self._ask(request, "planner")
         except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
-            if situation.calls is None and not strategy.is_textual and offers_no_calls(error):
-                self._options.without_calls.add(self.name)
-                log.warning(
-                    "no_calls", model=self.name, remedy="set its calls in the settings file to save this request"
-                )
+            if self._options.learn_no_calls(self.name, situation.calls, error):
                 return await self.converse(situation, kinds, past, task=task, branch=branch)
             raise
         last_turn = turns[-1]  # the last turn is always a UserTurn, which its type does not say
@@ -177,9 +180,8 @@ class ModelPlanner:
         return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
 
     def _strategy(self, situation: Situation) -> Strategy:
-        usual = "text" if self.name in self._options.without_calls else "native"
-        calls: str = situation.calls or of_model(self._options.calls, self.name) or usual
-        return (TEXT_STRATEGIES if calls == "text" else STRATEGIES)[situation.strategy]
+        is_text = self._options.are_calls_text(self.name, situation.calls)
+        return (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""

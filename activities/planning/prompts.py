@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from activities.planning.samples import sample
 from activities.providers.messages import ToolDefinition
 from activities.providers.untrusted import fenced, remove_hidden
 from activities.toolbox.declare.kind import Kind
@@ -206,8 +207,12 @@ def text_react_system(
 ) -> str:
     """The system prompt of textual ReAct; `tools` are all that may be called, in the order of the kinds first."""
     finish = FINISH_BY_SCHEMA.format(schema=to_json(result_schema).decode()) if result_schema else FINISH_WITH_TEXT
-    described = [f"{_kind(kind)} {_arguments(tool)}" for kind, tool in zip(kinds.values(), tools, strict=False)]
-    others = [f"- {tool.name}: {tool.description} {_arguments(tool)}" for tool in tools[len(kinds) :]]
+    shown = [f"{_arguments(tool)} An example of them: {to_json(sample(tool.schema)).decode()}" for tool in tools]
+    described = [f"{_kind(kind)} {arguments}" for kind, arguments in zip(kinds.values(), shown, strict=False)]
+    others = [
+        f"- {tool.name}: {tool.description} {arguments}"
+        for tool, arguments in zip(tools[len(kinds) :], shown[len(kinds) :], strict=True)
+    ]
     ahead = TEXT_EFFECTS_AHEAD if plans_effects else ""
     return TEXT_REACT_SYSTEM.format(
         finish=finish, ahead=ahead, data=DATA, kinds="\n".join(described), others="\n".join(others)
@@ -220,7 +225,7 @@ def text_plan_system(system: str, tools: Sequence[ToolDefinition]) -> str:
 
 
 def _arguments(tool: ToolDefinition) -> str:
-    return f"Its arguments: {to_json(dict(tool.schema)).decode()}"
+    return f"The JSON schema of its arguments: {to_json(dict(tool.schema)).decode()}"
 
 
 def _listed(kinds: Mapping[str, Kind]) -> str:

@@ -10,6 +10,7 @@ from activities.offline.planner import OfflinePlanner
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.planner import Planner, ScriptedPlanner
+from activities.planning.text_strategy import TextualModel
 from activities.providers.adapter import AdapterOptions
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
@@ -42,7 +43,7 @@ class PlannerSelection:
         models = models_named(names, environment, base_url, self._options)
         self.prices = {model.name: self._price_list.price_of(model.name) for model in models}
         self._models = models
-        metered = [MeteredModel(model, self.prices[model.name]) for model in models]
+        metered = [TextualModel(MeteredModel(model, self.prices[model.name]), self._options) for model in models]
         self.step_model: LanguageModel | None = (
             FallbackModel(metered) if len(metered) > 1 else next(iter(metered), None)
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from activities.planning import demonstrations, prompts, text_calls
+from activities.planning.origins.imitations import unused_name
 from activities.planning.strategies import (
     EFFECTS,
     FINISH,
@@ -13,8 +14,17 @@ from activities.planning.strategies import (
     call_names,
     needs_contract,
 )
-from activities.providers.adapter import parse_call
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolDefinition, Turn, UserTurn
+from activities.providers.adapter import AdapterOptions, parse_call
+from activities.providers.messages import (
+    AssistantTurn,
+    LanguageModel,
+    Reply,
+    Request,
+    StopReason,
+    ToolDefinition,
+    Turn,
+    UserTurn,
+)
 from activities.toolbox.declare.kind import Kind
 from workflows.planning.situation import Situation
 
@@ -75,6 +85,37 @@ class TextReactStrategy(ReactStrategy):
         if situation.is_last:
             return reply
         raise UnusableReply(prompts.NO_ACTION)
+
+
+class TextualModel:
+    """A model for steps; where its server has no native calls, it is told to write its call as JSON, and nothing else.
+
+    Such a call is one only if it is the whole reply. It has a name that nothing in the request contains, so no text
+    that the model reads can imitate it.
+    """
+
+    def __init__(self, model: LanguageModel, options: AdapterOptions) -> None:
+        self.name = model.name
+        self._model = model
+        self._options = options
+
+    async def reply(self, request: Request) -> Reply:
+        if not request.tools:
+            return await self._model.reply(request)
+        if not self._options.are_calls_text(self.name, request.calls):
+            try:
+                return await self._model.reply(request)
+            except Exception as error:  # total: `classify` knows every exception
+                if not self._options.learn_no_calls(self.name, request.calls, error):
+                    raise
+        read = [turn.text for turn in request.turns]
+        names = {unused_name(tool.name, read): tool.name for tool in request.tools}
+        tools = [replace(tool, name=name) for name, tool in zip(names, request.tools, strict=True)]
+        asked = replace(request, system=prompts.text_plan_system(request.system, tools))
+        reply = await self._model.reply(_as_text(asked, by_move=False))
+        calls = text_calls.whole_calls(reply.turn.text.strip(), names)
+        renamed = tuple(replace(call, name=names[call.name]) for call in calls)
+        return _with(reply, replace(reply.turn, text="", calls=renamed)) if calls else reply
 
 
 def _arguments(tool: ToolDefinition) -> list[str]:

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx2
+import structlog
 from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities import tracing
 from activities.borders import classify
-from activities.borders.model_api import server_name
+from activities.borders.model_api import offers_no_calls, server_name
 from activities.providers import spoken, streaming
 from activities.providers.billing import End
 from activities.providers.messages import (
@@ -34,11 +35,14 @@ from activities.providers.messages import (
     estimate_tokens,
 )
 from activities.providers.metering import arrives, count_rejected, says
+from activities.providers.prices import of_model
 from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
 from activities.providers.strict import Standing
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import MAX_OUTPUT
+
+log = structlog.get_logger("replan.model")
 
 VALID_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -70,6 +74,19 @@ class AdapterOptions:
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
     standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
+
+    def are_calls_text(self, model: str, chosen: str | None) -> bool:
+        """Whether a model writes its calls as text: as `chosen` for the task, else as set, else as its server said."""
+        known = "text" if model in self.without_calls else "native"
+        return (chosen or of_model(self.calls, model) or known) == "text"
+
+    def learn_no_calls(self, model: str, chosen: str | None, error: Exception) -> bool:
+        """Whether an error says that the model has no native calls, and nobody set that it has; then this is noted."""
+        if chosen or of_model(self.calls, model) or not offers_no_calls(error):
+            return False
+        self.without_calls.add(model)
+        log.warning("no_calls", model=model, remedy="set its calls in the settings file to save this request")
+        return True
 
 
 class Endpoint:

@@ -186,6 +186,8 @@ class Request:
     counted: int = 0
     """Tokens that the request has by the provider's count of the conversation before, with an estimate for what is new;
     0 if it counted nothing."""
+    calls: str | None = None
+    """How a task says that the model makes its calls: `native` or `text`; None for what the worker knows of it."""
     answer: ToolDefinition | None = None
     """A tool whose arguments the text of the reply should be, as JSON, because the model may not call it; None for any
     text."""

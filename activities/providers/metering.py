@@ -312,12 +312,14 @@ class MeteredModel:
 class StepModel:
     """The model that a tool gets: its reply is limited, and must come before the attempt's deadline."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, calls: str | None = None) -> None:
+        """`calls` says how the task wants its models to make their calls, see `Request.calls`."""
         self.name = model.name
         self._model = model
+        self._calls = calls
 
     async def reply(self, request: Request) -> Reply:
         """Ask once, and raise what `ask_model` raises."""
         # Without a limit, a server of the user's own could use more tokens than the step reserved.
-        limited = replace(request, max_output=request.max_output or MAX_OUTPUT)
+        limited = replace(request, max_output=request.max_output or MAX_OUTPUT, calls=request.calls or self._calls)
         return await ask_model(self._model, limited, deadline.left(), "step")

@@ -89,7 +89,7 @@ class Resources:
             if self.model is None:
                 reason = "This worker has no model: set a key in its environment, or name one with --planner."
                 raise NeedsPerson(reason)
-            return StepModel(self.model)
+            return StepModel(self.model, call.calls)
         return self._http
 
 

@@ -67,7 +67,7 @@ async def start_command(
     ] = None,
     calls: Annotated[
         Literal["native", "text"] | None,
-        typer.Option(help="How the planner's model makes its calls: by the API or as text; else as the worker knows."),
+        typer.Option(help="How models make their calls: by the API or as text; else as the worker knows."),
     ] = None,
     demonstrations: Annotated[
         Path | None,

@@ -123,6 +123,16 @@ async def test_the_command_that_pulls_a_missing_model_is_said(
     assert not any("messages" in body for body in api.bodies)
 
 
+async def test_a_window_that_the_tools_alone_fill_is_said(client: Client, tmp_path: Path) -> None:
+    """Ollama would cut the request without a word; a person is told, and nothing is generated."""
+    server = OllamaServer([planner], context=512, is_loaded=True)
+    async with local(client, tmp_path, "ollama", server) as stage:
+        ended = await stage.run(task("plan"))
+
+    assert ended.status is TaskStatus.ESCALATED and "has 512 tokens" in ended.reason
+    assert not any("messages" in body for body in server.bodies)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_the_window_of_the_server_is_respected(client: Client, tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ class Task(BaseModel, frozen=True):
     """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
     planner is shown from the start."""
     calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
-    """How the planner's model makes its calls: by the API, or as text, for a server without tool calls; None for what
-    the worker knows of the server."""
+    """How models make their calls, the planner's and that of steps that reason: by the API, or as text, for a server
+    without tool calls; None for what the worker knows of the server."""
     demonstrations: tuple[Demonstration, ...] = Field(default=(), max_length=MAX_DEMONSTRATIONS, exclude_if=not_)
     """Examples for the planner's model, with `strategy` `react`; together at most `MAX_DEMONSTRATION_BYTES`."""
     result_schema: dict[str, JsonValue] | None = None

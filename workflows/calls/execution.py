@@ -513,6 +513,7 @@ class Execution:
             is_reset=progress.was_reset or made_by_reset(),
             undoes=self._undoes(record),
             approve="all" if record.step.id in progress.contract.outside else progress.task.approve,
+            calls=progress.task.calls,
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,

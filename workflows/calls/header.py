@@ -61,6 +61,8 @@ class CallHeader(Sparse, frozen=True):
     """It travels as a second argument of the activity, see `with_provided`."""
     approve: Literal["declared", "effects", "all"] = "declared"
     """Which calls need an approval besides those whose tools declare it, as in `Task.approve`."""
+    calls: Literal["native", "text"] | None = None
+    """How models make their calls, as in `Task.calls`: of a tool that asks one."""
     approval: Approval | None = None
     started: float | None = None
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot

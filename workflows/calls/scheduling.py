@@ -290,6 +290,7 @@ async def read(
         documents=progress.task.documents,
         store=store,
         is_reset=progress.was_reset or made_by_reset(),
+        calls=progress.task.calls,
         started=progress.place_in_queue,
     )
     call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 
 from pydantic import JsonValue
 
@@ -50,6 +51,13 @@ def imitated(
             if _contains(text, lenient_form(name), values):
                 return name, source
     return None
+
+
+def unused_name(name: str, texts: Sequence[str]) -> str:
+    """This name, or one with a number that none of the texts contains, however it is written: they can call nothing."""
+    shown = [_squeezed(lenient_form(_unescaped(text))) for text in texts]
+    names = chain([name], (f"{name}_{number}" for number in count(2)))
+    return next(each for each in names if not any(_squeezed(lenient_form(each)) in text for text in shown))
 
 
 def _named(calls: Sequence[ToolCall | Step]) -> Iterator[tuple[str, JsonValue]]:
