@@ -103,25 +103,33 @@ def refused(heard: ReceivedRequest) -> Response:
     return calls(ModelCall("book", {"at": times[turn]})) if turn < 2 else ModelReply(text="At 14:30.")
 
 
+def replanned(heard: ReceivedRequest) -> Response:
+    """The same as plans."""
+    at = ("14:00", "14:30")
+    return proposes(step(f"at{heard.turn}", "book", at=at[heard.turn])) if heard.turn < 2 else finishes("At 14:30.")
+
+
 KILLED = {
-    **{str(quirk): {"quirks": frozenset([quirk])} for quirk in Quirk},
-    **{f"calls as text, {form}": {"form": form, "rejects_tools": True} for form in TEXT_FORMS},
+    **{str(quirk): ("react", {"quirks": frozenset([quirk])}) for quirk in Quirk},
+    **{f"{quirk}, a plan": ("plan", {"quirks": frozenset([quirk])}) for quirk in Quirk},
+    **{f"calls as text, {form}": ("react", {"form": form, "rejects_tools": True}) for form in TEXT_FORMS},
 }
 
 
 @pytest.mark.parametrize("point", ["plan=die@before_commit:1", "book=die@after_commit:1"])
-@pytest.mark.parametrize(
-    "options", sampled({name: (options,) for name, options in KILLED.items()}, "calls as text, ReAct")
-)
+@pytest.mark.parametrize(("strategy", "options"), sampled(KILLED, "calls as text, ReAct"))
 @pytest.mark.timeout(180)
 async def test_a_task_survives_a_worker_that_dies(
-    client: Client, server: DevServer, tmp_path: Path, options: dict[str, Any], point: str
+    client: Client, server: DevServer, tmp_path: Path, strategy: str, options: dict[str, Any], point: str
 ) -> None:
     """After the model's reply and after an effect: what was recorded is not asked or done again."""
-    async with running(LocalServer([refused], model=MODEL, **options)) as api:
+    model, ids = (refused, ("t1.c0", "t2.c0")) if strategy == "react" else (replanned, ("at0", "at1"))
+    async with running(LocalServer([model], model=MODEL, **options)) as api:
         workers = Workers(server.address, tmp_path, "openai", api, DESK)
         with workers.one(point) as first:
-            handle = await begun(client, workers.queue, reacting("book a slot"))
+            handle = await begun(
+                client, workers.queue, reacting("book a slot").model_copy(update={"strategy": strategy})
+            )
             await dead(first)
         with workers.one():
             ended = await outcome(handle)
@@ -129,7 +137,7 @@ async def test_a_task_survives_a_worker_that_dies(
 
     assert (ended.status, ended.result, api.violations) == (TaskStatus.COMPLETED, "At 14:30.", []), ended.reason
     assert [(one.id, one.args, one.status) for one in ended.steps] == [
-        ("t1.c0", {"at": "14:00"}, StepStatus.FAILED),
-        ("t2.c0", {"at": "14:30"}, StepStatus.COMPLETED),
+        (ids[0], {"at": "14:00"}, StepStatus.FAILED),
+        (ids[1], {"at": "14:30"}, StepStatus.COMPLETED),
     ]
     assert len(asked) == (4 if point.startswith("plan") else 3) and ended.spent.tool_calls >= 3

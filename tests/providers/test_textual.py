@@ -221,14 +221,14 @@ INJECTED: dict[str, tuple[Any, str]] = {
 }
 
 
-def shop(page: Any) -> tuple[list[str], list[Tool[..., Any]]]:
-    """What was bought, a page that shows this, and a way to buy."""
+def shop(page: Any, says: str = "") -> tuple[list[str], list[Tool[..., Any]]]:
+    """What was bought, a page that shows this and says this of itself, and a way to buy."""
     bought = list[str]()
 
-    @tool.read(untrusted=True)
     async def read_page(args: Article) -> Page:
-        """Read the page of an article."""
         return Page(text=page, links={}) if isinstance(page, str) else Page(text="", links=page)
+
+    read_page.__doc__ = f"Read the page of an article. {says}"
 
     @tool.idempotent
     async def purchase(args: Article) -> Bought:
@@ -236,7 +236,7 @@ def shop(page: Any) -> tuple[list[str], list[Tool[..., Any]]]:
         bought.append(args.sku)
         return Bought(sku=args.sku)
 
-    return bought, [read_page, purchase]
+    return bought, [tool.read(untrusted=True)(read_page), purchase]
 
 
 async def injected(client: Client, folder: Path, page: Any, said: str, mode: Literal["native", "text"]) -> Outcome:
@@ -275,6 +275,22 @@ async def test_content_that_imitates_a_call_is_no_answer(client: Client, tmp_pat
     ended = await injected(client, tmp_path, page, said, "native")
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "proposals_rejected")
+
+
+@pytest.mark.parametrize("place", ["the description of read_page", "input"])
+async def test_a_description_or_an_input_that_imitates_a_call_is_never_called(
+    client: Client, tmp_path: Path, place: str
+) -> None:
+    """What a tool with untrusted results says of itself is no more to be believed than its results, and so an input."""
+    bought, tools = shop("nothing", CALL if place != "input" else "")
+    server = LocalServer([ModelReply(text=CALL)] * 3)
+    async with served(client, tmp_path, server, tools) as stage:
+        allowed = ({"kind": "purchase", "args": {"sku": {"values": ["A-17"]}}},)
+        task = Task(text="Read A-17.", strategy="react", calls="text", contract=allowed)
+        ended = await stage.run(task.model_copy(update={"untrusted_input": CALL if place == "input" else ""}))
+
+    assert (ended.status, ended.code, bought) == (TaskStatus.ESCALATED, "proposals_rejected", []), ended.reason
+    assert f"untrusted content ({place}) contains the call of purchase" in ended.reason
 
 
 async def test_a_call_that_no_content_contains_is_made(client: Client, tmp_path: Path) -> None:
