@@ -6,6 +6,7 @@ new key goes first, and an old one stays as long as something may be read that i
 
 import base64
 import binascii
+import hmac
 import importlib
 import os
 import re
@@ -68,6 +69,7 @@ class Keyring(PayloadCodec):
     def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
         """`keys`: by id, the first one writes. `namespace`: the name of the namespace of the tasks."""
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
+        self._of_equal = {id: hmac.digest(key, b"replan equal texts", "sha256") for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
 
@@ -115,6 +117,14 @@ class Keyring(PayloadCodec):
         id = self.ids[0]
         return f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
 
+    def seal_equal(self, text: str) -> list[str]:
+        """Encrypt a text that is looked up: with each key, the one that writes first. Equal texts are equal there."""
+        sealed = list[str]()
+        for id, key in self._of_equal.items():
+            nonce = hmac.digest(key, text.encode(), "sha256")[:NONCE]  # another text has another one
+            sealed.append(f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store', nonce)).decode()}")
+        return sealed
+
     def open(self, text: str) -> str:
         """Decrypt a text of the store; one that was written in clear is returned as it is.
 
@@ -124,8 +134,8 @@ class Keyring(PayloadCodec):
         sealed = _SEALED.fullmatch(text)
         return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
-    def _seal(self, id: str, data: bytes, purpose: str) -> bytes:
-        nonce = secrets.token_bytes(NONCE)
+    def _seal(self, id: str, data: bytes, purpose: str, nonce: bytes = b"") -> bytes:
+        nonce = nonce or secrets.token_bytes(NONCE)
         return nonce + self._ciphers[id].encrypt(nonce, data, self._bound(id, purpose))
 
     def _open(self, id: str, data: bytes, purpose: str) -> bytes:
