@@ -6,6 +6,7 @@ new key goes first, and an old one stays as long as something may be read that i
 
 import base64
 import binascii
+import dataclasses
 import hmac
 import importlib
 import os
@@ -21,10 +22,15 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+)
 from temporalio.exceptions import ApplicationError
 
-from runtime.payloads import NoKey, adapted
+from runtime.payloads import FailureConverter, NoKey, adapted
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 
@@ -257,6 +263,23 @@ def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> Payl
     """
     theirs = load_codec(codec) if codec else None
     return Keyring(read_keys(Path(keys)), namespace, theirs) if keys else theirs
+
+
+def with_keys(theirs: DataConverter, keys: Path | str, namespace: str) -> DataConverter:
+    """A user's data converter that encrypts with a keyring; it is returned as it is if it has a codec already.
+
+    Sentences of failures are encrypted, too, unless the user has a failure converter of their own.
+
+    Raises:
+        BadKeys: the keyring cannot be used.
+    """
+    if theirs.payload_codec is not None:
+        return theirs
+    failures = theirs.failure_converter_class
+    if failures in (DefaultFailureConverter, FailureConverter):
+        failures = DefaultFailureConverterWithEncodedAttributes
+    ring = Keyring(read_keys(Path(keys)), namespace)
+    return dataclasses.replace(theirs, payload_codec=ring, failure_converter_class=failures)
 
 
 def encrypting(codec: PayloadCodec) -> DataConverter:

@@ -12,7 +12,7 @@ from tests.gateway.agents import SHOP, Agent, Place
 from tests.gateway.test_gateway import said
 
 pytestmark = pytest.mark.full
-SECRET = "vermilion"
+COLOUR = "vermilion"
 
 
 @pytest.fixture
@@ -30,19 +30,19 @@ def place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
 def holders(*folders: Path) -> list[str]:
     """The files below the folders in which the secret stands."""
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return [str(path) for path in files if SECRET.encode() in path.read_bytes()]
+    return [str(path) for path in files if COLOUR.encode() in path.read_bytes()]
 
 
 def test_a_call_and_its_key_are_found_nowhere_and_a_repetition_is_known(place: Place, server: DevServer) -> None:
     """Also after the daemon was killed; a daemon without the key does not start, and says why."""
-    args = {"who": SECRET, "words": f"in {SECRET}"}
+    args = {"who": COLOUR, "words": f"in {COLOUR}"}
     first = place.agent("colours")
-    paid = first.call("pay", args, key=f"order-{SECRET}")
+    paid = first.call("pay", args, key=f"order-{COLOUR}")
     refused = first.call("refuse", args)
     first.leave()
     place.kill_all()
     second = place.agent("colours")
-    again = second.call("pay", args, key=f"order-{SECRET}")
+    again = second.call("pay", args, key=f"order-{COLOUR}")
     second.leave()
     place.kill_all()
     del place.environment["REPLAN_KEYS"]
@@ -50,7 +50,7 @@ def test_a_call_and_its_key_are_found_nowhere_and_a_repetition_is_known(place: P
     blind.send("initialize")
     why = blind.errors()
 
-    assert SECRET in said(paid) and refused["isError"]
-    assert said(again) == said(paid) and place.paid == [SECRET]
+    assert COLOUR in said(paid) and refused["isError"]
+    assert said(again) == said(paid) and place.paid == [COLOUR]
     assert "was written with the key" in why and "(--keys, REPLAN_KEYS)" in why and "Traceback" not in why
     assert holders(place.state, server.spec.folder) == []
