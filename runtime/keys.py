@@ -6,6 +6,7 @@ new key goes first, and an old one stays as long as something may be read that i
 
 import base64
 import binascii
+import copy
 import dataclasses
 import hmac
 import importlib
@@ -27,6 +28,8 @@ from temporalio.converter import (
     DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
 )
 from temporalio.exceptions import ApplicationError
 
@@ -66,7 +69,7 @@ class KeyMissing(NoKey, ApplicationError):
         return self.message
 
 
-class Keyring(PayloadCodec):
+class Keyring(PayloadCodec, WithSerializationContext):
     """Encrypts with the first of its keys (AES-256-GCM), and reads what any of them has encrypted.
 
     Namespace and key id are authenticated, too. What it did not encrypt is read by `older`, else left as it is.
@@ -78,6 +81,14 @@ class Keyring(PayloadCodec):
         self._of_equal = {id: hmac.digest(key, b"replan equal texts", "sha256") for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
+
+    def with_context(self, context: SerializationContext) -> "Keyring":
+        """The keyring with `older` for this context; it encrypts in the same way in all."""
+        if not isinstance(self._older, WithSerializationContext):
+            return self
+        found = copy.copy(self)
+        found._older = self._older.with_context(context)
+        return found
 
     @property
     def ids(self) -> Sequence[str]:
@@ -99,19 +110,22 @@ class Keyring(PayloadCodec):
         Raises:
             KeyMissing: a key is not in the keyring, or a payload was changed.
         """
-        if self._older is None or all(map(_is_ours, payloads)):
-            return [self._opened(payload) if _is_ours(payload) else payload for payload in payloads]
         found = list[Payload]()
         for payload in payloads:
-            # What was in clear before any codec was there stays readable; a codec of the user's may refuse it.
-            is_clear = payload.metadata.get("encoding", b"").startswith((b"json/", b"binary/null", b"binary/plain"))
-            is_left = is_clear or not payload.metadata
-            found += (
-                [self._opened(payload)]
-                if _is_ours(payload)
-                else ([payload] if is_left else await self._older.decode([payload]))
-            )
+            found += [self._opened(payload)] if _is_ours(payload) else await self._left(payload)
         return found
+
+    async def _left(self, payload: Payload) -> list[Payload]:
+        """A payload that was not encrypted here, as `older` reads it; one in clear that `older` refuses, as it is."""
+        if self._older is None:
+            return [payload]
+        try:
+            return await self._older.decode([payload])
+        except Exception:  # codecs may raise anything
+            encoding = payload.metadata.get("encoding", b"")
+            if encoding and not encoding.startswith((b"json/", b"binary/null", b"binary/plain")):
+                raise
+            return [payload]
 
     def _opened(self, payload: Payload) -> Payload:
         return Payload.FromString(

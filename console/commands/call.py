@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from client import document, tree
+from client.encrypted import require_key_of_queue
 from client.schemas import with_numbers
 from client.start import new_id, task_of_call
 from client.task_document import task_document
@@ -36,6 +37,7 @@ async def call_command(
     """
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
+    await require_key_of_queue(client, common.queue)
     task = task_of_call(kind, read)
     handle = await client.start_workflow(
         AgentWorkflow.run,
