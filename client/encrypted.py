@@ -1,20 +1,24 @@
 """What can be said of a task whose values are encrypted, without their key: status, times, and the kinds of steps."""
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from temporalio.api.common.v1 import Payload
-from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from client.history.reader import is_encrypted
 from client.history.records import Call, CallEnd, History
 from client.problem import Problem, ProblemKind
+from client.tasks import TASKS
 from runtime.payloads import NoKey
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.progress import Progress
 from workflows.account.records import Revision, StepStatus
+from workflows.account.search_attributes import is_quotable
 from workflows.account.task import Task, TaskStatus
 from workflows.people.requests import HumanRequest, RequestKind
 
@@ -61,6 +65,21 @@ async def require_key(execution: WorkflowExecution) -> None:
     """Raise Problem for an encrypted task without its key here: what is sent to it would not be encrypted."""
     if found := await _unread(execution):
         raise no_key(NoKey(found.metadata.get("encoding", b"").decode(errors="replace")))
+
+
+async def require_key_of_queue(client: Client, queue: str) -> None:
+    """Raise Problem if tasks of a task queue are encrypted and cannot be read here: a new one would be in clear.
+
+    One task is looked at, a running one if there is any.
+    """
+    if client.data_converter.payload_codec is not None or not is_quotable(queue):
+        return
+    with suppress(RPCError):  # whoever starts the task is told
+        async for row in client.list_workflows(f"{TASKS} AND TaskQueue = '{queue}'", limit=1):
+            if await is_sealed(row):
+                reason = f"Task {row.id!r} of queue {queue} is encrypted, and a task from here would be in clear"
+                remedy = "give `--keys` or `--codec`, as the workers have it, or choose another queue"
+                raise Problem(NO_KEY, reason, remedy, ProblemKind.FAILED)
 
 
 async def is_sealed(execution: WorkflowExecution) -> bool:

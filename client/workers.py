@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
@@ -22,6 +22,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.schemas import has_number
 from client.tasks import Handle
+from client.workflow_task import failing
 from runtime.payloads import NoKey
 from runtime.process import version
 from workflows.faults import retries
@@ -44,6 +45,8 @@ from workflows.web_ui import summary
 RPC_TIMEOUT = timedelta(seconds=2)
 LATELY = timedelta(seconds=70)
 """A worker that waits for work asks the server again within a minute."""
+READ_WITHIN = 1.0
+"""Seconds after which an inquiry without an answer is looked at: a worker that cannot read it has said so by then."""
 GIVEN_EVENTS = 3
 """The number of events in a history whose first workflow task has been started, and not completed."""
 OLD_WORKER = "old_worker"
@@ -54,7 +57,7 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     """Ask a worker of this task queue; `on_wait` is called if a worker took the question and needs long to answer.
 
     Raises:
-        Problem: no worker took the question, or the worker could not answer it, or not in time.
+        Problem: no worker took the question, or the worker could not read or answer it, or not in time.
     """
     limit = retries.INQUIRY_LIMITS.get(question.about, retries.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
@@ -68,9 +71,12 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     )
     answer = asyncio.create_task(handle.result())
     try:
-        await asyncio.wait([answer], timeout=retries.INQUIRY_TAKEN_WITHIN.total_seconds())
+        await asyncio.wait([answer], timeout=READ_WITHIN)
         if not answer.done():
-            await _require_worker(handle, queue)
+            await _require_readable(client, await handle.describe(rpc_timeout=RPC_TIMEOUT))
+            await asyncio.wait([answer], timeout=retries.INQUIRY_TAKEN_WITHIN.total_seconds() - READ_WITHIN)
+        if not answer.done():
+            await _require_worker(client, handle, queue)
             if on_wait:
                 on_wait()
         return await answer
@@ -91,10 +97,20 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
                 await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
 
 
-async def _require_worker(handle: WorkflowHandle[Any, F], queue: str) -> None:
-    # A worker that hangs has started the first workflow task, too. More events follow only when it is completed.
-    if (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length <= GIVEN_EVENTS:
+async def _require_worker(client: Client, handle: WorkflowHandle[Any, F], queue: str) -> None:
+    # A worker that hangs has started the first workflow task, too. More events follow only when that ends.
+    description = await handle.describe(rpc_timeout=RPC_TIMEOUT)
+    if description.history_length <= GIVEN_EVENTS:
         raise no_worker(queue)
+    await _require_readable(client, description)
+
+
+async def _require_readable(client: Client, description: WorkflowExecutionDescription) -> None:
+    if failed := await failing(client, description):
+        why = f" ({failed.message})" if failed.message else ""
+        reason = f"The worker cannot read what is sent from here: its workflow task fails{why}"
+        remedy = "give `--keys` or `--codec`, as the workers have it; the worker's log says more"
+        raise Problem("no_key", reason, remedy, ProblemKind.FAILED)
 
 
 def no_worker(queue: str, then: str = "") -> Problem:

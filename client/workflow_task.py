@@ -26,7 +26,8 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Door, Remedy, Text, render, start_worker
 from client.tasks import converter_of
 from client.text import cut, one_line, printable
-from workflows.faults.fault import parse_faults
+from runtime.payloads import CodecFailed, NoKey
+from workflows.faults.fault import Quadrant, parse_faults
 from workflows.ids import reset_rollback_id, rollback_id
 
 UNREADABLE = (ValueError, LookupError, RuntimeError)
@@ -58,7 +59,7 @@ class Cause(StrEnum):
 WHY = {
     Cause.NONDETERMINISM: "the worker's code decides otherwise than the task's history says",
     Cause.UNHANDLED: "the worker's code raises an exception",
-    Cause.PAYLOAD: "the worker cannot read or keep what lies in the store",
+    Cause.PAYLOAD: "the worker cannot read its values, or cannot keep them in the store",
     Cause.LIMIT: "it asks for more than the server takes",
     Cause.TIMEOUT: "workers took it and did not answer in time",
     Cause.REPLAY: "the worker's code cannot replay its history",
@@ -76,6 +77,8 @@ LIMITS = frozenset(
         Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_NEXUS_OPERATIONS_LIMIT_EXCEEDED,
     }
 )
+OF_PAYLOADS = frozenset({*Quadrant, NoKey.__name__, CodecFailed.__name__})
+"""The types of failures of a workflow task whose payloads cannot be read."""
 RESET = Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 HARMLESS = frozenset(
     {
@@ -153,7 +156,7 @@ class FailingTask(BaseModel, frozen=True):
     def cure(self) -> str:
         match self.cause:
             case Cause.PAYLOAD:
-                return f"it goes on by itself{SOON} when the store is back, or a worker runs on the store that has it"
+                return f"it goes on by itself{SOON} when the store is back, or a worker has the right store and keys"
             case Cause.LIMIT:
                 return f"run workers whose code and tools ask for less, and it goes on by itself{SOON}"
             case Cause.TIMEOUT:
@@ -297,8 +300,10 @@ async def _cause(cause: int, failure: Failure, converter: DataConverter) -> Caus
 
 
 async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
-    """Whether a failure or its cause carries a `Fault`: in a workflow task, only the payload store raises a Fault."""
+    """Whether a failure or its cause carries a `Fault`: in a workflow task, stores and keyrings raise them."""
     while True:
+        if failure.application_failure_info.type in OF_PAYLOADS:  # the details may be encrypted
+            return True
         details = failure.application_failure_info.details.payloads
         if details:
             try:

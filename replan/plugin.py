@@ -12,7 +12,7 @@ import temporalio.client
 import temporalio.worker
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, ClientConfig, WorkflowHistory
+from temporalio.client import Client, ClientConfig, HeaderCodecBehavior, WorkflowHistory
 from temporalio.converter import (
     DataConverter,
     PayloadConverter,
@@ -29,6 +29,7 @@ from activities.toolbox.declare.tool import Tool
 from client.history.account import without_store
 from runtime import serve
 from runtime.client import as_replan, namespace_id, register_search_attributes
+from runtime.keys import with_keys
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
 from workflows.account.search_attributes import TYPES
@@ -46,6 +47,10 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
     Give it to your Worker: `Worker(client, task_queue="orders", workflows=[...], plugins=[Replan(tools=[charge])])`.
     Replan has a task queue and slots of its own. It uses the data converter of your connection, and changes nothing of
     your worker. With the same plugin, a Replayer replays Replan's histories, too.
+
+    With `keys=`, the file of a keyring, it encrypts the store, and what Replan's workers write at the server. Give the
+    plugin to `Client.connect` then, whose workers have it, too: the connection encrypts and reads, also for your own
+    workflows. A payload codec of yours stays as it is, and the keyring is for the store alone.
     """
 
     def __init__(
@@ -81,7 +86,15 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         self._abilities = Abilities.of(self._settings, os.environ, models, own=tools)
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
-        """Change nothing."""
+        """With `keys`, let the connection encrypt, unless it has a payload codec; else change nothing.
+
+        Raises:
+            BadKeys: the keyring cannot be used.
+        """
+        theirs = config["data_converter"]
+        if self._settings.keys and theirs.payload_codec is None:
+            config["data_converter"] = with_keys(theirs, self._settings.keys, config["namespace"])
+            config["header_codec_behavior"] = HeaderCodecBehavior.CODEC
         return config
 
     async def connect_service_client(
@@ -99,7 +112,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
 
         Raises:
             CannotContinue: Replan's workers cannot go on, e.g. since all threads are held by calls that do not return.
-            StoreUnavailable, BadSetting: the store or a folder cannot be used.
+            StoreUnavailable, BadSetting, BadKeys: the store, a folder or the keyring cannot be used.
         """
         loop, reasons = asyncio.get_running_loop(), list[str]()
         current = asyncio.current_task()
@@ -152,10 +165,10 @@ async def serving(
     """Serve tasks with the connection of `client` until the block ends; `fail` is called if the workers cannot go on.
 
     Raises:
-        StoreUnavailable, BadSetting: the store or a folder cannot be used.
+        StoreUnavailable, BadSetting, BadKeys: the store, a folder or the keyring cannot be used.
     """
     settings.make_folders()
-    own = as_replan(client)
+    own = as_replan(client, settings.keys)
     is_searchable = await register_search_attributes(own, TYPES)
     server = serve.Server(own, None, await namespace_id(own), is_searchable)
     async with composition.equipped(settings, abilities, server, fail) as (parts, workers), workers:

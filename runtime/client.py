@@ -191,11 +191,23 @@ async def _dial(
         raise _translated(str(error), address) from error
 
 
-def as_replan(client: Client) -> Client:
-    """A client on the same connection as a user's `client`, which is not changed, with its data converter adapted."""
-    config, service = client.config(), copy.copy(client.service_client)
+def as_replan(client: Client, keys: Path | str | None = None) -> Client:
+    """A client on the same connection as a user's `client`, which is not changed, with its data converter adapted.
+
+    With `keys`, it encrypts with that keyring, unless the user's data converter has a payload codec.
+
+    Raises:
+        BadKeys: the keyring cannot be used.
+    """
+    # With what plugins of the client have changed, such as the data converter.
+    config, service = client.config(active_config=True), copy.copy(client.service_client)
     service.workflow_service = PausedAsRunning(service)
     config["plugins"], config["service_client"] = [], service
+    if keys and config["data_converter"].payload_codec is None:
+        from runtime.keys import with_keys
+
+        config["data_converter"] = with_keys(config["data_converter"], keys, client.namespace)
+        config["header_codec_behavior"] = HeaderCodecBehavior.CODEC
     config["data_converter"] = adapted(config["data_converter"])
     return Client(**config)
 

@@ -6,6 +6,9 @@ new key goes first, and an old one stays as long as something may be read that i
 
 import base64
 import binascii
+import copy
+import dataclasses
+import hmac
 import importlib
 import os
 import re
@@ -20,10 +23,17 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+)
 from temporalio.exceptions import ApplicationError
 
-from runtime.payloads import NoKey, adapted
+from runtime.payloads import FailureConverter, NoKey, adapted
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 
@@ -59,7 +69,7 @@ class KeyMissing(NoKey, ApplicationError):
         return self.message
 
 
-class Keyring(PayloadCodec):
+class Keyring(PayloadCodec, WithSerializationContext):
     """Encrypts with the first of its keys (AES-256-GCM), and reads what any of them has encrypted.
 
     Namespace and key id are authenticated, too. What it did not encrypt is read by `older`, else left as it is.
@@ -68,8 +78,17 @@ class Keyring(PayloadCodec):
     def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
         """`keys`: by id, the first one writes. `namespace`: the name of the namespace of the tasks."""
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
+        self._of_equal = {id: hmac.digest(key, b"replan equal texts", "sha256") for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
+
+    def with_context(self, context: SerializationContext) -> "Keyring":
+        """The keyring with `older` for this context; it encrypts in the same way in all."""
+        if not isinstance(self._older, WithSerializationContext):
+            return self
+        found = copy.copy(self)
+        found._older = self._older.with_context(context)
+        return found
 
     @property
     def ids(self) -> Sequence[str]:
@@ -91,19 +110,22 @@ class Keyring(PayloadCodec):
         Raises:
             KeyMissing: a key is not in the keyring, or a payload was changed.
         """
-        if self._older is None or all(map(_is_ours, payloads)):
-            return [self._opened(payload) if _is_ours(payload) else payload for payload in payloads]
         found = list[Payload]()
         for payload in payloads:
-            # What was in clear before any codec was there stays readable; a codec of the user's may refuse it.
-            is_clear = payload.metadata.get("encoding", b"").startswith((b"json/", b"binary/null", b"binary/plain"))
-            is_left = is_clear or not payload.metadata
-            found += (
-                [self._opened(payload)]
-                if _is_ours(payload)
-                else ([payload] if is_left else await self._older.decode([payload]))
-            )
+            found += [self._opened(payload)] if _is_ours(payload) else await self._left(payload)
         return found
+
+    async def _left(self, payload: Payload) -> list[Payload]:
+        """A payload that was not encrypted here, as `older` reads it; one in clear that `older` refuses, as it is."""
+        if self._older is None:
+            return [payload]
+        try:
+            return await self._older.decode([payload])
+        except Exception:  # codecs may raise anything
+            encoding = payload.metadata.get("encoding", b"")
+            if encoding and not encoding.startswith((b"json/", b"binary/null", b"binary/plain")):
+                raise
+            return [payload]
 
     def _opened(self, payload: Payload) -> Payload:
         return Payload.FromString(
@@ -115,6 +137,14 @@ class Keyring(PayloadCodec):
         id = self.ids[0]
         return f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
 
+    def seal_equal(self, text: str) -> list[str]:
+        """Encrypt a text that is looked up: with each key, the one that writes first. Equal texts are equal there."""
+        sealed = list[str]()
+        for id, key in self._of_equal.items():
+            nonce = hmac.digest(key, text.encode(), "sha256")[:NONCE]  # another text has another one
+            sealed.append(f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store', nonce)).decode()}")
+        return sealed
+
     def open(self, text: str) -> str:
         """Decrypt a text of the store; one that was written in clear is returned as it is.
 
@@ -124,8 +154,8 @@ class Keyring(PayloadCodec):
         sealed = _SEALED.fullmatch(text)
         return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
-    def _seal(self, id: str, data: bytes, purpose: str) -> bytes:
-        nonce = secrets.token_bytes(NONCE)
+    def _seal(self, id: str, data: bytes, purpose: str, nonce: bytes = b"") -> bytes:
+        nonce = nonce or secrets.token_bytes(NONCE)
         return nonce + self._ciphers[id].encrypt(nonce, data, self._bound(id, purpose))
 
     def _open(self, id: str, data: bytes, purpose: str) -> bytes:
@@ -247,6 +277,23 @@ def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> Payl
     """
     theirs = load_codec(codec) if codec else None
     return Keyring(read_keys(Path(keys)), namespace, theirs) if keys else theirs
+
+
+def with_keys(theirs: DataConverter, keys: Path | str, namespace: str) -> DataConverter:
+    """A user's data converter that encrypts with a keyring; it is returned as it is if it has a codec already.
+
+    Sentences of failures are encrypted, too, unless the user has a failure converter of their own.
+
+    Raises:
+        BadKeys: the keyring cannot be used.
+    """
+    if theirs.payload_codec is not None:
+        return theirs
+    failures = theirs.failure_converter_class
+    if failures in (DefaultFailureConverter, FailureConverter):
+        failures = DefaultFailureConverterWithEncodedAttributes
+    ring = Keyring(read_keys(Path(keys)), namespace)
+    return dataclasses.replace(theirs, payload_codec=ring, failure_converter_class=failures)
 
 
 def encrypting(codec: PayloadCodec) -> DataConverter:

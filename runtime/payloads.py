@@ -47,6 +47,8 @@ READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
 """The models that are always kept in the history, since the clients that read them have no external storage."""
 MAX_ENCODING = 80
 """The most characters of the name of an encoding in a message."""
+MAX_ERROR = 200
+"""The most characters of a codec's message in a message."""
 INLINE = "replan-inline"
 """The metadata key that marks a payload as staying in the history, whatever its size."""
 
@@ -56,6 +58,15 @@ class NoKey(RuntimeError):
 
     def __init__(self, encoding: str) -> None:
         super().__init__(f"The values are encrypted ({encoding[:MAX_ENCODING]}), and their key is not here.")
+
+
+class CodecFailed(NoKey):
+    """A user's payload codec raised an exception when it was to decode."""
+
+    def __init__(self, error: Exception) -> None:
+        text = " ".join(str(error).split()).rstrip(".")[:MAX_ERROR]
+        said = ": ".join(filter(None, [type(error).__name__, text]))
+        RuntimeError.__init__(self, f"The payload codec cannot read a value ({said}).")
 
 
 class PayloadPruned(RuntimeError):
@@ -182,14 +193,23 @@ class Codec(PayloadCodec, WithSerializationContext):
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decode; what `prune` left of a payload was never encoded."""
-        if not any(map(_is_pruned, payloads)):
-            return await self.theirs.decode(payloads)
-        return [
-            part
-            for payload in payloads
-            for part in ([payload] if _is_pruned(payload) else await self.theirs.decode([payload]))
-        ]
+        """Decode; what `prune` left of a payload was never encoded.
+
+        Raises:
+            NoKey: the codec cannot read a payload.
+        """
+        try:
+            if not any(map(_is_pruned, payloads)):
+                return await self.theirs.decode(payloads)
+            return [
+                part
+                for payload in payloads
+                for part in ([payload] if _is_pruned(payload) else await self.theirs.decode([payload]))
+            ]
+        except NoKey:
+            raise
+        except Exception as error:  # codecs may raise anything
+            raise CodecFailed(error) from error
 
 
 def _marked(payload: Payload) -> Payload:

@@ -44,6 +44,8 @@ from client.reset import reference_of
 from client.workers import ask
 from replan import Client, NeedsPerson, Problem, Refused, Replan, TaskCancelled, TaskFailed, TaskHandle, tool
 from runtime.dev_server import DevServer
+from runtime.keys import add_key
+from tests.processes import Processes
 from workflows.account.outcome import Outcome
 from workflows.inquiries import PayloadInquiry
 from workflows.people.requests import HumanRequest
@@ -398,3 +400,73 @@ async def test_payloads_in_a_storage_and_an_encoding_of_the_user_are_read(server
     assert kept is not None and kept.driver_name == "theirs"
     assert explained.document()["task"] == outcome.task
     assert replayed.replay_failures == {}
+
+
+async def test_a_console_without_the_key_is_told_why_no_worker_answers(site: Site, tmp_path: Path) -> None:
+    """A codec that reads nothing in clear refuses what the console asks; that is said at once and not after 30 s."""
+    console = Processes(site.theirs.service_client.config.target_host, tmp_path)
+    commands = ("tools", "breakers", "doctor")
+    asked = [await asyncio.to_thread(console.starter, one, "--queue", site.queue) for one in commands]
+
+    assert [one.returncode for one in asked] == [1, 1, 1]
+    assert [one.args for one in asked if "cannot read what is sent from here" not in one.stdout + one.stderr] == []
+    assert [one.args for one in asked if "--keys" not in one.stdout + one.stderr or "Traceback" in one.stderr] == []
+
+
+async def test_the_keys_of_a_plugin_encrypt_the_connection(server: DevServer, tmp_path: Path) -> None:
+    """Replan's payloads and those of the user's workflows, which read what a task returns; the store, too."""
+    add_key(tmp_path / "replan.keys")
+    queue = f"keyed-{secrets.token_hex(4)}"
+    plugin = Replan(
+        [words, refuse], planner="offline", queue=queue, state=tmp_path / "state", keys=tmp_path / "replan.keys"
+    )
+    theirs = await TemporalClient.connect(server.address, plugins=[plugin])
+    id = f"painting-{secrets.token_hex(4)}"
+    async with Worker(
+        theirs, task_queue=f"{queue}-own", workflows=[Painting], workflow_runner=UnsandboxedWorkflowRunner()
+    ):
+        done = await theirs.execute_workflow(Painting.run, queue, id=id, task_queue=f"{queue}-own")
+        failed = await Client(theirs, queue=queue).start(
+            "paint", plan=[Step(id="no", kind="refuse", args={"words": COLOUR})], plan_only=True
+        )
+        with pytest.raises(TaskFailed, match=COLOUR):
+            await failed.result()
+    events = [
+        event
+        for workflow_id in (id, f"{id}-child", failed.id)
+        async for event in theirs.get_workflow_handle(workflow_id).fetch_history_events()
+    ]
+
+    assert done == "completed 180000"
+    assert COLOUR.encode() not in b"".join(event.SerializeToString() for event in events)
+    assert [path for path in (tmp_path / "state").rglob("*.db*") if COLOUR.encode() in path.read_bytes()] == []
+
+
+async def test_the_keys_of_a_plugin_leave_a_codec_of_the_user_alone(server: DevServer, tmp_path: Path) -> None:
+    """And without a codec, a worker whose connection has no plugin encrypts what its tasks do all the same."""
+    add_key(tmp_path / "replan.keys")
+    for converter in (CONVERTER, DataConverter.default):
+        queue = f"keyed-{secrets.token_hex(4)}"
+        plugin = Replan([words], planner="offline", queue=queue, state=tmp_path / queue, keys=tmp_path / "replan.keys")
+        theirs = await TemporalClient.connect(server.address, data_converter=converter)
+        reader = await Client.connect(server.address, keys=tmp_path / "replan.keys", queue=queue)
+        own = Worker(
+            theirs,
+            task_queue=f"{queue}-own",
+            workflows=[Painting],
+            plugins=[plugin],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        )
+        async with own:
+            program = Client(theirs, queue=queue) if converter is CONVERTER else reader
+            task = await program.start("paint", plan=[Step(id="w", kind="words", args={"times": 3})], plan_only=True)
+            await task.result()
+            outcome = await task.outcome()
+        events = [event async for event in theirs.get_workflow_handle(task.id).fetch_history_events()]
+        written = b"".join(event.SerializeToString() for event in events)
+
+        assert result(outcome, 0) == {"words": COLOUR * 3}
+        assert COLOUR.encode() not in written
+        assert (b"binary/sealed" in written, b"replan-encrypted" in written) == (
+            (True, False) if converter is CONVERTER else (False, True)
+        )

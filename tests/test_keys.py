@@ -1,19 +1,26 @@
 """A keyring: what it encrypts is found nowhere without it and is read everywhere with it; keys are rotated."""
 
 import asyncio
-import functools
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+import re
+import secrets
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+    WorkflowSerializationContext,
+)
 
-from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from runtime.keys import BadKeys, KeyMissing, Keyring, add_key, read_keys
+from runtime.client import connect
+from runtime.dev_server import DevServer
+from runtime.keys import BadKeys, KeyMissing, Keyring, add_key, load_codec, read_keys
 from tests.processes import Processes
-from workflows.account import search_attributes
 
 COLOUR = "vermilion"
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=f'"{COLOUR}"'.encode())
@@ -83,7 +90,65 @@ def test_a_file_that_is_no_keyring_is_refused(tmp_path: Path, text: str, said: s
         read_keys(tmp_path / "k")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere.at_all:CODEC", "cannot be loaded (ModuleNotFoundError"),
+        ("json:CODEC", "cannot be loaded (AttributeError"),
+        ("json:JSONDecoder", "is no PayloadCodec"),
+        ("json", "cannot be loaded"),
+    ],
+)
+def test_what_is_no_codec_is_refused(name: str, said: str) -> None:
+    """With its name, and what it should be."""
+    with pytest.raises(BadKeys, match=re.escape(said)) as refused:
+        load_codec(name)
+
+    assert name in refused.value.reason
+
+
+class Boxed(PayloadCodec, WithSerializationContext):
+    """A strict codec of a user's: it reads what it wrote for the same workflow, and nothing else."""
+
+    def __init__(self, id: str = "") -> None:
+        self._mark = f"for {id}:".encode()
+
+    def with_context(self, context: SerializationContext) -> "Boxed":
+        """For a workflow."""
+        return Boxed(getattr(context, "workflow_id", None) or "")
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Box whole payloads."""
+        return [
+            Payload(metadata={"encoding": b"binary/boxed"}, data=self._mark + one.SerializeToString()[::-1])
+            for one in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Raise ValueError for anything else."""
+        are_ours = [one.metadata.get("encoding") == b"binary/boxed" for one in payloads]
+        if not all(are_ours) or not all(one.data.startswith(self._mark) for one in payloads):
+            raise ValueError("This is not in its box.")
+        return [Payload.FromString(one.data[len(self._mark) :][::-1]) for one in payloads]
+
+
+async def test_a_codec_from_before_is_read_beside_the_keyring(file: Path) -> None:
+    """Each payload by who wrote it, what is in clear too, and the codec with its context."""
+    context = WorkflowSerializationContext(namespace="default", workflow_id="w")
+    [boxed] = await Boxed("w").encode([PLAIN])
+    both = Keyring(read_keys(file), "default", Boxed()).with_context(context)
+    [sealed] = await both.encode([PLAIN])
+
+    assert sealed.metadata["encoding"] == b"binary/replan-encrypted"
+    assert await both.decode([boxed, PLAIN, sealed]) == [PLAIN] * 3
+    with pytest.raises(ValueError, match="not in its box"):
+        await both.with_context(WorkflowSerializationContext(namespace="default", workflow_id="v")).decode([boxed])
+
+
 TOOLS = '''
+import time
+from pathlib import Path
+
 from pydantic import BaseModel
 from replan import Key, NeedsPerson, Refused, tool
 
@@ -96,9 +161,12 @@ async def echo(args: Words) -> Words:
     return args
 
 @tool.keyed
-async def write(args: Words, key: Key) -> Words:
-    """Write it down."""
-    return Words(words=args.words * 9000)
+def slow(args: Words, key: Key) -> Words:
+    """Say it again, later."""
+    with Path(__file__).with_name("begun").open("a") as begun:
+        begun.write("x")
+    time.sleep(1)
+    return args
 
 @tool.read
 async def refuse(args: Words) -> Words:
@@ -110,148 +178,221 @@ async def stuck(args: Words) -> Words:
     """Ask for a person."""
     raise NeedsPerson(f"Nobody mixes {args.words}.")
 '''
-
-
-def planned(folder: Path, *steps: tuple[str, str]) -> str:
-    """The path of a plan with these steps: an id, which is the kind, and its words."""
-    plan = folder / f"plan-{'-'.join(kind for kind, _ in steps)}.json"
-    written = [{"id": kind, "kind": kind, "args": {"words": words}} for kind, words in steps]
-    plan.write_text(json.dumps({"task": f"paint in {COLOUR}", "steps": written, "options": {}}))
-    return str(plan)
+WORKER = ("--planner", "offline")
 
 
 class Place:
-    """A server, a worker and a console, whose files are all below one folder; the keyring is beside it."""
+    """Workers and a console with a state folder, a keyring and a task queue of their own, at the tests' server."""
 
-    def __init__(self, address: str, folder: Path, keys: Path) -> None:
-        self.folder = folder
-        self.keys = keys
-        (folder / "processes").mkdir()
-        (folder / "plans").mkdir()
-        self.tools = folder / "plans" / "tools.py"
-        self.tools.write_text(TOOLS)
-        self.blind = Processes(address, folder / "processes", {"XDG_CACHE_HOME": str(folder / "cache")})
-        self.seeing = Processes(address, folder / "processes", {**self.blind.environment, "REPLAN_KEYS": str(keys)})
-        self.plans = folder / "plans"
+    def __init__(self, server: DevServer, folder: Path) -> None:
+        self.colour = f"vermilion-{secrets.token_hex(4)}"
+        self.server = server
+        self.keys, self.given = folder / "replan.keys", folder / "given"
+        self.folder = folder / "processes"
+        self.folder.mkdir()
+        self.given.mkdir()
+        add_key(self.keys)
+        (self.given / "tools.py").write_text(TOOLS)
+        queue = f"keys-{secrets.token_hex(4)}"
+        self._environment = {"XDG_CACHE_HOME": str(folder / "cache"), "REPLAN_QUEUE": queue}
+        self.blind = self.with_keys(None)
+        self.seeing = self.with_keys(self.keys)
+        self.worker = (*WORKER, "--tools", str(self.given / "tools.py"))
 
-    def found(self) -> list[str]:
-        """The files, beside those that were given, in which the secret stands in clear."""
-        return [
-            str(path)
-            for path in self.folder.rglob("*")
-            if path.is_file() and path.parent != self.plans and COLOUR.encode() in path.read_bytes()
-        ]
+    def with_keys(self, keys: Path | None) -> Processes:
+        """Processes with this keyring."""
+        named = {"REPLAN_KEYS": str(keys)} if keys else {}
+        return Processes(self.server.address, self.folder, {**self._environment, **named})
 
+    def without_newest_key(self) -> Path:
+        """The keyring as it was before its newest key, which is made now."""
+        older = self.keys.with_name(f"older-{secrets.token_hex(2)}.keys")
+        older.write_bytes(self.keys.read_bytes())
+        add_key(self.keys)
+        return older
 
-def in_a_thread(test: Callable[[Place], None]) -> Callable[[Place], Coroutine[Any, Any, None]]:
-    """A test that runs commands, beside the event loop that keeps its server."""
+    def plan(self, *kinds: str) -> str:
+        """The path of a plan with a step of each kind."""
+        steps = [{"id": kind, "kind": kind, "args": {"words": self.colour}} for kind in kinds]
+        path = self.given / f"plan-{'-'.join(kinds)}.json"
+        path.write_text(json.dumps({"task": f"paint in {self.colour}", "steps": steps, "options": {}}))
+        return str(path)
 
-    @functools.wraps(test)
-    async def run(place: Place) -> None:
-        await asyncio.to_thread(test, place)
+    def begin(self, processes: Processes, *kinds: str) -> str:
+        """The id of a new task that waits for people."""
+        words = ("start", "--plan", self.plan(*kinds), "--on-escalation", "wait", "--detach", "--json")
+        started = processes.starter(*words)
+        assert started.returncode in (0, 3), started.stderr
+        return str(json.loads(started.stdout)["task_id"])
 
-    return run
+    def until_asked(self, task: str) -> None:
+        """Wait until a task asks."""
+        while "stuck" not in self.seeing.starter("answer", task).stdout:
+            pass
+
+    def end(self, task: str) -> tuple[str, list[object]]:
+        """The status of a task and the results of its steps, when it has ended."""
+        document = json.loads(self.seeing.starter("show", task, "--follow", "--json").stdout)
+        return document["status"], [step["result"] for step in document["steps"]]
+
+    def holders(self) -> list[str]:
+        """The files of processes and server in which the secret stands in clear."""
+        files = [path for folder in (self.folder, self.server.spec.folder) for path in folder.rglob("*")]
+        return [str(path) for path in files if path.is_file() and self.colour.encode() in path.read_bytes()]
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    """A server of its own, whose database is searched, too."""
-    keys, folder = tmp_path / "replan.keys", tmp_path / "all" / "server"
-    add_key(keys)
-    folder.mkdir(parents=True)
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
-    async with DevServer(spec, await find_cli(lambda _: None)) as server:
-        yield Place(server.address, tmp_path / "all", keys)
+def place(server: DevServer, tmp_path: Path) -> Place:
+    """A place with one key."""
+    return Place(server, tmp_path)
 
 
-@in_a_thread
 def test_planted_secrets_are_found_nowhere(place: Place) -> None:
-    """In no byte of database, store, state folder, logs and cache; with the key, everywhere; without it, nowhere."""
-    plan = planned(place.plans, ("echo", COLOUR), ("write", COLOUR), ("refuse", COLOUR))
-    with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
-        done = place.seeing.starter("start", "--plan", plan, "--json")
-        outcome = json.loads(done.stdout)
-        asked = place.seeing.starter(
-            "start", "--plan", planned(place.plans, ("stuck", COLOUR)), "--on-escalation", "wait", "--detach", "--json"
-        )
-        waiting = json.loads(asked.stdout)["task_id"]
-        while '"waiting"' not in place.seeing.starter("show", waiting, "--json").stdout:
-            pass
-        answered = place.seeing.starter("answer", waiting, "provide", "--result", json.dumps({"words": COLOUR}))
-        seen = {
-            words: place.seeing.starter(words[0], outcome["task_id"], *words[1:])
-            for words in (("show",), ("show", "--json"), ("explain",), ("effects",))
-        }
-        reported = place.seeing.starter("report", "--json")
-        exported = place.seeing.starter("export", outcome["task_id"], str(place.folder / "x.json"), "--redact")
-        blind = [
-            place.blind.starter(words[0], outcome["task_id"], *words[1:])
-            for words in (("show",), ("show", "--json"), ("explain",), ("transcript",), ("effects",))
-        ]
-        replayed = place.seeing.starter("replay", "--query", f"WorkflowId = '{outcome['task_id']}'")
+    """In no byte of database, store, state folder and logs; with the key they are shown, without it not.
 
-    assert place.found() == []
-    assert answered.returncode == 0, answered.stderr
-    assert [words for words, one in seen.items() if COLOUR not in one.stdout] == []
-    assert (reported.returncode, exported.returncode, replayed.returncode) == (0, 0, 0)
-    assert [one.args for one in blind if COLOUR in one.stdout + one.stderr] == []
-    assert COLOUR not in outcome["task_id"] + waiting
-
-
-@in_a_thread
-def test_a_worker_without_the_key_does_not_start_on_the_store(place: Place) -> None:
-    """It ends with a sentence; with a keyring that has the key among others it starts."""
-    with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
-        place.seeing.starter("start", "--plan", planned(place.plans, ("echo", COLOUR)), "--json")
-    with pytest.raises(AssertionError, match="was written with the key"), place.blind.worker("--planner", "offline"):
-        pass
-    add_key(place.keys)
-    with place.seeing.worker("--planner", "offline", "--tools", str(place.tools)):
+    `test_planted` looks at all places. A worker without the key does not start on the store, and says why.
+    """
+    with place.seeing.worker(*place.worker):
+        done = place.seeing.starter("start", "--plan", place.plan("echo", "refuse"), "--json")
+        task = json.loads(done.stdout)["task_id"]
+        explained = place.seeing.starter("explain", task)
+        blind = place.blind.starter("show", task)
+        clear = place.blind.starter("start", "--plan", place.plan("echo"), "--json")
+    with pytest.raises(AssertionError, match="was written with the key"), place.blind.worker(*WORKER):
         pass
 
+    assert place.holders() == []
+    assert json.loads(clear.stdout)["error"]["code"] == "no_key"
+    assert place.colour in done.stdout and place.colour in explained.stdout
+    assert "encrypted" in blind.stdout and place.colour not in blind.stdout + blind.stderr
 
-@in_a_thread
-def test_keys_are_rotated_under_an_open_task(place: Place) -> None:
-    """A task that began in clear, then with one key, then with another one: it is read and answered to its end."""
-    plan = planned(place.plans, ("stuck", COLOUR))
-    with place.blind.worker("--tools", str(place.tools), "--planner", "offline"):
-        started = place.blind.starter("start", "--plan", plan, "--on-escalation", "wait", "--detach", "--json")
-        plain = json.loads(started.stdout)["task_id"]
-    ids = []
+
+@pytest.mark.full
+def test_keys_are_rotated_under_open_tasks(place: Place) -> None:
+    """Tasks that began in clear, then with one key, then with another one, are read and answered to their end."""
+    with place.blind.worker(*place.worker):
+        tasks = [place.begin(place.blind, "stuck")]
     for _ in range(2):
-        with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
-            started = place.seeing.starter("start", "--plan", plan, "--on-escalation", "wait", "--detach", "--json")
-            ids.append(json.loads(started.stdout)["task_id"])
-            while "stuck" not in place.seeing.starter("answer", ids[-1]).stdout:
-                pass
+        with place.seeing.worker(*place.worker):
+            tasks.append(place.begin(place.seeing, "stuck"))
+            place.until_asked(tasks[-1])
         add_key(place.keys)
-    with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
-        answers = [place.seeing.starter("answer", id, "provide", "--result", '{"words": "x"}') for id in (plain, *ids)]
-        ends = [place.seeing.starter("show", id, "--follow", "--json") for id in (plain, *ids)]
+    with place.seeing.worker(*place.worker):
+        answers = [place.seeing.starter("answer", id, "provide", "--result", '{"words": "x"}') for id in tasks]
+        ends = [place.end(task) for task in tasks]
 
     assert [one.returncode for one in answers] == [0, 0, 0], answers
-    assert [json.loads(one.stdout)["steps"][0]["result"] for one in ends] == [{"words": "x"}] * 3
+    assert ends == [("completed", [{"words": "x"}])] * 3
 
 
-@in_a_thread
-def test_a_worker_that_lacks_the_newest_key_ends_no_task(place: Place) -> None:
-    """Its workflow task fails and waits, and says which key is missing; with the key the task goes on."""
-    older = place.keys.with_name("older.keys")
-    older.write_bytes(place.keys.read_bytes())
-    add_key(place.keys)
-    plan = planned(place.plans, ("echo", COLOUR))
-    lacking = Processes(
-        place.seeing.address, place.seeing.folder, {**place.blind.environment, "REPLAN_KEYS": str(older)}
-    )
-    with lacking.worker("--tools", str(place.tools), "--planner", "offline"):
-        started = place.seeing.starter("start", "--plan", plan, "--detach", "--json")
-        id = json.loads(started.stdout)["task_id"]
-        while "workflow task fails" not in (shown := place.seeing.starter("show", id)).stderr:
+@pytest.mark.full
+def test_workers_with_and_without_the_new_key_lose_no_task(place: Place) -> None:
+    """Both serve at once: some workflow tasks and calls wait for the worker with the key; each effect is done once."""
+    older = place.without_newest_key()
+    lacking = place.with_keys(older)
+    with lacking.worker(*place.worker):
+        before = place.begin(lacking, "stuck")
+        place.until_asked(before)
+        with place.seeing.worker(*place.worker):
+            tasks = [place.begin(place.seeing, "echo", "slow") for _ in range(6)]
+            time.sleep(5)
+    with place.seeing.worker(*place.worker):
+        ends = [place.end(task) for task in tasks]
+        place.seeing.starter("answer", before, "provide", "--result", '{"words": "x"}')
+        last = place.end(before)
+
+    assert ends == [("completed", [{"words": place.colour}] * 2)] * 6
+    assert last == ("completed", [{"words": "x"}])
+
+
+@pytest.mark.full
+def test_a_kill_while_keys_are_rotated_loses_no_task(place: Place) -> None:
+    """The old worker is killed in the middle of a step, before and after the new one has started."""
+    older = place.without_newest_key()
+    with place.with_keys(older).worker(*place.worker) as first:
+        waiting = place.begin(place.with_keys(older), "stuck")
+        place.until_asked(waiting)
+        tasks = [place.begin(place.with_keys(older), "slow")]
+        while not (place.given / "begun").exists():
+            pass
+        with place.seeing.worker(*place.worker) as second:
+            tasks.append(place.begin(place.seeing, "slow", "echo"))
+            first.kill()
+            tasks.append(place.begin(place.seeing, "slow"))
+            time.sleep(0.5)
+            second.kill()
+    with place.seeing.worker(*place.worker):
+        place.seeing.starter("answer", waiting, "provide", "--result", '{"words": "x"}')
+        ends = [place.end(task) for task in (*tasks, waiting)]
+
+    assert [status for status, _ in ends] == ["completed"] * 4
+    assert all(result == {"words": place.colour} for _, results in ends[:3] for result in results)
+
+
+async def status_of(place: Place, task: str) -> str:
+    """The status of a task, as the server has it."""
+    client = await connect(address=place.server.address, plain=True)
+    found = (await client.get_workflow_handle(task).describe()).status
+    assert found is not None
+    return found.name
+
+
+@pytest.mark.full
+def test_a_lost_key_ends_no_task(place: Place) -> None:
+    """Even with a new store: the workflow task fails and waits, and names the key; with the key the task ends."""
+    lost = place.keys.with_name("lost.keys")
+    with place.seeing.worker(*place.worker):
+        task = place.begin(place.seeing, "stuck")
+        place.until_asked(task)
+    add_key(lost)
+    other = place.with_keys(lost)
+    elsewhere = str(place.folder / "elsewhere")
+    with other.worker(*place.worker, "--state", elsewhere):
+        place.seeing.starter("answer", task, "provide", "--result", '{"words": "x"}')
+        fresh = place.begin(place.seeing, "echo")
+        while "workflow task fails" not in (shown := place.seeing.starter("show", fresh)).stderr:
             assert shown.returncode in (3, 6), shown
-        blind = place.blind.starter("show", id)
-    with place.seeing.worker("--tools", str(place.tools), "--planner", "offline"):
-        ended = place.seeing.starter("show", id, "--follow", "--json")
+        blind = place.blind.starter("show", fresh)
+        told = other.starter("show", fresh)
+        stands = [asyncio.run(status_of(place, id)) for id in (task, fresh)]
+    with place.seeing.worker(*place.worker):
+        ends = [place.end(fresh), place.end(task)]
 
-    assert "which is not in this keyring" in shown.stderr, shown.stderr
+    assert "the worker cannot read its values" in shown.stderr, shown.stderr
+    assert "which is not in this keyring" in told.stderr, told.stderr
     assert "workflow task fails" in blind.stderr
-    assert json.loads(ended.stdout)["status"] == "completed"
+    assert stands == ["RUNNING"] * 2
+    assert ends == [("completed", [{"words": place.colour}]), ("completed", [{"words": "x"}])]
+
+
+@pytest.mark.full
+def test_a_codec_of_ones_own_goes_on_beside_a_keyring(place: Place) -> None:
+    """Tasks from before are read and answered, new ones are encrypted; without one of both, a sentence says so."""
+    codec = {"REPLAN_CODEC": "tests.test_keys:Boxed"}
+
+    def with_codec(processes: Processes) -> Processes:
+        return Processes(processes.address, processes.folder, {**processes.environment, **codec})
+
+    boxing, both = with_codec(place.blind), with_codec(place.seeing)
+    with boxing.worker(*place.worker):
+        done = place.begin(boxing, "echo")
+        assert json.loads(boxing.starter("show", done, "--follow", "--json").stdout)["status"] == "completed"
+        waiting = place.begin(boxing, "stuck")
+        while "stuck" not in boxing.starter("answer", waiting).stdout:
+            pass
+    with both.worker(*place.worker):
+        new = place.begin(both, "echo")
+        answered = both.starter("answer", waiting, "provide", "--result", '{"words": "x"}')
+        shown = [json.loads(both.starter("show", id, "--follow", "--json").stdout) for id in (done, waiting, new)]
+        alone = [boxing.starter("show", new), place.seeing.starter("show", done)]
+        tools = [processes.starter("tools", "--json") for processes in (both, boxing, place.seeing)]
+    with pytest.raises(AssertionError, match="was written with the key"), boxing.worker(*place.worker):
+        pass
+
+    assert answered.returncode == 0, answered.stderr
+    assert [one["status"] for one in shown] == ["completed"] * 3
+    assert [one["steps"][0]["result"] for one in shown] == [{"words": w} for w in (place.colour, "x", place.colour)]
+    said = [one.stdout + one.stderr for one in alone]
+    assert [one for one in said if "encrypted" not in one or "Traceback" in one] == []
+    assert [one.args for one in alone if place.colour in one.stdout] == []
+    assert [one.returncode for one in tools] == [0, 1, 0], [one.stdout + one.stderr for one in tools]

@@ -5,7 +5,9 @@ code computes it here from the events. No worker is asked, and values in a store
 by them that its history does not repeat.
 """
 
+import logging
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
 
 from temporalio import workflow
@@ -54,8 +56,23 @@ async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], conver
         workflow_runner=_WatchedRunner(watch),
         runtime=_runtime(),
     )
-    result = await replayer.replay_workflow(WorkflowHistory(task_id, events), raise_on_replay_failure=False)
+    _keep_quiet()
+    token = _REPLAYS.set(True)  # also for the tasks that the replay begins
+    try:
+        result = await replayer.replay_workflow(WorkflowHistory(task_id, events), raise_on_replay_failure=False)
+    finally:
+        _REPLAYS.reset(token)
     return watch.progress if result.replay_failure is None else None
+
+
+_REPLAYS = ContextVar("replays", default=False)
+"""Whether what runs belongs to a replay."""
+
+
+@cache
+def _keep_quiet() -> None:
+    """Log no traceback of a replay whose payloads cannot be read."""
+    logging.getLogger("temporalio.worker._workflow").addFilter(lambda _: not _REPLAYS.get())
 
 
 @cache

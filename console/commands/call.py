@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from client import document, people, tree
+from client.encrypted import require_key_of_queue
 from client.schemas import with_numbers
 from client.start import new_id, task_of_call
 from client.task_document import task_document
@@ -38,6 +39,7 @@ async def call_command(
     """
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
+    await require_key_of_queue(client, common.queue)
     asks = {"on_escalation": "wait"} if common.is_interactive else {}
     task = task_of_call(kind, read).model_copy(update=asks | {"by": people.login_name()})
     handle = await client.start_workflow(

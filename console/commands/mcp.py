@@ -101,6 +101,11 @@ async def mcp_command(
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The daemon and its workers take them from the environment, and have another working directory.
+        if common.keys:
+            os.environ["REPLAN_KEYS"] = _absolute(common.keys)
+        if common.codec:
+            os.environ["REPLAN_CODEC"] = common.codec
         hello = Hello.model_validate(
             {
                 "version": process.version(),
@@ -155,5 +160,5 @@ def _place(http: str, token: str | None, identity_header: str | None) -> "Place"
 
 
 def _absolute(name: str) -> str:
-    """A file as an absolute path, since the daemon has another folder; a module's name stays."""
+    """A file as an absolute path, since the daemon has another folder; what is no file stays."""
     return str(Path(name).absolute()) if Path(name).exists() else name

@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from client import people, start as starting
 from client.continuing import continued
+from client.encrypted import require_key_of_queue
 from client.problem import Problem
 from client.text import cut, one_line
 from console.arguments import read_duration, read_effect, read_input
@@ -181,6 +182,7 @@ async def start_command(
     if task and plan and not (common.json or jsonl):
         print(TEXT_BESIDE_PLAN, file=sys.stderr)
     client = await common.connected()
+    await require_key_of_queue(client, common.queue)
     if continues is not None:
         new_task = await continued(client, new_task, continues)
     if dry_run:

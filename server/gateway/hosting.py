@@ -23,6 +23,7 @@ from runtime import telemetry
 from runtime.child import end, spawn
 from runtime.client import connect, register_search_attributes
 from runtime.dev_server import dev_server, free_port
+from runtime.keys import cipher_of
 from runtime.process import version
 from runtime.settings import LogStyle
 from server.gateway.calls import Calls
@@ -35,8 +36,9 @@ from server.gateway.wire import JOURNAL, MAX_LINE, FromAgent, Hello, ToAgent, li
 from workflows.account.search_attributes import TYPES
 
 LOOK_SECONDS = 1.0
-OF_SERVER = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE")
-"""Variables that say which server the daemon uses: one for all agents of its folder."""
+KEYS, CODEC = "REPLAN_KEYS", "REPLAN_CODEC"
+OF_DAEMON = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", KEYS, CODEC)
+"""Variables that say which server and keys the daemon uses: one for all agents of its folder."""
 MAX_OPEN = 2_000
 """The most requests of one agent that are under way."""
 
@@ -58,7 +60,7 @@ class Daemon:
         self._agents = set[asyncio.Task[None]]()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._address = ""
-        self._journal = Journal(state / JOURNAL)
+        self._journal = Journal(state / JOURNAL, cipher=cipher_of(os.environ.get(KEYS)))
         self.calls = Calls(self._journal, self._link)
         self.stop = asyncio.Event()
 
@@ -108,7 +110,9 @@ class Daemon:
                     self._state, say=lambda line: log.info("gateway_server", line=line), fail=failed.set_result
                 )
                 self._address = (await stack.enter_async_context(starting)).address
-            temporal = await connect(address=self._address, plain=not named)
+            temporal = await connect(
+                address=self._address, plain=not named, keys=os.environ.get(KEYS), codec=os.environ.get(CODEC)
+            )
             await register_search_attributes(temporal, TYPES)
             self._client.set_result(Client(temporal))
             if self._page is None:
@@ -191,18 +195,18 @@ class Daemon:
             if len(self._agents) == 1 and not self.calls.running:
                 self.stop.set()
             return
-        if other := self._other_server(hello):
+        if other := self._other_daemon(hello):
             writer.write(line_of(ToAgent(refused=other)))
             return
         tools = self.tool_set(hello)
         await _Connection(self.calls, tools, hello, reader, writer).serve()
 
-    def _other_server(self, hello: Hello) -> str:
-        """Why an agent that names another Temporal server cannot be served; empty if it names none, or ours."""
-        for name in OF_SERVER:
+    def _other_daemon(self, hello: Hello) -> str:
+        """Why an agent that names another server or other keys cannot be served; empty if it names none, or ours."""
+        for name in OF_DAEMON:
             named, ours = hello.environment.get(name), os.environ.get(name)
             if named and named != ours and self._given is None:
-                used = f"{name}={ours}" if ours else f"a server of its own, without {name}"
+                used = f"{name}={ours}" if ours else f"what it has by itself, without {name}"
                 return f"the daemon of {self._state} uses {used}: end its other agents, or choose another --state"
         return ""
 

@@ -1,22 +1,26 @@
 """The gateway's journal: which calls came in which session, and what became of their answers.
 
-It holds digests, and no arguments and no results.
+It holds digests, and no arguments and no results. With a keyring, digests and the keys of agents are encrypted.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sqlalchemy import Column, Float, Index, MetaData, RowMapping, String, Table, create_engine, event, select, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import StaticPool
 
 from server.gateway.matching import WINDOW, Caller, Delivery, Earlier
 
 KEPT_DAYS = 90
 """Days for which calls with a key are known; the ledger of the tools and Temporal know their effects beyond it."""
-FORMAT = 1
+FORMAT, ENCRYPTED_FORMAT = 1, 2
+_PLAINTEXT = "replan"
+"""What each key has encrypted once: so another key of the same name is noticed."""
 
 _METADATA = MetaData()
 _CALLS = Table(
@@ -38,10 +42,26 @@ _CALLS = Table(
     Index("by_request", "request"),
     Index("by_connection", "connection", "delivery"),
 )
+_KEYS = Table("keys", _METADATA, Column("id", String, primary_key=True), Column("check", String, nullable=False))
+"""The keys that have encrypted something here."""
 
 
-class OtherFormat(Exception):
-    """The journal was written by another version."""
+class CannotOpen(Exception):
+    """The journal was written by another version, or with a key that is missing; the message says what to do."""
+
+
+class Cipher(Protocol):
+    """Encrypts texts of the journal; `runtime.keys.Keyring` is one."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of its keys; the first one writes."""
+
+    def seal_equal(self, text: str) -> list[str]:
+        """The text encrypted with each key, the one that writes first."""
+
+    def open(self, text: str) -> str:
+        """Decrypt; a text that was written in clear is returned as it is."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +79,26 @@ class Entry:
 class Journal:
     """The calls of all sessions of one state folder, in a database of its own; one process uses it."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cipher: Cipher | None = None) -> None:
         """Open it; the answers that were under way when its last process ended were not handed over.
 
         Raises:
-            OtherFormat: it is of another version.
+            CannotOpen: it is of another version, or needs a key that `cipher` lacks.
         """
         self._clock = clock
+        self._cipher = cipher
         path.touch(mode=0o600)
         path.chmod(0o600)
         self._engine = _open(path)
         with self._engine.begin() as transaction:
             found = transaction.execute(text("PRAGMA user_version")).scalar_one()
-            if found not in (0, FORMAT):
-                raise OtherFormat(f"{path} was written by another version of Replan: use that one, or delete the file")
-            transaction.execute(text(f"PRAGMA user_version = {FORMAT}"))
+            if found not in (0, FORMAT, ENCRYPTED_FORMAT):
+                raise CannotOpen(f"{path} was written by another version of Replan: use that one, or delete the file.")
+            # A version without keys would find no call again.
+            now_format = ENCRYPTED_FORMAT if cipher else max(found, FORMAT)
+            transaction.execute(text(f"PRAGMA user_version = {now_format}"))
             _METADATA.create_all(transaction)
+            self._require_keys(path, transaction)
             now = clock()
             open_ones = _CALLS.c.delivery == Delivery.OPEN
             transaction.execute(_CALLS.update().where(open_ones).values(delivery=Delivery.BROKEN, since=now))
@@ -85,18 +109,40 @@ class Journal:
     def close(self) -> None:
         self._engine.dispose()
 
+    def _require_keys(self, path: Path, transaction: Connection) -> None:
+        for row in transaction.execute(select(_KEYS)).all():
+            try:
+                is_read = self._cipher is not None and self._cipher.open(row.check) == _PLAINTEXT
+            except Exception:  # ciphers may raise anything
+                is_read = False
+            if not is_read:
+                raise CannotOpen(
+                    f"{path} was written with the key {row.id!r}, which is not here: give a keyring that has the key"
+                    " (--keys, REPLAN_KEYS)."
+                )
+        if self._cipher is not None:
+            check = self._cipher.seal_equal(_PLAINTEXT)[0]
+            transaction.execute(insert(_KEYS).values(id=self._cipher.ids[0], check=check).on_conflict_do_nothing())
+
+    def _forms(self, text: str) -> list[str]:
+        """What a text may stand here as, the form in which it is written first; an empty one stays empty."""
+        return [*self._cipher.seal_equal(text), text] if self._cipher and text else [text]
+
+    def _clear(self, text: str) -> str:
+        return self._cipher.open(text) if self._cipher else text
+
     def earlier(self, session: str, call: Caller) -> list[Earlier]:
         """The earlier calls of the session that may be the same call."""
         recent = (_CALLS.c.since >= self._clock() - WINDOW) | (_CALLS.c.delivery == Delivery.PENDING)
-        may_match = recent if not call.key else _CALLS.c.key == call.key
+        may_match = recent if not call.key else _CALLS.c.key.in_(self._forms(call.key))
         query = select(_CALLS).where(_CALLS.c.session == session, _CALLS.c.tool == call.tool, may_match)
         with self._engine.connect() as connection:
-            return [_entry(row).earlier for row in connection.execute(query).mappings()]
+            return [self._entry(row).earlier for row in connection.execute(query).mappings()]
 
     def entry(self, task_id: str) -> Entry | None:
         with self._engine.connect() as connection:
             row = connection.execute(select(_CALLS).where(_CALLS.c.task_id == task_id)).mappings().first()
-        return _entry(row) if row is not None else None
+        return self._entry(row) if row is not None else None
 
     def add(
         self, session: str, task_id: str, call: Caller, *, effect_key: str, request: str, connection: str, doubts: str
@@ -104,9 +150,9 @@ class Journal:
         """Note a new call, before its task is started."""
         fields = {
             "tool": call.tool,
-            "digest": call.digest,
-            "authority": call.authority,
-            "key": call.key,
+            "digest": self._forms(call.digest)[0],
+            "authority": self._forms(call.authority)[0],
+            "key": self._forms(call.key)[0],
             "effect_key": effect_key,
             "request": request,
             "connection": connection,
@@ -130,6 +176,11 @@ class Journal:
         chosen = (_CALLS.c.request == request) & _CALLS.c.delivery.not_in([Delivery.PENDING, Delivery.VOID])
         with self._engine.begin() as transaction:
             transaction.execute(_CALLS.update().where(chosen).values(delivery=delivery, since=self._clock()))
+
+    def _entry(self, row: RowMapping) -> Entry:
+        caller = Caller(row["tool"], *(self._clear(row[name]) for name in ("digest", "authority", "key")))
+        earlier = Earlier(row["task_id"], caller, Delivery(row["delivery"]), row["since"], row["request"])
+        return Entry(row["session"], earlier, row["effect_key"], row["doubts"])
 
     def _set(self, task_id: str, only_of: str | None = None, **values: object) -> None:
         chosen = _CALLS.c.task_id == task_id
@@ -160,9 +211,3 @@ def _open(path: Path) -> Engine:
         connection.execute("PRAGMA synchronous = FULL")  # type: ignore[attr-defined]
 
     return engine
-
-
-def _entry(row: RowMapping) -> Entry:
-    caller = Caller(row["tool"], row["digest"], row["authority"], row["key"])
-    earlier = Earlier(row["task_id"], caller, Delivery(row["delivery"]), row["since"], row["request"])
-    return Entry(row["session"], earlier, row["effect_key"], row["doubts"])

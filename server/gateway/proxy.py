@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from runtime.child import last_line
 from server.gateway.wire import LOG, MAX_LINE, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
 
 START_SECONDS = 60.0
@@ -108,7 +109,9 @@ class Proxy:
                 writer.close()
                 failures = failures + 1 if time.monotonic() - began < STEADY_SECONDS else 0
                 if failures > MAX_FAILURES:
-                    raise CannotServe(f"the daemon ends again and again: look into {self._state / LOG}")
+                    raise CannotServe(
+                        f"the daemon ends again and again ({self._last_words}): look into {self._state / LOG}"
+                    )
         finally:
             reading.cancel()
 
@@ -203,11 +206,15 @@ class Proxy:
                 return await asyncio.open_unix_connection(str(path), limit=MAX_LINE)
             if process is None or process.poll() not in (None, 0):
                 if process is not None and time.monotonic() > deadline - START_SECONDS + 10:
-                    raise CannotServe(f"the daemon ends at once: look into {self._state / LOG}")
+                    raise CannotServe(f"the daemon ends at once ({self._last_words}): look into {self._state / LOG}")
                 process = self._start_daemon()
             if time.monotonic() > deadline:
                 raise CannotServe(f"the daemon does not listen after {START_SECONDS:g} s: see {self._state / LOG}")
             await asyncio.sleep(LOOK_SECONDS)
+
+    @property
+    def _last_words(self) -> str:
+        return last_line(self._state / LOG).rstrip(".")
 
     def _start_daemon(self) -> subprocess.Popen[bytes]:
         # -P: a `server.py` where the agent works must not be taken for our room. A wheel has the room elsewhere.

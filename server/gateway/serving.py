@@ -8,12 +8,14 @@ from pathlib import Path
 from client.client import Client
 from client.problem import Problem
 from runtime import telemetry
+from runtime.keys import BadKeys
 from runtime.settings import LogStyle
 from server.access import Access
 from server.connections import most_connections
 from server.gateway import http_door
 from server.gateway.daemon import locked
 from server.gateway.hosting import Daemon
+from server.gateway.journal import CannotOpen
 from server.gateway.queue_desk import QueueDesk
 from server.gateway.session import Desk
 from server.gateway.sessions import Session
@@ -43,7 +45,11 @@ async def serve_http(
         if not is_ours:
             reason = f"A gateway runs in {state} already"
             raise Problem("usage", reason, "end its agents, or choose another folder with --state")
-        daemon = Daemon(state, 0, client=client, page=page)
+        try:
+            daemon = Daemon(state, 0, client=client, page=page)
+        except (CannotOpen, BadKeys) as error:
+            reason, _, remedy = str(error).rstrip(".").rpartition(": ")
+            raise Problem("misconfigured", reason, remedy) from error
 
         async def door() -> None:
             async with AsyncExitStack() as stack:

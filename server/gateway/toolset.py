@@ -31,7 +31,14 @@ VOLATILE = re.compile(
     "_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|WINDOWID|TERM.*|SSH_.*|XDG_SESSION.*|DBUS_.*|INVOCATION_ID|JOURNAL_STREAM|TMUX.*"
 )
 """Variables that differ from one agent to the next, and make no other set of tools."""
-OWN_VARIABLES = ("REPLAN_STATE", "REPLAN_QUEUE", "REPLAN_MCP_SESSION", "TEMPORAL_ADDRESS")
+OWN_VARIABLES = (
+    "REPLAN_STATE",
+    "REPLAN_QUEUE",
+    "REPLAN_MCP_SESSION",
+    "TEMPORAL_ADDRESS",
+    "REPLAN_KEYS",
+    "REPLAN_CODEC",
+)
 """Variables that are the agent's or the daemon's own affair."""
 
 log = structlog.get_logger("replan.gateway")
@@ -132,7 +139,8 @@ class ToolSet:
         return [sys.executable, "-P", "-m", "replan", "worker", *where, *tools]
 
     def _environment(self, address: str) -> dict[str, str]:
-        return {**_of_server(self._hello), "TEMPORAL_ADDRESS": address}
+        ours = {name: os.environ[name] for name in ("REPLAN_KEYS", "REPLAN_CODEC") if name in os.environ}
+        return {**_of_server(self._hello), **ours, "TEMPORAL_ADDRESS": address}
 
     def _write_file(self) -> Path:
         """The tools file of a server that is named by its command."""

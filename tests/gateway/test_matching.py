@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.gateway.journal import Journal, OtherFormat
+from runtime.keys import Keyring, add_key, read_keys
+from server.gateway.journal import CannotOpen, Journal
 from server.gateway.matching import RULES, WINDOW, Caller, Delivery, Earlier, Verdict, match
 
 NOW = 1_000_000.0
@@ -167,5 +168,37 @@ def test_only_its_owner_reads_it_and_other_versions_are_refused(tmp_path: Path) 
         transaction.exec_driver_sql("PRAGMA user_version = 99")
     journal.close()
 
-    with pytest.raises(OtherFormat, match="another version"):
+    with pytest.raises(CannotOpen, match="another version"):
         Journal(path)
+
+
+def test_with_a_keyring_the_keys_of_agents_and_the_digests_are_encrypted(tmp_path: Path) -> None:
+    """Calls from before, and those that an older key encrypted, are found; the journal opens with no other keys."""
+    path, file, keyed = tmp_path / "gateway.db", tmp_path / "replan.keys", Caller("pay", "digest-d", "auth-a", "key-k")
+
+    def opened(*, blind: bool = False) -> Journal:
+        return Journal(path, cipher=None if blind else Keyring(read_keys(file)))
+
+    journal = opened(blind=True)
+    written(journal, "in clear", keyed)
+    journal.close()
+    for id in ("first key", "second key"):
+        add_key(file)
+        journal = opened()
+        written(journal, id, keyed)
+        journal.close()
+    journal = opened()
+    found, plain = journal.earlier("s", keyed), journal.earlier("s", Caller("pay", "digest-d"))
+    journal.close()
+    raw = b"".join(one.read_bytes() for one in tmp_path.glob("gateway.db*"))
+
+    assert {(one.task_id, one.caller) for one in found} == {
+        (id, keyed) for id in ("in clear", "first key", "second key")
+    }
+    assert len(plain) == 3
+    assert [raw.count(word) for word in (b"key-k", b"digest-d", b"auth-a")] == [1, 1, 1], "the one in clear"
+    with pytest.raises(CannotOpen, match="which is not here"):
+        opened(blind=True)
+    file.write_text(file.read_text().splitlines()[0] + "\n")
+    with pytest.raises(CannotOpen, match="which is not here"):
+        opened()

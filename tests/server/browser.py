@@ -26,13 +26,13 @@ def chromium() -> str:
 
 
 @asynccontextmanager
-async def launched() -> AsyncIterator["Browser"]:
+async def launched(*flags: str) -> AsyncIterator["Browser"]:
     """A browser without a window."""
     executable = chromium()
     from playwright.async_api import async_playwright  # of an extra
 
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=executable, args=FLAGS)
+        browser = await driver.chromium.launch(executable_path=executable, args=[*FLAGS, *flags])
         try:
             yield browser
         finally:
