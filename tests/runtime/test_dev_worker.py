@@ -15,7 +15,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from client.client import Client
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.processes import ROOT, Processes
+from tests.processes import ROOT, Processes, Running
 from workflows.account.task import Task
 
 PATIENCE = 30.0
@@ -129,7 +129,7 @@ async def test_a_worker_whose_server_is_gone_says_so_once(tmp_path: Path) -> Non
     ]
 
 
-def heard(worker: subprocess.Popen[str], lines: int) -> Sequence[str]:
+def heard(worker: Running, lines: int) -> Sequence[str]:
     """The next lines that a worker prints."""
     assert worker.stdout is not None
     return [worker.stdout.readline() for _ in range(lines)]
