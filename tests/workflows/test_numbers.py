@@ -29,7 +29,7 @@ from workflows.plans.catalogue import Effect
 NUMBERS = (0, -1, 2**31, 2**63, -(2**63), 10**30, -(10**30), 1e12, 1e300, -1e300, 5e-324, float("inf"), float("nan"))
 TIMES = ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00")
 NOW = datetime.now(UTC)
-EXAMPLES = settings.default.max_examples
+EXAMPLES = settings().max_examples
 """Those of the tier. An example is a worker with many tasks, so the tests here have a part of them."""
 Path_ = tuple[str | int, ...]
 Case = tuple[str, Path_, Any]
