@@ -21,7 +21,7 @@ from console import answers
 from console.options import Common
 from console.render import requests
 from console.render.command import starter
-from console.render.live import LiveView
+from console.render.live import LiveView, call_frame
 from workflows.account.outcome import Outcome
 from workflows.people.card import Asker
 from workflows.people.requests import CHOICES, Choice, HumanRequest
@@ -200,6 +200,16 @@ class PromptView(LiveView):
         assert words is not None  # noqa: S101  # for the type checker: only such an answer is kept
         empty = "to go back" if CHOICES[choice].needs_option else "for none"
         return f"{choice.value.capitalize()}: type {words.asks}, then Enter; only Enter {empty}."
+
+
+class CallView(PromptView):
+    """Draws the step of a `call` while it runs, and what it asks; at the end it leaves the terminal empty."""
+
+    def end(self, outcome: Outcome) -> None:
+        self._screen.clear()
+
+    def _running(self, snapshot: Snapshot, below: Sequence[str], width: int, height: int) -> list[str]:
+        return call_frame(snapshot, below, width)
 
 
 def _end_of(text: str, width: int) -> str:

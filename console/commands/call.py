@@ -1,11 +1,12 @@
 """`call`: run one step as a task of its own."""
 
+import functools
 import sys
 from typing import Annotated
 
 import typer
 
-from client import document, tree
+from client import document, people, tree
 from client.schemas import with_numbers
 from client.start import new_id, task_of_call
 from client.task_document import task_document
@@ -17,7 +18,7 @@ from console.commands import show
 from console.completion import kinds
 from console.exits import exit_code
 from console.options import Common
-from console.render.live import CallView
+from console.prompt import CallView
 from console.render.views import StderrView
 from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
@@ -32,11 +33,13 @@ async def call_command(
 ) -> int:
     """Run one tool call as a step of a task of its own.
 
-    If stdout is no terminal, it gets only the result of the call, and stderr gets the line about the step.
+    A person at the terminal is asked if the tool needs an approval, as for any task. If stdout is no terminal, it gets
+    only the result of the call, and stderr gets the line about the step.
     """
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
-    task = task_of_call(kind, read)
+    asks = {"on_escalation": "wait"} if common.is_interactive else {}
+    task = task_of_call(kind, read).model_copy(update=asks | {"by": people.login_name()})
     handle = await client.start_workflow(
         AgentWorkflow.run,
         task,
@@ -46,7 +49,8 @@ async def call_command(
         memo={CALL_MEMO: kind},
     )
     is_drawn = show.draws_in_place() and not common.json
-    view = CallView(common, handle.id, None, sys.stdout) if is_drawn else StderrView(common)
+    answer = functools.partial(people.answer, handle)
+    view = CallView(common, handle.id, None, sys.stdout, answer) if is_drawn else StderrView(common)
     outcome = await show.to_the_end(client, handle, view, is_attended=show.is_attended(common))
     if common.json:
         print(document.of_anything(await task_document(client, handle, outcome)))

@@ -111,7 +111,10 @@ class LiveView(View):
             head = printable("  ".join(filter(None, [self._id, f"waiting for {for_what}", self._ui_url])))
             return _wrapped([head, *self._notes()], width)
         below = [*self._notes(), *self._request_lines(self._snapshot.outcome, width, height)]
-        return running_frame(self._snapshot, self._ui_url, below, width, height)
+        return self._running(self._snapshot, below, width, height)
+
+    def _running(self, snapshot: Snapshot, below: Sequence[str], width: int, height: int) -> list[str]:
+        return running_frame(snapshot, self._ui_url, below, width, height)
 
     def _request_lines(self, outcome: Outcome, width: int, height: int) -> list[str]:
         """What the task asks of people; in a second terminal they can answer."""
@@ -136,19 +139,11 @@ class LiveView(View):
             os.kill(os.getpid(), number)
 
 
-class CallView(LiveView):
-    """Draws the step of a `call` while it runs, and nothing of a plan; at the end it leaves the terminal empty."""
-
-    def end(self, outcome: Outcome) -> None:
-        self._screen.clear()
-
-    def _frame(self, width: int, height: int) -> list[str]:
-        if self._snapshot is None:
-            return super()._frame(width, height)
-        outcome, live = self._snapshot.outcome, LiveState.of(self._snapshot)
-        steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
-        request_lines = self._request_lines(outcome, width, height)
-        return _wrapped([*steps, _state_line(outcome, live.at), *self._notes(), *request_lines], width)
+def call_frame(snapshot: Snapshot, below: Sequence[str], width: int) -> list[str]:
+    """A frame for a running `call`: its step, the state, `below`, and nothing of a plan."""
+    outcome, live = snapshot.outcome, LiveState.of(snapshot)
+    steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
+    return _wrapped([*steps, _state_line(outcome, live.at), *below], width)
 
 
 def running_frame(snapshot: Snapshot, ui_url: str | None, below: Sequence[str], width: int, height: int) -> list[str]:

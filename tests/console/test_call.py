@@ -14,6 +14,7 @@ from console.exits import OF_PROBLEM
 from replan import tool
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
+from tests.console.test_prompt import prompts
 from tests.gate import sampled
 from tests.harness import DONE, staged
 from tests.processes import ROOT, Processes
@@ -85,6 +86,29 @@ async def test_a_person_sees_that_the_call_runs(server: DevServer, client: Clien
 
     assert (code, window.shown.text[0].split()[:3]) == (0, ["✓", "call", "dawdle"])
     assert json.loads("".join(window.shown.text[1:])) == {"words": ""}
+
+
+@tool.read(approve="always")
+async def ask_first(args: Words) -> Words:
+    """Say it again, if a person agrees."""
+    return args
+
+
+async def test_a_person_who_calls_is_asked(server: DevServer, client: Client, tmp_path: Path) -> None:
+    """The answer is typed below the call, as below a task; a pipe, at which nobody is, gets the end at once."""
+    commands = Processes(server.address, tmp_path)
+    async with staged(client, tmp_path, [ask_first], [DONE]) as stage:
+        words = ("call", "ask_first", "--queue", stage.queue)
+        piped = await asyncio.to_thread(commands.starter, *words)
+        with Terminal(starter(ROOT, *words), {"TEMPORAL_ADDRESS": server.address}, ROOT, (100, 30)) as window:
+            await window.until("Type approve")
+            await prompts(window, "? r1 call: may this call be made?")
+            window.press("approve\n")
+            code = await window.ended()
+
+    assert (piped.returncode != 0, "nobody has approved it" in piped.stderr) == (True, True)
+    assert (code, window.shown.text[0].split()[:3]) == (0, ["✓", "call", "ask_first"])
+    assert json.loads("".join(window.shown.text[3:])) == {"words": ""}
 
 
 MISTAKES = {

@@ -111,10 +111,10 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
 
 @pytest.mark.full
 async def test_a_server_of_one_s_own_is_told_the_limit_of_its_answer(client: Client, tmp_path: Path) -> None:
-    """A model that writes as long as it may does not pass the limit of tokens, even if 16,000 would fit."""
+    """A model that writes almost as long as it may does not pass the limit of tokens."""
 
-    def verbose(heard: ReceivedRequest) -> Response:
-        return ModelReply(text="long" * int(heard.body.get("max_completion_tokens", 75_000)))
+    def verbose(heard: ReceivedRequest) -> Response:  # a reply of all the tokens counts as cut off
+        return ModelReply(text="long" * (int(heard.body.get("max_completion_tokens", 75_000)) - 1))
 
     async with priced(client, tmp_path, "openai", verbose, window=200_000) as (_, stage):
         ended = await stage.run(react(tokens=60_000))
