@@ -61,6 +61,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 )
 
 
+class QuickServer(ServerSpec):
+    """A server whose database survives any process that ends, but not a loss of power: nothing waits for the disk."""
+
+    def command(self, binary: Path) -> list[str]:
+        return [*super().command(binary), "--sqlite-pragma", "synchronous=0"]
+
+
 @pytest.fixture(scope="session")
 def server_attributes() -> Mapping[str, str]:
     """The search attributes that the shared server knows, name to type."""
@@ -73,7 +80,7 @@ async def server(
 ) -> AsyncIterator[DevServer]:
     """A development server on ports of its own, with an empty database."""
     folder = tmp_path_factory.mktemp("server")
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=server_attributes)
+    spec = QuickServer(folder, port=free_port(), ui_port=free_port(), attributes=server_attributes)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 

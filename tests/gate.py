@@ -28,6 +28,7 @@ ONE_PROVIDER = {
     "test_loops",
     "test_many_kinds",
     "test_outages",
+    "test_planned_effects",
     "test_questions",
     "test_react",
     "test_react_crash",
@@ -47,7 +48,7 @@ ONE_PROVIDER = {
 """Modules on what follows whoever answers: the quick tier has one provider there, and all where their APIs differ."""
 APART = ("stack", "containers")
 """Folders that run only where they are named: they fetch packages, and take minutes."""
-SLOWEST_FIRST = ("chaos", "crash", "providers", "console", "", "benchmarks", "workflows", "runtime")
+SLOWEST_FIRST = ("chaos", "crash", "gateway", "providers", "console", "server", "", "workflows", "runtime", "mcp")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
 # Examples take their time where two cores are shared, both to be made and to be tried.
@@ -92,6 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave what exists now out of the collector's rounds: all tests, and the modules of Replan and its libraries."""
+    gc.enable()
     # A full round takes a second or two of a busy machine, in whatever thread it begins: in that of a workflow, the SDK
     # takes it for a deadlock.
     gc.collect()
@@ -115,6 +117,7 @@ def rank(path: Path) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Set what all processes of the tests inherit."""
+    gc.disable()  # until all is collected: there is nothing to free, and its rounds take a tenth of that time
     if not any(is_asked_for(config, name) for name in APART):
         # Each HTTP client reads what it trusts: 40 ms for the system's certificates, and here is a folder with none.
         os.environ["SSL_CERT_DIR"] = str(HERE)

@@ -40,6 +40,7 @@ from runtime.metrics import meter_of
 from runtime.payloads import DATA_CONVERTER
 from runtime.settings import Settings
 from tests.counting import check_counts
+from tests.stores import make_store
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
@@ -131,7 +132,7 @@ async def staged(
     `--notify`.
     """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
-    engine = await open_store(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    engine = await open_store(await make_store(folder))
     receiver = receiver_of(notify, os.environ)
     chosen = ScriptedPlanner(planner) if isinstance(planner, Sequence) else planner
     registry = Registry(tools)

@@ -2,10 +2,11 @@
 
 `python starter.py` loads modules for half a second, `python worker.py` for two, and tests run a thousand commands. So
 one process for each script loads them, and forks for each command: environment, arguments, streams and exit code are
-those of a fresh one.
+those of a fresh one. What a fork cannot show, such as what a script imports, is tested with the script itself.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -23,7 +24,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from types import TracebackType
+from typing import Any, NoReturn, Self, TextIO
 
 import console
 from runtime.process import leave
@@ -51,9 +53,9 @@ def run(
         process = Forked(script, words, environment, [output.fileno(), errors.fileno()])
         try:
             code = process.wait(seconds)
-        except TimeoutError as late:
+        except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired([str(script), *words], seconds) from late
+            raise
         said, complained = (_text(stream) for stream in (output, errors))
     return subprocess.CompletedProcess([str(script), *words], code, said, complained)
 
@@ -65,7 +67,9 @@ class Forked:
         self, script: Path, words: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
     ) -> None:
         """Begin it; `streams` are its output and its errors, or else the terminal in which it leads a session."""
+        self.args = [str(script), *words]
         self.returncode: int | None = None
+        self.stdout: TextIO | None = None
         self._connection = _connected(script)
         request = json.dumps({"words": list(words), "environment": dict(environment)}).encode()
         socket.send_fds(self._connection, [len(request).to_bytes(8, "big")], streams)
@@ -73,16 +77,46 @@ class Forked:
         self._answers = self._connection.makefile()
         self.pid = int(self._answers.readline())
 
+    @classmethod
+    def piped(cls, script: Path, words: Sequence[str], environment: Mapping[str, str], errors: int) -> Self:
+        """Begin it with its output to be read from `stdout`, and its errors written to a file."""
+        output, written = os.pipe()
+        try:
+            process = cls(script, words, environment, [written, errors])
+        finally:
+            os.close(written)
+        process.stdout = os.fdopen(output)  # closed by __exit__
+        return process
+
+    def __enter__(self) -> Self:
+        """Leave its end to the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for its end."""
+        if self.stdout is not None:
+            self.stdout.close()
+        self.wait()
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Wait for its end, and return the rest of its output, which a pipe must hold; raises TimeoutExpired."""
+        assert self.stdout is not None
+        self.wait(timeout)
+        return self.stdout.read(), None
+
     def poll(self) -> int | None:
         """Its exit code; None while it runs."""
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
             self.wait()
         return self.returncode
 
-    def wait(self, seconds: float | None = None) -> int:
-        """Wait for its end, and return its exit code; raises TimeoutError."""
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and return its exit code; raises TimeoutExpired."""
         if self.returncode is None:
-            self._connection.settimeout(seconds)
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
             with self._connection, self._answers:
                 self.returncode = int(self._answers.readline())
         return self.returncode
@@ -92,6 +126,10 @@ class Forked:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # it ended just now
                 os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once."""
@@ -160,6 +198,8 @@ def _answer(script: Path, connection: socket.socket) -> NoReturn:
     if pid == 0:
         connection.close()
         _become(script, request["words"], request["environment"], streams)
+    for stream in streams:
+        os.close(stream)  # or a pipe would not end with the child
     connection.sendall(f"{pid}\n".encode())
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     connection.sendall(f"{code}\n".encode())
@@ -184,6 +224,8 @@ def _become(script: Path, words: list[str], environment: dict[str, str], streams
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
     os.environ.update(environment)
+    if environment.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable(opened["stderr"])
     sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [str(script), *words]
     code: Any = 1

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests import preloaded
 
@@ -17,6 +18,8 @@ READY_SECONDS, END_SECONDS = 60, 30
 """How long a worker may take to say `ready`, and to end."""
 PATIENCE = 100.0
 """Seconds that a command may take."""
+Running = subprocess.Popen[str] | preloaded.Forked
+"""A process that can be signalled, waited for, and read."""
 
 
 @dataclass
@@ -46,28 +49,26 @@ class Processes:
         }
 
     @contextmanager
-    def worker(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+    def worker(self, *options: str) -> Iterator[Running]:
         """A worker that said `ready`; none is left behind.
 
         Raises AssertionError where it ended instead, or said nothing for READY_SECONDS.
         """
-        script = [str(self.installed), "worker"] if self.installed else [sys.executable, str(ROOT / "worker.py")]
         log = self.folder / "worker.log"
-        with log.open("a") as errors:
-            process = subprocess.Popen(
-                [*script, *options],
-                env=self._environment,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=self._cwd,
-            )
-        with process:
+        with self._begun(options, log) as process:
             try:
                 _wait_until_ready(process, " ".join(options), log)
                 yield process
             finally:
                 _end(process)
+
+    def _begun(self, options: Sequence[str], log: Path) -> Running:
+        with log.open("a") as errors:
+            if self.installed is None and preloaded.can_run(self.environment):
+                return preloaded.Forked.piped(preloaded.WORKER, options, self._environment, errors.fileno())
+            script = [str(self.installed), "worker"] if self.installed else [sys.executable, str(preloaded.WORKER)]
+            pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+            return subprocess.Popen([*script, *options], env=self._environment, cwd=self._cwd, **pipes)
 
     def starter(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the console to its end."""
@@ -91,7 +92,7 @@ class Processes:
         )
 
 
-def _wait_until_ready(process: subprocess.Popen[str], options: str, log: Path) -> None:
+def _wait_until_ready(process: Running, options: str, log: Path) -> None:
     """Read the line `ready`, the first that a worker says."""
     assert process.stdout is not None
     heard, _, _ = select.select([process.stdout], [], [], READY_SECONDS)
@@ -102,7 +103,7 @@ def _wait_until_ready(process: subprocess.Popen[str], options: str, log: Path) -
     assert line.startswith("ready"), f"`worker.py {options}` said {line!r} and not `ready`; its log: {log.read_text()}"
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: Running) -> None:
     """Stop a process; one that does not stop is killed, and that is a failure."""
     if process.poll() is None:
         process.terminate()

@@ -63,8 +63,7 @@ def fault_codes(ended: Outcome) -> list[tuple[Code, str]]:
 @pytest.mark.parametrize("file", sampled({file.stem: [file] for file in FILES}, "quotes"))
 def test_each_example_is_accepted(tmp_path: Path, file: Path) -> None:
     """`worker.py --check` finds nothing wrong, on a machine where nothing is set up."""
-    command = [sys.executable, "worker.py", "--check", "--tools", str(file.relative_to(ROOT))]
-    done = Processes("localhost:1", tmp_path).run(command)
+    done = Processes("localhost:1", tmp_path).asked("--check", "--tools", str(file.relative_to(ROOT)))
 
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -1,6 +1,7 @@
 """What the README promises is what happens: its commands, its tool, its plan."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -79,8 +80,9 @@ def test_the_readme_tool_is_accepted(by_hand: Processes) -> None:
 @pytest.mark.timeout(240)
 def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """`make demo` ends with 0, prints both plans and the result, and its server is gone afterwards."""
-    done = subprocess.run(["make", "demo"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
-    left = subprocess.run(["pgrep", "-f", "replan-demo-"], capture_output=True, text=True, check=False).stdout
+    here = {**os.environ, "TMPDIR": str(tmp_path)}  # so that what is left behind is known from other demos
+    done = subprocess.run(["make", "demo"], cwd=ROOT, env=here, capture_output=True, text=True, timeout=200)
+    left = subprocess.run(["pgrep", "-f", f"{tmp_path}/replan-demo-"], capture_output=True, text=True).stdout
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(words in done.stdout for words in ("Plan 1", "Plan 2  because book was rejected", "Completed in"))

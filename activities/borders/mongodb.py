@@ -85,7 +85,10 @@ MONGODB: Mapping[str, Row] = named(
 
 
 def _by_code(otherwise: Row, *, is_sure: bool = True) -> Choice:
-    """The entry for an error of the server: by its number, else `otherwise`; unless `is_sure`, it proves nothing."""
+    """The table's entry for an error of the server: the row of its number, else `otherwise`.
+
+    Unless `is_sure`, the error does not prove that nothing was applied.
+    """
 
     def decide(error: Any) -> Verdict:
         number, labels = _number(error), set(some(field(error, "_error_labels")))

@@ -52,7 +52,7 @@ def code_in(value: Any) -> str:
 
 
 def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | None = None) -> Verdict:
-    """The verdict of a row on the answer of a service, with its code, and what it says for a wait or a new plan."""
+    """The verdict of a row on an error code of a service; `observed` is kept for a new plan, `wait` for a retry."""
     cell = QUADRANT[row.code]
     return row.verdict(
         reason=f"{who} {code or 'without a code'}. {row.reason[:1].upper()}{row.reason[1:]}",

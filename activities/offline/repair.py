@@ -174,7 +174,7 @@ class _Repair:
         return chosen._replace(words=f"the user chose {str(chosen.value)[:80]}")
 
     def _meant(self, record: StepRecord) -> Alternative | None:
-        """What the user says that a name was meant to be which nothing has; None if there is nothing to ask.
+        """Ask the user which name was meant, if one that does not exist is spelt like others; None if it cannot ask.
 
         A name is never replaced by one that is spelt alike unless the user says so.
         """

@@ -296,7 +296,7 @@ def undone_steps(ids: Sequence[str]) -> list[str]:
 
 
 def said_by_person(word: Word) -> str:
-    """What a person said: a hint, or the answer to a question, which is not repeated."""
+    """What a person said: a hint, or the answer to a question, without the question."""
     if word.is_option:  # the planner may have copied it from untrusted content
         return f"The user chooses this option:\n{fenced('option', word.text)}"
     return f"The user {'answers' if word.question else 'says'}: {remove_hidden(word.text)}"

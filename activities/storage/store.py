@@ -231,6 +231,7 @@ REPLAN_TABLES = MetaData()
 """Replan's own tables, which migrations create and change."""
 
 IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary_key=True))
+"""One row: the id of the store, which it keeps when it is moved or restored."""
 KEYS = Table(
     "replan_keys", REPLAN_TABLES, Column("id", String(64), primary_key=True), Column("check", Text, nullable=False)
 )
@@ -243,7 +244,6 @@ CHECKED = Table(
     Column("version", String(100), primary_key=True),
 )
 """The versions of Replan that can go on with the tasks of a queue: a worker checks it once."""
-"""One row: the id of the store, which it keeps when it is moved or restored."""
 
 CONNECT_SECONDS, POOL_SECONDS = 5, 10
 """The longest waits, in seconds, for a new connection to PostgreSQL and for a free connection of the pool."""

@@ -113,7 +113,7 @@ class Story:
         ]
 
     def fault_of(self, call: Call) -> FaultRecord | None:
-        """What the task recorded of the failure of a call; None if it made nothing of it.
+        """What the task recorded of the failure of a call; None if it recorded nothing.
 
         The result that a person provides, and the arguments that a person changes, are checked in such a call.
         """

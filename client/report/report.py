@@ -403,14 +403,6 @@ async def make_report(
     return totals.report(period, until, more=more, cached=reading.cached)
 
 
-def report_on(rows: Iterable[TaskRow], period: Period | None = None) -> Report:
-    """The report over rows, such as those of saved histories."""
-    totals = Totals()
-    for row in rows:
-        totals.add(row)
-    return totals.report(period or Period(), datetime.now(UTC))
-
-
 async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run], int]:
     """The runs of a period, those that are open first, then those that were closed last; and how many are left out."""
     with using_filter():

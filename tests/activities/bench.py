@@ -25,7 +25,7 @@ from activities.boundary.tool_loop import ToolLoop
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
-from activities.storage.store import open_store, sqlite_url
+from activities.storage.store import open_store
 from activities.toolbox.declare.tool import Companion
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
@@ -34,6 +34,7 @@ from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Tool
+from tests.stores import make_store
 from workflows.calls.header import HEADER, CallHeader
 from workflows.faults.fault import Fault
 from workflows.plans.catalogue import Price
@@ -41,8 +42,6 @@ from workflows.plans.proposal import StepReturn
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts nobody: an HTTP client that has it loads no certificates, which takes longer than most calls."""
-_NEW_STORE = list[bytes]()
-"""The file of a store as `open_store` makes it, which takes longer than most calls; empty until it was made once."""
 
 
 @dataclass
@@ -116,16 +115,6 @@ class _Innermost(ActivityInboundInterceptor):
         return await input.fn(*input.args)
 
 
-async def make_store(folder: Path) -> None:
-    """Make a SQLite store in `folder` unless there is one."""
-    file = folder / "store.db"
-    if not file.exists():
-        if not _NEW_STORE:
-            await (await open_store(sqlite_url(folder))).dispose()
-            _NEW_STORE.append(file.read_bytes())
-        file.write_bytes(_NEW_STORE[0])
-
-
 @asynccontextmanager
 async def bench(
     folder: Path,
@@ -145,10 +134,7 @@ async def bench(
 
     `servers` are the MCP servers that the tools call; they are ended at the end.
     """
-    url = store or sqlite_url(folder)
-    if url == sqlite_url(folder):
-        await make_store(folder)
-    engine = await open_store(url)
+    engine = await open_store(store or await make_store(folder))
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE notes (word TEXT PRIMARY KEY)"))
     async with deadline.client(trust_env=False, verify=NO_TLS) as http:

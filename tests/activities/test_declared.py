@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -402,7 +401,7 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
 )
 def test_classify_says_what_follows(tmp_path: Path, name: str, said: str) -> None:
     """Without a server, a store, or a line of code."""
-    done = Processes("localhost:1", tmp_path).run([sys.executable, "worker.py", "--classify", name])
+    done = Processes("localhost:1", tmp_path).asked("--classify", name)
 
     assert said in done.stdout and done.returncode == 0
 

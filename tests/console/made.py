@@ -1,15 +1,26 @@
 """Histories of our own making: calls that ended as a test wants it."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History
 from client.history.story import Story
+from client.report.report import Period, Report, Totals
+from client.report.row import TaskRow
 from workflows.account.records import FaultRecord, Revision
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
 
 BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
 SPECS = {effect.value: ToolSpec(kind=effect.value, effect=effect) for effect in Effect}
+
+
+def report_on(rows: Iterable[TaskRow]) -> Report:
+    """The report on these tasks."""
+    totals = Totals()
+    for row in rows:
+        totals.add(row)
+    return totals.report(Period(), datetime.now(UTC))
 
 
 def story(*calls: Call, verdict: str | None = None, revisions: tuple[Revision, ...] = ()) -> Story:

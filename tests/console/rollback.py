@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from tests.console.rollback_tools import BOOKS
-from tests.processes import ROOT, Processes
+from tests.processes import ROOT, Processes, Running
 
 TOOLS = Path(__file__).with_name("rollback_tools.py")
 
@@ -31,7 +31,7 @@ class Rollbacks(Processes):
         BOOKS.create_all(bank)
         bank.dispose()
 
-    def one(self) -> AbstractContextManager[subprocess.Popen[str]]:
+    def one(self) -> AbstractContextManager[Running]:
         """Start a worker."""
         return self.worker("--tools", str(TOOLS), "--queue", self.queue)
 

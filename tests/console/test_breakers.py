@@ -1,7 +1,6 @@
 """`breakers` as a user runs it: which tools are left alone, since when, and closing one by hand."""
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,7 +98,7 @@ def test_a_tool_without_a_breaker_cannot_be_closed(commands: Processes) -> None:
 def test_what_is_not_as_usual_is_shown(commands: Processes) -> None:
     """By `tools KIND` and by `--check`."""
     weather, news = commands.starter("tools", "weather", *QUEUE), commands.starter("tools", "news", *QUEUE)
-    checked = commands.run([sys.executable, "worker.py", "--tools", str(commands.folder / "tools.py"), "--check"])
+    checked = commands.asked("--tools", str(commands.folder / "tools.py"), "--check")
 
     assert "  has a circuit breaker with failures=1, calls=1, recovery=1000\n" in weather.stdout
     assert "  has no circuit breaker\n" in news.stdout

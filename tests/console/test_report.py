@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from client.problem import Problem
-from client.report.report import FaultCount, Report, report_on
+from client.report.report import FaultCount, Report
 from client.report.row import OpenRequest, Recovery, TaskRow, row_of
 from console.commands.report import read_since
 from console.exits import Exit
@@ -21,6 +21,7 @@ from console.render import report_page
 from console.render.report import printed
 from runtime.dev_server import DevServer
 from tests.console.histories import NAMES, explained
+from tests.console.made import report_on
 from tests.processes import ROOT, Processes
 
 EVIL = '<script>alert("1")</script>\x1b[31m'

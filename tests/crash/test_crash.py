@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -19,7 +18,7 @@ from temporalio.client import Client, WorkflowHandle
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, outcome, plan, step
-from tests.processes import Processes
+from tests.processes import Processes, Running
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
@@ -39,7 +38,7 @@ class Workers(Processes):
         self._script = folder / "script.json"
         self._script.write_text(json.dumps([one.model_dump(mode="json") for one in proposals]))
 
-    def one(self, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    def one(self, *more: str) -> AbstractContextManager[Running]:
         """Start a worker, with `more` options."""
         options = ["--tools", str(TOOLS), "--planner", f"scripted:{self._script}", "--queue", self.queue]
         return self.worker(*options, *more)

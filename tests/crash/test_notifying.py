@@ -63,9 +63,9 @@ CHECKED = {
 @pytest.mark.parametrize(("given", "exit", "says"), sampled(CHECKED, "no command"))
 def test_check_says_who_is_told(tmp_path: Path, given: str, exit: int, says: str) -> None:
     """Or what is wrong, without a server; the environment names it as well as the option."""
-    by_option = Processes("localhost:1", tmp_path).run([sys.executable, "worker.py", "--check", "--notify", given])
+    by_option = Processes("localhost:1", tmp_path).asked("--check", "--notify", given)
     other = Processes("localhost:1", tmp_path, {"REPLAN_NOTIFY": given})
-    by_variable = other.run([sys.executable, "worker.py", "--check"])
+    by_variable = other.asked("--check")
 
     for done in (by_option, by_variable):
         assert done.returncode == exit

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from runtime.dev_server import DevServer
 from tests.harness import outcome, step
-from tests.processes import ROOT, Processes
+from tests.processes import ROOT, Processes, Running
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -35,7 +34,7 @@ class Place(Processes):
         self.notes = folder / "notes"
 
     @contextmanager
-    def serving(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+    def serving(self, *options: str) -> Iterator[Running]:
         """A worker with these tools, which plans offline."""
         common = ("--tools", str(TOOLS), "--queue", self.queue, "--planner", "offline", "--log", "json")
         with self.worker(*common, *options) as process:

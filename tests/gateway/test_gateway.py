@@ -311,9 +311,7 @@ def test_an_agent_that_never_reads_harms_nobody(place: Place, session: str) -> N
     silent = place.silent(f"{session}-2", [("book", {})] * 40)
     until = time.monotonic() + 5
     while time.monotonic() < until and silent.poll() is None:
-        began = time.monotonic()
         assert "xxx" in said(other.call("book"))
-        assert time.monotonic() - began < 10
         time.sleep(1)
     assert not other.call("pay", PAY).get("isError")
     assert silent.poll() is None

@@ -1,8 +1,8 @@
 """`replan mcp --http`: agents over HTTP, of both protocols, whose connections break."""
 
 import json
+import os
 import socket
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -15,10 +15,11 @@ from mcp import Client as McpClient
 from mcp_types import ElicitRequestFormParams, ElicitResult
 
 from runtime.dev_server import DevServer
-from tests.gateway.agents import Place
+from tests import preloaded
+from tests.gateway.agents import PATIENCE, SHOP, Place
 from tests.gateway.http import ACCEPTS, NEW, OLD, Broken, Gateway, Http, answer_of, call, tools_of, until
 from tests.gateway.test_gateway import said
-from tests.processes import ROOT, Processes
+from tests.processes import Processes
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105
 NOT_AGAIN, ASKED = "Not done again", "A person is asked"
@@ -269,8 +270,7 @@ def test_the_tools_of_running_workers(tmp_path: Path, server: DevServer, session
 )
 def test_mistakes_of_the_command_line(tmp_path: Path, words: list[str], reason: str) -> None:
     """Each ends with usage, and the reason."""
-    command = [sys.executable, "-m", "replan", "mcp", "--state", str(tmp_path / "state"), *words]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    ended = preloaded.run(["mcp", "--state", str(tmp_path / "state"), *words], os.environ, PATIENCE)
 
     assert ended.returncode == 2
     assert reason in ended.stderr
@@ -279,16 +279,8 @@ def test_mistakes_of_the_command_line(tmp_path: Path, words: list[str], reason: 
 def test_a_folder_has_one_gateway_and_a_port_one_server(gateway: Gateway, tmp_path: Path) -> None:
     """The second is told so."""
     for state, port in ((gateway.place.state, 0), (tmp_path / "state", gateway.port)):
-        command = [sys.executable, "-m", "replan", "mcp", "--state", str(state), "--http", f"127.0.0.1:{port}"]
-        ended = subprocess.run(
-            [*command, "--", sys.executable, str(ROOT / "tests/gateway/shop.py"), str(tmp_path / "book")],
-            cwd=ROOT,
-            env=gateway.place.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        words = ["mcp", "--state", str(state), "--http", f"127.0.0.1:{port}", "--", sys.executable, str(SHOP)]
+        ended = preloaded.run([*words, str(tmp_path / "book")], gateway.place.environment, PATIENCE)
         assert ended.returncode == 2
         assert "Traceback" not in ended.stderr
         assert ("runs in" if port == 0 else "listens at 127.0.0.1") in ended.stderr

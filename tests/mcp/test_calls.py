@@ -259,12 +259,11 @@ async def test_a_server_that_cannot_be_started_proves_that_nothing_was_sent(
     assert HIDDEN not in fault.reason and "Usage" not in fault.reason
 
 
-async def test_a_server_that_is_silent_at_its_start_ends_the_attempt_in_time(
-    tmp_path: Path, hasty: ForeignTools
-) -> None:
+async def test_a_server_that_is_silent_at_its_start_ends_the_attempt_in_time(tmp_path: Path) -> None:
     """Nothing was sent to it."""
-    async with bench(tmp_path, servers=serving(hasty, "hang-in-handshake")) as calls:
-        fault, _ = await calls.fails(tool_of(hasty, "shop.do"))
+    tools = loaded(tmp_path, table() + HASTY.replace("0.7", "3"))  # a busy machine may need one second for its start
+    async with bench(tmp_path, servers=serving(tools, "hang-in-handshake")) as calls:
+        fault, _ = await calls.fails(tool_of(tools, "shop.do"))
 
     assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.NONE)
 

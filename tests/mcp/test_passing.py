@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import stat
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,7 +25,7 @@ from replan import tool
 from runtime.dev_server import DevServer
 from tests.mcp.bad_server import OFFERS
 from tests.mcp.foreign import lines, loaded, serving, table, wait_until, written
-from tests.processes import ROOT, Processes
+from tests.processes import Processes
 
 Message = dict[str, Any]
 FILE = """
@@ -554,6 +553,6 @@ def test_a_worker_listens_from_ready_to_its_end(server: DevServer, tmp_path: Pat
 def test_a_worker_whose_socket_cannot_be_opened_says_why(server: DevServer, tmp_path: Path) -> None:
     processes = Processes(server.address, tmp_path)
     path = tmp_path / "missing" / "socket"
-    ended = processes.run([sys.executable, str(ROOT / "worker.py"), "--planner", "offline", "--mcp-socket", str(path)])
+    ended = processes.asked("--planner", "offline", "--mcp-socket", str(path))
 
     assert ended.returncode == 2 and f"--mcp-socket {path} cannot be opened: No such file" in ended.stderr

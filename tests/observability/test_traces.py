@@ -300,7 +300,7 @@ async def test_a_receiver_that_does_not_answer_costs_a_command_two_seconds_and_a
 def test_another_protocol_is_refused(tmp_path: Path) -> None:
     """Its receiver would not understand what is sent."""
     on = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    refused = _checked(Path(sys.executable), tmp_path, on)
+    refused = Processes("", tmp_path, on).asked("--check")
 
     assert refused.returncode == 2
     assert refused.stderr == (
@@ -313,7 +313,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["localhost:4318", pytest.param("nonsense", marks=pytest.mark.full)])
 def test_an_address_that_is_no_url_is_refused(tmp_path: Path, address: str) -> None:
     """Before the first spans are lost."""
-    refused = _checked(Path(sys.executable), tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": address})
+    refused = Processes("", tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": address}).asked("--check")
 
     assert refused.returncode == 2
     assert refused.stderr == (

@@ -72,7 +72,7 @@ ENDS: dict[str, tuple[Any, dict[str, Any], TaskStatus, str]] = {
 
 @pytest.mark.parametrize(
     ("script", "limits", "status", "cut"),
-    sampled(ENDS, "answer", "cancelled in a request", "no token is left", "no summary"),
+    sampled(ENDS, "answer", "cancelled in a request", "no call is left", "no summary"),
 )
 async def test_nothing_stays_set_aside(
     client: Client, tmp_path: Path, provider: str, script: Any, limits: dict[str, Any], status: TaskStatus, cut: str

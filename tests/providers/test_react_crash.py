@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
@@ -33,7 +32,7 @@ from replan.testing.script import (
 from runtime.dev_server import DevServer
 from tests.activities.test_recorder import as_it_is
 from tests.harness import outcome
-from tests.processes import Processes
+from tests.processes import Processes, Running
 from tests.providers import planning as models
 from tests.providers.acting import reacting
 from tests.providers.planning import MAKER, api_of
@@ -59,7 +58,7 @@ class Workers(Processes):
         self.queue = f"turns-{uuid.uuid4().hex[:8]}"
         self._model = f"{MAKER[provider]}:{api.model}"
 
-    def one(self, *breaks: str) -> AbstractContextManager[Popen[str]]:
+    def one(self, *breaks: str) -> AbstractContextManager[Running]:
         """Start a worker; each of `breaks` is a `--break`."""
         words = [word for one in breaks for word in ("--break", one)]
         options = [
@@ -90,7 +89,7 @@ async def begun(client: Client, queue: str, task: Task) -> WorkflowHandle[AgentW
     return await client.start_workflow(AgentWorkflow.run, task, id=f"turn-{uuid.uuid4().hex[:12]}", task_queue=queue)
 
 
-async def dead(worker: Popen[str]) -> None:
+async def dead(worker: Running) -> None:
     """Wait until a worker has killed itself."""
     await asyncio.to_thread(worker.wait, PATIENCE)
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,7 +76,7 @@ async def test_without_a_model_what_asks_one_is_not_offered(server: DevServer, t
 def test_a_check_without_a_model_says_what_is_not_offered(tmp_path: Path, mine: str) -> None:
     """In the same line."""
     processes = Processes("localhost:1", tmp_path)
-    checked = processes.run([sys.executable, str(ROOT / "worker.py"), "--check", "--tools", mine])
+    checked = processes.asked("--check", "--tools", mine)
 
     assert is_without_model(checked.stdout), checked.stdout
 

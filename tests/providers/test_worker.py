@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -152,7 +151,7 @@ def test_a_planner_that_cannot_be_used_is_a_sentence(
 ) -> None:
     """Before anything is started; a key is never repeated."""
     processes = Processes("localhost:1", tmp_path, dict(given))
-    run = processes.run([sys.executable, str(ROOT / "worker.py"), *options])
+    run = processes.asked(*options)
 
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
     assert words in run.stderr and "sk-" not in run.stderr

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from client.client import Client
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.processes import ROOT, Processes
+from tests.processes import Processes, Running
 from workflows.account.task import Task
 
 PATIENCE = 30.0
@@ -59,7 +58,7 @@ def test_a_used_port_of_the_server_is_one_sentence(tmp_path: Path) -> None:
     """No other port is taken in its place: that would not be what was asked for."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        done = checkout(tmp_path).run([sys.executable, str(ROOT / "worker.py"), "--dev", "--port", port])
+        done = checkout(tmp_path).asked("--dev", "--port", port)
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (6, "", 1)
     assert f"Port {port} on 127.0.0.1 cannot be used" in done.stderr and "choose another, for example" in done.stderr
@@ -129,7 +128,7 @@ async def test_a_worker_whose_server_is_gone_says_so_once(tmp_path: Path) -> Non
     ]
 
 
-def heard(worker: subprocess.Popen[str], lines: int) -> Sequence[str]:
+def heard(worker: Running, lines: int) -> Sequence[str]:
     """The next lines that a worker prints."""
     assert worker.stdout is not None
     return [worker.stdout.readline() for _ in range(lines)]

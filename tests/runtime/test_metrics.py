@@ -73,13 +73,12 @@ def test_metrics_are_for_this_machine_unless_an_address_is_given(host: str) -> N
 def test_a_port_that_is_taken_stops_only_a_worker_that_serves(tmp_path: Path) -> None:
     """It says which port, and ends with 2; `--check` needs no port."""
     processes = Processes("localhost:1", tmp_path)
-    worker = [str(ROOT / ".venv" / "bin" / "python"), str(ROOT / "worker.py")]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         processes.environment["REPLAN_METRICS"] = address
-        done, check = processes.run(worker), processes.run([*worker, "--check"])
+        done, check = processes.asked(), processes.asked("--check")
 
     assert (done.returncode, done.stdout, check.returncode) == (2, "", 0)
     assert done.stderr.startswith(f"Metrics cannot be served at {address} (Address already in use): give --metrics")

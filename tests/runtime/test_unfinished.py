@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError
 from runtime.dev_server import DevServer
 from tests.changed_workflow import ChangedWorkflow
 from tests.harness import DONE, plan, staged, step
-from tests.processes import ROOT, Processes
+from tests.processes import Processes
 from tests.workflows.history import Handle
 from tests.workflows.props import echo
 from workflows.account.task import Task
@@ -42,9 +41,7 @@ async def test_a_worker_refuses_tasks_that_another_version_began(
         handle = await old.start(waits)
         await until_it_asks(handle)
         before = (await handle.fetch_history()).events[-1].event_id
-        refused = await asyncio.to_thread(
-            processes.run, [sys.executable, str(ROOT / "worker.py"), "--queue", old.queue]
-        )
+        refused = await asyncio.to_thread(processes.asked, "--queue", old.queue)
         was_opened = (tmp_path / "new" / "state" / "store.db").exists()
         after = (await handle.fetch_history()).events[-1].event_id
         await handle.cancel()

@@ -37,7 +37,7 @@ def nobody(tmp_path: Path) -> Processes:
 
 def worker(processes: Processes, *options: str) -> tuple[int, str, str]:
     """Run a worker that ends by itself: exit code, stdout, stderr."""
-    done = processes.run([str(ROOT / ".venv" / "bin" / "python"), str(ROOT / "worker.py"), *options])
+    done = processes.asked(*options)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -160,7 +160,11 @@ async def test_a_rejection_asks_about_no_other_call(
     assert sorted(one.status for one in ended.steps[-3:]) == ["failed", "skipped", "skipped"]
 
 
-@pytest.mark.parametrize("others", [[], ["no"], ["b", "a"], ["a"], ["a", "b", "a"], ["a", "b", "c"], ["mine", "b"]])
+OTHERS = [[], ["no"], ["b", "a"], ["a"], ["a", "b", "a"], ["a", "b", "c"], ["mine", "b"]]
+"""Lists of codes that are not those of the two calls that were shown, in their order."""
+
+
+@pytest.mark.parametrize("others", sampled({" ".join(codes): [codes] for codes in OTHERS}, "b a", "a", "mine b"))
 async def test_other_codes_approve_nothing(client: Client, tmp_path: Path, others: Sequence[str]) -> None:
     """All codes are needed, in their order: `a` and `b` stand for the right ones, `mine` for that of the first call."""
     paid, tools = shop()

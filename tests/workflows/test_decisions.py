@@ -22,7 +22,6 @@ from datetime import timedelta
 
 from client.explain.explanation import explain_task
 from client.history.records import End, Event
-from client.report.report import report_on
 from client.report.row import row_of
 from client.explain import page
 from client import tree
@@ -49,7 +48,7 @@ history = made.story(made.call(1, "a", "read", Fault.of(Code.BUSY, "Later."))).h
 history.end, history.replayed = End("completed", Event(1, 90), BEGAN, outcome=ended), None
 explained = explain_task(history)
 row = row_of(history)
-report = report_on([row])
+report = made.report_on([row])
 screens = {
     "web UI": details(running),
     "tree": "\\n".join(tree.body(ended, None)),

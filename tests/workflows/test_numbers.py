@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
@@ -28,6 +29,8 @@ from workflows.plans.catalogue import Effect
 NUMBERS = (0, -1, 2**31, 2**63, -(2**63), 10**30, -(10**30), 1e12, 1e300, -1e300, 5e-324, float("inf"), float("nan"))
 TIMES = ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00")
 NOW = datetime.now(UTC)
+EXAMPLES = settings().max_examples
+"""Those of the tier. An example is a worker with many tasks, so the tests here have a part of them."""
 Path_ = tuple[str | int, ...]
 Case = tuple[str, Path_, Any]
 """Which input, the path to a value in it, and what stands there instead."""
@@ -237,7 +240,8 @@ def _waits(events: Sequence[Any]) -> bool:
     return any(name.startswith(("waiting for a person", "b waits")) for name in names)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5, deadline=None)
+@pytest.mark.timeout(600)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 25)
 @given(st.lists(st.sampled_from(CASES), min_size=20, max_size=20))
 async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases: Sequence[Case]) -> None:
     """However it was started: it is refused, or runs, and can be cancelled; no workflow task fails."""
@@ -247,7 +251,8 @@ async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases
     assert [why for why in found if why] == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=2, deadline=None)
+@pytest.mark.timeout(600)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 50)
 @given(st.lists(st.sampled_from(MESSAGES), min_size=15, max_size=15))
 async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(
     client: Client, tmp_path: Path, cases: Sequence[Case]

@@ -73,7 +73,7 @@ def was_called(tx: Connection, service: str, key: str) -> bool:
 
 
 def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
-    """How many calls wait before this one; before None, which cannot wait, all that do."""
+    """How many calls of the service wait before the call of `caller`; with None, how many wait in all."""
     waiting = select(func.count()).select_from(TICKETS).where(*_waiting(service))
     if caller is not None:
         own = select(TICKETS.c.since).where(*_of(service, caller.key)).scalar_subquery()

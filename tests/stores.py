@@ -1,0 +1,24 @@
+"""New stores in SQLite, without the migrations that each of them would run."""
+
+import uuid
+from pathlib import Path
+
+from activities.storage.store import open_store, sqlite_url, store_id
+
+_NEW = list[tuple[bytes, str]]()
+"""The file of a store as `open_store` makes it, which takes longer than most calls, and the id in it."""
+
+
+async def make_store(folder: Path) -> str:
+    """Make a store in `folder` unless there is one, with an id of its own; returns its URL."""
+    file, url = folder / "store.db", sqlite_url(folder)
+    if not file.exists():
+        if not _NEW:
+            engine = await open_store(url)
+            id = await store_id(engine)
+            await engine.dispose()
+            _NEW.append((file.read_bytes(), id))
+        made, id = _NEW[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(made.replace(id.encode(), str(uuid.uuid4()).encode()))
+    return url
