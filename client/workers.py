@@ -22,7 +22,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.schemas import has_number
 from client.tasks import Handle
-from client.workflow_task import failing
+from client.workflow_task import Cause, failing
 from runtime.payloads import NoKey
 from runtime.process import version
 from workflows.faults import retries
@@ -106,7 +106,8 @@ async def _require_worker(client: Client, handle: WorkflowHandle[Any, F], queue:
 
 
 async def _require_readable(client: Client, description: WorkflowExecutionDescription) -> None:
-    if failed := await failing(client, description):
+    failed = await failing(client, description)
+    if failed and failed.cause is Cause.PAYLOAD:  # another failure of a busy machine passes
         why = f" ({failed.message})" if failed.message else ""
         reason = f"The worker cannot read what is sent from here: its workflow task fails{why}"
         remedy = "give `--keys` or `--codec`, as the workers have it; the worker's log says more"
