@@ -314,7 +314,8 @@ async def open_parts(
             servers=await stack.enter_async_context(loop.entered(servers.opened())),
             model=abilities.selection.step_model,
         )
-        own = {kind: abilities.registry[kind] for kind in abilities.registry.own}
+        # One that this worker cannot offer, e.g. since it has no model, is not in the registry.
+        own = {name: kind for name, kind in abilities.registry.items() if name in abilities.registry.own}
         door = passing.listening(options.mcp_socket, own, abilities.foreign, servers)
         await stack.enter_async_context(loop.entered(door))
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}

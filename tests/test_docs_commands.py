@@ -25,7 +25,7 @@ ELSEWHERE = {
     r"(docker|cp) .*": "tests/containers runs them, and tests/deploy/test_pages.py holds what they name",
     r"(REPLAN_TOKEN=\.\.\. )?python starter\.py serve.*|curl .*": "it serves until Ctrl-C: tests/server asks it",
     r"python starter\.py mcp .*": "it serves an agent until that ends: tests/gateway has agents",
-    r".* --strategy react": "no model plans here: tests/console/test_transcript.py has one",
+    r".* --strategy react( --calls text)?": "no model plans here: tests/console/test_transcript.py has one",
     r"temporal activity .*": "tests/console/test_paused.py pauses and resumes calls",
     r"(temporal workflow list .* -o jsonl|while read) .*": "a loop over tasks; the same file runs what it does to each",
     r"temporal workflow pause": "only a server from 1.30 on has it: tests/stack/test_newer_server.py",
@@ -48,6 +48,7 @@ TOLD = {
     "--reset TOOL": "--reset get_price",
     "extend book-a-slot": "extend asks",
     ".replan/": "{folder}/state/",
+    "replan.keys": "{folder}/replan.keys",
     "postgresql+psycopg://replan@localhost/replan": "sqlite+aiosqlite:///{folder}/theirs.db",
     ":///reports.db": ":///{folder}/reports.db",
     "--workspace files": "--workspace {folder}/files",
@@ -118,6 +119,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
     (programs / "temporal").symlink_to(await find_cli(print))
     places = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
     processes = Processes(f"localhost:{free_port()}", folder, {"PATH": places})
+    assert processes.starter("keys", "new", str(folder / "replan.keys")).returncode == 0
     with processes.worker("--dev"):
         task = "book a slot for the team at 14:00, then get the price of A-17"
         done = processes.starter("--id", "book-a-slot", "--task", task)

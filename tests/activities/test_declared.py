@@ -390,7 +390,7 @@ def test_classify_knows_the_classes_and_raises_of_a_tools_file(tmp_path: Path, s
     ("name", "said"),
     [
         ("httpx2.ReadTimeout", "becomes  timeout (transient, infrastructural)"),
-        pytest.param("FileNotFoundError", "proves   the rejected request had no effect", marks=pytest.mark.full),
+        pytest.param("FileNotFoundError", "becomes  one of these, by where it was raised", marks=pytest.mark.full),
         pytest.param("httpx2.HTTPStatusError", "becomes  one of these, by its HTTP status", marks=pytest.mark.full),
         pytest.param("KeyError", "so it is a bug: no retry and no new plan: a person", marks=pytest.mark.full),
         pytest.param("replan.Refused", "says itself what it is", marks=pytest.mark.full),
