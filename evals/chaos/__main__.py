@@ -24,6 +24,7 @@ from evals.chaos.races import LIVES, RACES, lives, races
 from evals.chaos.stage import NoDatabase, Store, staged
 from evals.chaos.tasks import jobs
 from evals.chaos.trial import Action, Trial, amounts, schedule
+from evals.problems import first_problem
 from replan.testing.postgresql import PostgresFailed
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
@@ -125,7 +126,7 @@ def main(
         with tempfile.TemporaryDirectory(prefix="replan-chaos-") as folder, computing(busy):
             asyncio.run(run(report, keep or Path(folder), wanted, placed=placed))
     except* UNAVAILABLE as problems:
-        typer.echo(_first(problems), err=True)
+        typer.echo(first_problem(problems), err=True)
         leave(6)
     except* KeyboardInterrupt:
         leave(130)
@@ -163,12 +164,6 @@ async def run(report: Report, folder: Path, wanted: Mapping[Action, int], *, pla
                 report.placed = await PlacedKills(stage, lambda: bar.advance(row)).run(kills, CHAINS)
                 report.placed += await races(stage, report.seed, lambda: bar.advance(row))
                 report.placed += await lives(stage, report.seed, lambda: bar.advance(row))
-
-
-def _first(problems: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first single problem in nested groups."""
-    first = problems.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _random(report: Report, trial: Trial) -> None:

@@ -25,6 +25,7 @@ from evals.injection.declared import DECLARED, EFFECTS
 from evals.injection.model import Strategy, is_known
 from evals.injection.suites import NAMES, VERSION, Case, MissingSuites, suite
 from evals.injection.trial import Job, Run, play
+from evals.problems import first_problem
 from runtime.client import NotConnected
 from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, find_cli, free_port
 from runtime.process import leave
@@ -276,12 +277,6 @@ async def served(folder: Path) -> AsyncIterator[str]:
         yield server.address
     finally:
         await server.stop()
-
-
-def first_problem(problems: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception of a group, however deep it is."""
-    first = problems.exceptions[0]
-    return first_problem(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def show(report: Report) -> None:

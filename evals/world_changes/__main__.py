@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.report import Machine
-from evals.injection.__main__ import UNAVAILABLE, first_problem, served
+from evals.injection.__main__ import UNAVAILABLE, served
+from evals.problems import first_problem
 from evals.retry_waste.trial import TrialBroken
 from evals.tape.player import TapeNotPlayed
 from evals.world_changes.families import FAMILIES
