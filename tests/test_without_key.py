@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import pytest
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
 
+from client.history.account import replayed_progress
 from client.incidents import find_incidents
 from replan import Client, Problem, Step, TaskFailed, TaskHandle
 from runtime.dev_server import DevServer
+from runtime.payloads import DATA_CONVERTER
 from tests.own_worker import Reversing
 from tests.processes import Processes
 from tests.server.serving import Served, serving
@@ -69,6 +71,15 @@ async def test_show_tells_status_times_and_kinds(doors: Doors) -> None:
         assert (document["status"], document["code"], document["steps"][0]["kind"]) == (status, "no_key", kind)
         assert SENTENCE in document["reason"] and document["started_at"]
         assert COLOUR not in lines.stdout + whole.stdout
+
+
+async def test_no_replay_without_the_key_logs_a_traceback(doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
+    """Of each beginning of a history: on a busy machine, a workflow task holds nothing that stops a replay earlier."""
+    history = await doors.site.theirs.get_workflow_handle(doors.waiting.id).fetch_history()
+    for end in range(3, len(history.events)):
+        assert await replayed_progress(doors.waiting.id, history.events[:end], DATA_CONVERTER) is None
+
+    assert caplog.text == ""
 
 
 async def test_no_command_ends_in_a_traceback(doors: Doors) -> None:

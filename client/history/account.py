@@ -36,7 +36,7 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
-from runtime.payloads import adapted, with_drivers_of
+from runtime.payloads import NoKey, adapted, with_drivers_of
 from workflows.account.progress import Progress
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
@@ -47,11 +47,14 @@ STORES = ("replan-store", "aws.s3driver")
 
 
 async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> Progress | None:
-    """The state of a task after the events of its newest run; None if this version cannot replay them."""
+    """The state of a task after the events of its newest run; None if this version cannot read or replay them."""
+    storeless = without_store(converter)
+    if not await _has_key(storeless, events[0].workflow_execution_started_event_attributes.input.payloads):
+        return None
     watch = _Watch()
     replayer = Replayer(
         workflows=[AgentWorkflow],
-        data_converter=without_store(converter),
+        data_converter=storeless,
         interceptors=[CallInterceptor(), watch],
         workflow_runner=_WatchedRunner(watch),
         runtime=_runtime(),
@@ -69,10 +72,20 @@ _REPLAYS = ContextVar("replays", default=False)
 """Whether what runs belongs to a replay."""
 
 
+async def _has_key(converter: DataConverter, task: Sequence[Payload]) -> bool:
+    """Whether the converter has the key of a task, if that is encrypted. Without it, no replay gets past the start."""
+    try:
+        await converter.decode(task)
+    except Exception as error:  # codecs and converters may raise anything; the replay then does what a worker would
+        return not isinstance(error, NoKey)
+    return True
+
+
 @cache
 def _keep_quiet() -> None:
     """Log no traceback of a replay whose payloads cannot be read."""
-    logging.getLogger("temporalio.worker._workflow").addFilter(lambda _: not _REPLAYS.get())
+    for name in ("_workflow", "_workflow_instance"):
+        logging.getLogger(f"temporalio.worker.{name}").addFilter(lambda _: not _REPLAYS.get())
 
 
 @cache
@@ -114,7 +127,11 @@ class _WatchedRunner(UnsandboxedWorkflowRunner):
             # The end of a replay cancels the workflow, which then no longer is as its history has it.
             if any(job.HasField("remove_from_cache") for job in act.jobs):
                 self._watch.take()
-            return activate(act)
+            token = _REPLAYS.set(True)  # in a thread of its own
+            try:
+                return activate(act)
+            finally:
+                _REPLAYS.reset(token)
 
         instance.activate = watched  # type: ignore[method-assign]  # the SDK's class of instances is its own
         return instance
