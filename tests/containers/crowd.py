@@ -6,10 +6,12 @@ import sys
 from contextlib import suppress
 
 from temporalio.client import Client
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from runtime.client import connect
+from runtime.process import leave
 from runtime.settings import DEFAULT_QUEUE
 from tests.harness import outcome, plan, step
 from workflows.account.outcome import Outcome
@@ -34,7 +36,11 @@ async def ended(client: Client, id: str, task: Task) -> Outcome:
     while True:
         try:
             with suppress(WorkflowAlreadyStartedError):
-                await client.start_workflow(AgentWorkflow.run, task, id=id, task_queue=DEFAULT_QUEUE)
+                # Rejected also when it ended while the server was away: another run would be another task.
+                policy = WorkflowIDReusePolicy.REJECT_DUPLICATE
+                await client.start_workflow(
+                    AgentWorkflow.run, task, id=id, task_queue=DEFAULT_QUEUE, id_reuse_policy=policy
+                )
             return await outcome(client.get_workflow_handle_for(AgentWorkflow.run, id))
         except RPCError:
             await asyncio.sleep(1)
@@ -42,3 +48,4 @@ async def ended(client: Client, id: str, task: Task) -> Outcome:
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    leave(0)

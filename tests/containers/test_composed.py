@@ -1,5 +1,6 @@
 """docker-compose.yml in containers is what its page says: it runs tasks, for this machine alone, and not as root."""
 
+import asyncio
 import json
 import time
 
@@ -76,6 +77,7 @@ async def test_the_pages_of_others(composed: Composed) -> None:
         targets = json.loads(await composed.get("http://127.0.0.1:9090/api/v1/targets"))["data"]["activeTargets"]
         if len(targets) == 2 and {target["health"] for target in targets} == {"up"}:
             break
+        await asyncio.sleep(0.5)
 
     assert '"default"' in namespaces
     assert [target["health"] for target in targets] == ["up", "up"], targets

@@ -37,7 +37,7 @@ async def crowd(composed: Composed, name: str, figures: list[str], tasks: int = 
     for question in (BOOK, LEDGER):
         [rows] = await composed.ask_store(question.format(name=name))
         assert len(rows) == 2 * tasks
-        assert {count for _, count in rows} == {1}
+        assert {count for _, count in rows} == {1}, rows
 
 
 async def book(composed: Composed, name: str) -> bool:

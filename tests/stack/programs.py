@@ -22,7 +22,7 @@ from runtime.child import end, exited, last_line, spawn
 from runtime.temporal_cli import BUILD_SECONDS, SAY_EVERY_SECONDS, Say, find_cli, spoken
 from tests.deploy.composition import services
 
-NEWER = "1.32.0"
+NEWER = "v1.32.0"
 """A server that can pause whole workflows, which the one of the Temporal CLI cannot."""
 
 
@@ -68,7 +68,7 @@ async def find_programs(say: Say) -> Programs:
 
 async def server(say: Say) -> Path:
     """The folder with the server and the schema tool of the version in docker-compose.yml. Raises ProgramMissing."""
-    return await built(SERVER, services()["temporal"].image[1], say)
+    return await built(SERVER, f"v{services()['temporal'].image[1]}", say)
 
 
 def _postgresql() -> Path:
@@ -106,7 +106,7 @@ async def _build(folder: Path, source: Source, version: str, say: Say) -> None:
         finally:
             await end(process)
         if process.returncode != 0:
-            raise ProgramMissing(f"{source.name} cannot be built ({last_line(log)}): see that Go works.")
+            raise ProgramMissing(f"{source.name} cannot be built ({_why(log)}): see that Go works.")
 
     await run(folder / "module", "mod", "download", "-json", f"{source.module}@{version}")
     # In the module's own folder: `go install` refuses a module that replaces or excludes others.
@@ -114,6 +114,13 @@ async def _build(folder: Path, source: Source, version: str, say: Say) -> None:
     await run(
         folder / "log", "build", "-C", module, "-ldflags", "-s -w", "-o", f"{folder / 'bin'}{os.sep}", *source.packages
     )
+
+
+def _why(log: Path) -> str:
+    try:
+        return " ".join(str(json.loads(log.read_text())["Error"]).split())  # of `go mod download -json`
+    except (ValueError, KeyError):
+        return last_line(log)
 
 
 def main(words: Sequence[str]) -> int:
