@@ -46,7 +46,8 @@ async def test_a_reader_is_told_that_an_attempt_is_the_second(
 ) -> None:
     """With why it is made, and with what comes of its reply."""
     answer = finishes("Rome is warmer, " * 40)
-    lost, slow = Streamed(answer, events=2, then=then), Streamed(answer, pause=0.1)
+    half = number_of_events(provider, answer) // 2  # a stall before the first word is a slow server's right
+    lost, slow = Streamed(answer, events=half, then=then), Streamed(answer, pause=0.1)
     async with running(api_of(provider, lost, slow)) as api:
         planner = ModelPlanner(model_of(provider, api, idle_timeout=IDLE))
         async with staged(client, tmp_path, TOOLS, planner) as stage:
