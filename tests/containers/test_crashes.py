@@ -14,6 +14,7 @@ from tests.containers.composed import Composed
 
 pytestmark = pytest.mark.timeout(900)
 TASKS = 20
+PATIENCE = 120
 BOOK = "SELECT word, count(*) FROM book WHERE word LIKE '{name}-%' GROUP BY word"
 LEDGER = "SELECT key, count(*) FROM replan_ledger WHERE task LIKE '{name}-%' AND kind = 'enter' GROUP BY key"
 
@@ -70,12 +71,17 @@ async def test_both_workers_killed(composed: Composed, figures: list[str]) -> No
     """The engine starts the processes again, and the tasks of the crowd go on."""
     async with crowd(composed, "killed", figures):
         workers = await composed.containers("worker")
+        began = {worker["State"]["StartedAt"] for worker in workers}
         await asyncio.gather(*(composed.kill_process(worker["Id"]) for worker in workers))
-    after = await composed.containers("worker")
+        for _ in range(PATIENCE):
+            after = await composed.containers("worker")
+            if all(one["State"]["Running"] and one["State"]["StartedAt"] not in began for one in after):
+                break
+            await asyncio.sleep(0.5)
 
     assert {one["Id"] for one in after} == {one["Id"] for one in workers}
     assert all(one["State"]["Running"] for one in after)
-    assert {one["State"]["StartedAt"] for one in after}.isdisjoint({one["State"]["StartedAt"] for one in workers})
+    assert began.isdisjoint(one["State"]["StartedAt"] for one in after)
 
 
 @pytest.mark.parametrize("service", ["postgresql", "temporal"])
