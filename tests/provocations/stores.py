@@ -322,7 +322,8 @@ def kafka(port: int, relay: Relay) -> Calls:
     names = _topics(port, "python")
 
     def send(topic: str, *, to: int = relay.port, lose: bool = False, size: int = 5, **more: Any) -> None:
-        waits = {"max_block_ms": 1000 * WAIT, "request_timeout_ms": 1000, "delivery_timeout_ms": 1000 * WAIT}
+        waits = dict.fromkeys(("bootstrap_timeout_ms", "max_block_ms", "delivery_timeout_ms"), 1000 * WAIT)
+        waits["request_timeout_ms"] = 1000
         options = {"retries": 0, "enable_idempotence": False, **waits, **more}
         producer = library.KafkaProducer(bootstrap_servers=f"127.0.0.1:{to}", **options)
         try:
