@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedErro
 from temporalio.service import RPCError
 
 from client.history.account import replayed_progress
-from client.tasks import TASKS, existing, query_progress
+from client.tasks import TASKS, converter_of, existing, query_progress
 from client.text import printable
 from client.workers import ask, serving
 from runtime.client import NotConnected, connect
@@ -131,7 +131,7 @@ class _Reader:
         history = await existing(handle.fetch_history())
         if history is None:  # deleted since the list was made
             return None
-        return await replayed_progress(row.id, history.events, self.client.data_converter)
+        return await replayed_progress(row.id, history.events, converter_of(self.client, row.id))
 
 
 async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:

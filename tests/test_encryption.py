@@ -41,6 +41,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from client.events import Ended
 from client.reset import reference_of
+from client.upgrade import open_tasks
 from client.workers import ask
 from replan import Client, NeedsPerson, Problem, Refused, Replan, TaskCancelled, TaskFailed, TaskHandle, tool
 from runtime.dev_server import DevServer
@@ -400,6 +401,19 @@ async def test_payloads_in_a_storage_and_an_encoding_of_the_user_are_read(server
     assert kept is not None and kept.driver_name == "theirs"
     assert explained.document()["task"] == outcome.task
     assert replayed.replay_failures == {}
+
+
+async def test_open_tasks_are_replayed_with_the_key_of_each_workflow(server: DevServer, tmp_path: Path) -> None:
+    """Where no worker answers for them any more."""
+    async with served(server, tmp_path, CONVERTER) as gone:
+        task = await gone.run(Step(id="mix", kind="mix", args={"words": f"{COLOUR} alone"}), **ASKING)
+        await asked(task)
+
+    found = await open_tasks(gone.theirs, gone.queue)
+
+    assert found.untold == []
+    assert [call.args for call in found.calls] == [{"words": f"{COLOUR} alone"}]
+    await gone.theirs.get_workflow_handle(task.id).terminate()
 
 
 async def test_a_console_without_the_key_is_told_why_no_worker_answers(site: Site, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class _WatchedRunner(UnsandboxedWorkflowRunner):
             # The end of a replay cancels the workflow, which then no longer is as its history has it.
             if any(job.HasField("remove_from_cache") for job in act.jobs):
                 self._watch.take()
-            token = _REPLAYS.set(True)  # in a thread of its own
+            token = _REPLAYS.set(True)  # activations run in threads of their own
             try:
                 return activate(act)
             finally:

@@ -71,17 +71,17 @@ async def test_both_workers_killed(composed: Composed, figures: list[str]) -> No
     """The engine starts the processes again, and the tasks of the crowd go on."""
     async with crowd(composed, "killed", figures):
         workers = await composed.containers("worker")
-        began = {worker["State"]["StartedAt"] for worker in workers}
+        before = {worker["State"]["StartedAt"] for worker in workers}
         await asyncio.gather(*(composed.kill_process(worker["Id"]) for worker in workers))
         for _ in range(PATIENCE):
             after = await composed.containers("worker")
-            if all(one["State"]["Running"] and one["State"]["StartedAt"] not in began for one in after):
+            if all(one["State"]["Running"] and one["State"]["StartedAt"] not in before for one in after):
                 break
             await asyncio.sleep(0.5)
 
     assert {one["Id"] for one in after} == {one["Id"] for one in workers}
     assert all(one["State"]["Running"] for one in after)
-    assert began.isdisjoint(one["State"]["StartedAt"] for one in after)
+    assert before.isdisjoint(one["State"]["StartedAt"] for one in after)
 
 
 @pytest.mark.parametrize("service", ["postgresql", "temporal"])
