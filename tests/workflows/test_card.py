@@ -384,8 +384,8 @@ def test_a_value_is_found_in_a_text_as_a_whole(text: str, value: Any, is_shown: 
 
 async def test_a_task_of_two_names_is_one_task(client: Client, stage: Stage) -> None:
     """Who starts it is no part of what is asked: the second person joins the task of the first."""
-    first = await start(client, TASK, id="same", queue=stage.queue, again=False)
-    second = await start(client, TASK.model_copy(update={"by": "emil"}), id="same", queue=stage.queue, again=False)
+    first = await start(client, TASK, id=stage.queue, queue=stage.queue, again=False)
+    second = await start(client, TASK.model_copy(update={"by": "emil"}), id=stage.queue, queue=stage.queue, again=False)
     handle = client.get_workflow_handle_for(AgentWorkflow.run, first.id)
     outcome = await handle.result()
 
