@@ -23,7 +23,7 @@ from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_pa
 from activities.storage.store import is_checked, note_checked, sqlite_url
 from activities.toolbox.declare.arguments import misfits
 from activities.words import Words
-from runtime import metrics, serve, telemetry, tracing
+from runtime import prometheus, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.keys import BadKeys, cipher_of
@@ -133,8 +133,10 @@ async def equipped(
         if is_new:
             await note_checked(parts.databases.store, *checked)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
-        await stack.enter_async_context(metrics.sampled(client, settings.queue, breakers.samples, server.is_searchable))
-        await stack.enter_async_context(telling(breakers, client, metrics.meter_of(client, settings.queue)))
+        await stack.enter_async_context(
+            prometheus.sampled(client, settings.queue, breakers.samples, server.is_searchable)
+        )
+        await stack.enter_async_context(telling(breakers, client, prometheus.meter_of(client, settings.queue)))
         await stack.enter_async_context((words := Words(parts.databases.store)).exchanged())
         spans = stack.enter_context(tracing.recorded(parts.step_spans))
         interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), words, *spans]

@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from client.history.reader import is_encrypted
 from client.history.records import Call, CallEnd, History
 from client.problem import Problem, ProblemKind
+from client.remedy import Text
 from client.tasks import TASKS
 from runtime.payloads import NoKey
 from workflows.account import search_attributes
@@ -41,11 +42,13 @@ _CLOSED = {
     WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
 }
 
+GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
+"""The remedy where the key of an encrypted task is missing."""
+
 
 def no_key(error: NoKey) -> Problem:
     """The problem of what needs a key that is not here."""
-    remedy = "give `--keys` or `--codec`, as the workers have it"
-    return Problem(NO_KEY, error.args[0].removesuffix("."), remedy, ProblemKind.FAILED)
+    return Problem(NO_KEY, error.args[0].removesuffix("."), GIVE_KEY, ProblemKind.FAILED)
 
 
 def needs_key(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -78,8 +81,7 @@ async def require_key_of_queue(client: Client, queue: str) -> None:
         async for row in client.list_workflows(f"{TASKS} AND TaskQueue = '{queue}'", limit=1):
             if await is_sealed(row):
                 reason = f"Task {row.id!r} of queue {queue} is encrypted, and a task from here would be in clear"
-                remedy = "give `--keys` or `--codec`, as the workers have it, or choose another queue"
-                raise Problem(NO_KEY, reason, remedy, ProblemKind.FAILED)
+                raise Problem(NO_KEY, reason, Text(GIVE_KEY, ", or choose another queue"), ProblemKind.FAILED)
 
 
 async def is_sealed(execution: WorkflowExecution) -> bool:

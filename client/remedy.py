@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Literal, Self
 
 from client.text import printable, worker
@@ -56,6 +57,17 @@ class Text(str):
         text.parts = tuple(flat)
         return text
 
+    @classmethod
+    def of(cls, template: str, **parts: Part) -> Self:
+        """Replace each `{name}` by the part of that name or, without one, by the Argument, as `{plan}`; `{plan:FILE}`
+        is an Argument with a value."""
+        pieces: list[Part] = []
+        for before, name, value, _ in Formatter().parse(template):
+            pieces.append(before)
+            if name is not None:
+                pieces.append(parts[name] if name in parts else Argument(name, value or None))
+        return cls(*pieces)
+
     @property
     def remedies(self) -> tuple[Remedy, ...]:
         return tuple(part for part in self.parts if isinstance(part, Remedy))
@@ -91,7 +103,7 @@ def _option(name: str, value: str | bool) -> list[str]:
 def in_python(part: Remedy | Argument) -> str:
     """As a program says it: the method of the client in backticks, or the command of what only an operator can do."""
     if isinstance(part, Argument):
-        return part.name if part.value is None else f"{part.name}={part.value}"
+        return part.name if part.value is None else f"{part.name}={part.value!r}"
     if part.action in ("breakers", "doctor", "worker"):
         return as_command(part)
     if not part.task:

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import TaskEffect, fetch_effects
-from client.encrypted import needs_key, no_key, require_key
+from client.encrypted import GIVE_KEY, needs_key, no_key, require_key
 from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
@@ -110,7 +110,7 @@ async def _require_readable(client: Client, description: WorkflowExecutionDescri
     if failed and failed.cause is Cause.PAYLOAD:  # another failure of a busy machine passes
         why = f" ({failed.message})" if failed.message else ""
         reason = f"The worker cannot read what is sent from here: its workflow task fails{why}"
-        remedy = "give `--keys` or `--codec`, as the workers have it; the worker's log says more"
+        remedy = Text(GIVE_KEY, "; the worker's log says more")
         raise Problem("no_key", reason, remedy, ProblemKind.FAILED)
 
 

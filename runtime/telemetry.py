@@ -11,7 +11,7 @@ from structlog.types import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryFilter
 
-from runtime import metrics, tracing
+from runtime import prometheus, tracing
 from runtime.log_lines import COMMON, EVENTS, IDS
 from runtime.repeated_lines import OncePer
 from runtime.settings import LogStyle
@@ -78,7 +78,7 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     core = logging.getLogger("temporalio.core")
     core.filters = [_OneOutage()]
     forwarded = LoggingConfig(TelemetryFilter("WARN", "ERROR"), forwarding=LogForwardingConfig(core))
-    Runtime.set_default(metrics.runtime(forwarded, metrics_address), error_if_already_set=False)
+    Runtime.set_default(prometheus.runtime(forwarded, metrics_address), error_if_already_set=False)
 
 
 @contextmanager

@@ -242,7 +242,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
     """From its history alone; no worker is asked."""
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
-    return json_response(explained.step(step).document() if step else explained.document(as_request))
+    return json_response((explained.step(step) if step else explained).document(as_request))
 
 
 @router.get("/tasks/{id}/effects", summary="What a task changed in the world, with keys")

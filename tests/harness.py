@@ -36,8 +36,8 @@ from activities.words import Words
 from client.history.reader import read_history
 from client.history.story import Story, with_values
 from runtime import serve
-from runtime.metrics import meter_of
 from runtime.payloads import DATA_CONVERTER
+from runtime.prometheus import meter_of
 from runtime.settings import Settings
 from tests.counting import check_counts
 from tests.stores import make_store

@@ -45,6 +45,7 @@ from datetime import UTC, datetime
 from temporalio import workflow
 from activities.notification import body
 from client.explain import remedies
+from client.remedy import as_command, render
 from console import answers
 from console.app import load
 from console.commands.answer import ANSWERS
@@ -80,7 +81,7 @@ def shown(kind, code, choice):
         "help": {one.opts[0]: getattr(one, "help", "") for name in ("answer", "extend") for one in load(name).params},
         "answers": ANSWERS,
         "api": [*NewAnswer.model_fields, *Extension.model_fields],
-        "remedy": remedies.OF_ENDING.get(code),
+        "remedy": render(remedies.OF_ENDING.get(code, ""), as_command),
         "ending": limit_message(Limits(), code) if code in LIMITS else "",
     }
 

@@ -1,9 +1,9 @@
 """Translates exceptions of other libraries to Faults, which are typed errors as data, with what they prove.
 
 One module holds the tables of one wire: `http`, `sql`, `aws`, `google`, `services`, `mongodb`, `kafka`, `mail`,
-`standard`, `validation`, and one for each model's SDK. The most specific class wins. The last table, `http_status`, is
-for what no other knows. The reason of a Fault comes from the table, never from the exception's message, which may
-contain secrets, or instructions for a model.
+`standard`, `validation`, and one for each model's SDK. The most specific class wins. The last table is
+`guessed_status`, for what no other knows. The reason of a Fault comes from the table, never from the exception's
+message, which may contain secrets, or instructions for a model.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from activities.borders import declared, http_status
+from activities.borders import declared, guessed_status
 from activities.borders.table import (
     MAX_CARRIED,
     Entry,
@@ -88,7 +88,7 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
         if issubclass(type(error), BaseExceptionGroup):
             return _worst([judge(member, raises) for member in _members(error)])
         verdicts = (_verdict(translation, raises or {}) for translation in _translations(error))
-        guesses = map(http_status.guess, _translations(error))
+        guesses = map(guessed_status.guess, _translations(error))
         return next(filter(None, itertools.chain(verdicts, guesses)), None) or _unknown(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
         return _unknown(class_name(error))

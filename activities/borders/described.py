@@ -5,7 +5,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 
-from activities.borders import KNOWN, declared, entries_of, entry_of, http_status, table_of
+from activities.borders import KNOWN, declared, entries_of, entry_of, guessed_status, table_of
 from activities.borders.table import Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults.fault import QUADRANT, Quadrant
@@ -56,7 +56,7 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
         unless = ", unless it is raised from one that is known (`raise ... from error`)" if is_named else ""
         lines.append(f"  no table knows it, so it is a bug{unless}: {follows}")
         if raised and raised.__module__ != "builtins":
-            places = ", ".join(map(".".join, http_status.PLACES))
+            places = ", ".join(map(".".join, guessed_status.PLACES))
             lines.append(f"  guessed  if it carries an HTTP status from 400 to 599 in one of {places}:")
             lines.append("           then it becomes what docs/errors.md says of that status, and proves nothing")
         if raised and raised.__module__ != "builtins":

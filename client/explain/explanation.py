@@ -74,7 +74,7 @@ class Explanation(BaseModel):
             "status": self.status,
             "reason": outcome.reason if outcome else end.reason if end else "",
             "summary": self.summary,
-            "items": [item.document() for item in self.items],
+            "items": [item.document(door) for item in self.items],
             "revisions": [plan.model_dump(mode="json") for plan in self.plans],
             "kept": world.kept(story),
             "changed": [change.model_dump(mode="json") for change in world.changes(story)],
@@ -133,15 +133,15 @@ class StepExplanation:
         text = f"{self.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}"
         return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
 
-    def document(self) -> dict[str, Any]:
+    def document(self, door: Door = in_python) -> dict[str, Any]:
         """The explanation of the step as JSON, with the fields of the whole explanation."""
-        whole = self.whole.document()
+        whole = self.whole.document(door)
         return {
             "task_id": whole["task_id"],
             "status": whole["status"],
             "step": next(step for step in whole["steps"] if step["id"] == self.id),
             "summary": self.heading.text,
-            "items": [item.document() for item in self.items],
+            "items": [item.document(door) for item in self.items],
             "revisions": [diff.model_dump(mode="json") for diff in self.revisions],
             "kept": {number: ids for number, ids in whole["kept"].items() if self.id in ids},
             "changed": [change for change in whole["changed"] if change["step_id"] == self.id],

@@ -372,13 +372,9 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
     end = story.history.end
     text = "Steps that run may still finish; then the task ends as escalated."
     if end is not None:
-        text = (
-            f"The task was not to wait for a person (`--on-escalation`), so it ended as {end.status.replace('_', ' ')}."
-        )
+        text = words.not_waiting(f"so it ended as {end.status.replace('_', ' ')}.")
     elif any(call.is_undo for call in story.history.calls):
-        text = (
-            "The task was not to wait for a person (`--on-escalation`), so what it did is being undone; then it ends."
-        )
+        text = words.not_waiting("so what it did is being undone; then it ends.")
     return (Sentence(text=text, events=(end.event,) if end else ()),)
 
 

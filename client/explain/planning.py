@@ -171,7 +171,7 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     proof = (end.event,) if end else ()
     if isinstance(proposal, Question):
         what, decision = f"The planner asked: {words.sentence(proposal.text)}{suggested(proposal.options)}", "escalate"
-        then = "The task was not to wait for a person (`--on-escalation`), so it ended as escalated."
+        then = words.not_waiting("so it ended as escalated.")
         after = turn.call.ended or turn.call.scheduled
         asked = (asked for asked in story.requests if asked.request.kind is RequestKind.QUESTION)
         exchange = next((exchange for exchange in asked if exchange.events > (after,)), None)

@@ -6,13 +6,12 @@ from client.effects import add_reset_point
 from client.explain import words
 from client.explain.words import Sentence
 from client.history.story import Story
-from client.remedy import Remedy, Text
+from client.remedy import Argument, Remedy, Text
 from client.wording import withheld_calls
 from workflows import ids
 from workflows.account.metrics import PLANNERS
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
-from workflows.commands import option_of
 from workflows.faults.fault import Applied, Code
 from workflows.limits.budget import LIMITS
 from workflows.text import capitalised
@@ -42,7 +41,7 @@ OF_FAULT: Mapping[Code, str] = {
     Code.UNSERIALISABLE: "Return a pydantic model of plain values.",
     Code.WRONG_STORE: "Give all workers of a queue the same `--store`.",
     Code.NEEDS_PERSON: "Do what its reason says.",
-    Code.NEEDS_APPROVAL: "Start the task with `--on-escalation wait`, and answer its request.",
+    Code.NEEDS_APPROVAL: Text.of("Start the task with `{on_escalation:wait}`, and answer its request."),
     Code.BUG: "Read the exception in the worker's log, and fix the tool, or say with raises= what it is.",
     Code.NOT_FOUND: "If no plan helps, name something that exists.",
     Code.CONFLICT: "If no plan helps, ask for something else.",
@@ -65,15 +64,21 @@ OF_PLANNER: Mapping[Code, str] = {
 """By fault code, what to do if a request to the planner has failed, where that differs from OF_FAULT: no tool did."""
 OF_ENDING: Mapping[str, str] = {
     "gave_up": "Say it in other words, or ask for less.",
-    "question": "Start the task again with the answer in its text, or with `--on-escalation wait`.",
+    "question": Text.of("Start the task again with the answer in its text, or with `{on_escalation:wait}`."),
     "plan_refused": "Correct what the reason names.",
-    "task_refused": "If it cannot be read, correct the program that started it. Else use another folder (`--documents`,"
-    " here or at the worker), or the kinds and arguments of `--contract` as the worker calls them.",
-    "proposals_rejected": "Do what the reason says, write the plan by hand (`--plan FILE`), or ask for less.",
-    "no_progress": "Read why the steps failed (`explain`), and ask for something else; or give more with `--replans`.",
-    **{name: limit.remedy.format(option=option_of(name)) for name, limit in LIMITS.items()},
+    "task_refused": Text.of(
+        "If it cannot be read, correct the program that started it. Else use another folder (`{documents}`, here or at"
+        " the worker), or the kinds and arguments of `{contract}` as the worker calls them."
+    ),
+    "proposals_rejected": Text.of("Do what the reason says, write the plan by hand (`{plan}`), or ask for less."),
+    "no_progress": Text.of(
+        "Read why the steps failed (`explain`), and ask for something else; or give more with `{replans}`."
+    ),
+    **{name: Text.of(limit.remedy, option=Argument(name)) for name, limit in LIMITS.items()},
     "aborted": "Start it again if it is still needed.",
-    "unanswered": "Start it again, or `reset` it, when somebody can answer; give more time with `--answer-within`.",
+    "unanswered": Text.of(
+        "Start it again, or `reset` it, when somebody can answer; give more time with `{answer_within}`."
+    ),
     "cancelled": "Start it again if it is still needed.",
     "closed": "`temporal workflow show -w ID --detailed` shows who closed it.",
 }
@@ -82,8 +87,8 @@ LATER = "Start it again later: what failed last may work by then."
 AFTER_REJECTION = "If it is still wanted, start it again with what the person asked for in its text."
 WITHHELD = (
     "Untrusted content that the task read may have ordered {calls}. Only if you want that yourself, start the task"
-    " again so that a person is asked (`--on-escalation wait`), or allow it from the start, e.g. {option}; else write"
-    " the plan by hand (`--plan FILE`), or ask for less."
+    " again so that a person is asked (`{on_escalation:wait}`), or allow it from the start, e.g. `{contract}`; else"
+    " write the plan by hand (`{plan}`), or ask for less."
 )
 TAINTED_QUESTION = (
     "The task had read untrusted content, so the question may come from that: answer it only with what you want"
@@ -130,8 +135,8 @@ def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
     withheld = withheld_calls(outcome)
     kinds = sorted({call.kind for call in withheld.values()})
     if withheld:
-        option = f"`--contract {kinds[0]}`"
-        yield Sentence(text=WITHHELD.format(calls=words.listed(withheld), option=option))
+        calls, allowed = words.listed(withheld), Argument("contract", kinds[0])
+        yield Sentence(text=Text.of(WITHHELD, calls=calls, contract=allowed))
     if code == "question" and outcome.is_tainted:
         yield Sentence(text=TAINTED_QUESTION)
     last = outcome.faults[-1] if outcome.faults else None

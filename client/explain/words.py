@@ -9,7 +9,7 @@ from pydantic import BaseModel, InstanceOf, JsonValue
 
 from client.history.records import AttemptFailure, Call, Event
 from client.history.story import Change
-from client.remedy import Remedy, Text
+from client.remedy import Door, Remedy, Text, in_python, render
 from client.text import one_line
 from client.wording import times
 from workflows.faults import retries
@@ -73,14 +73,14 @@ class Item(BaseModel, frozen=True):
         """The event that made the deviation known: the newest event that `what` cites."""
         return max(self.what.events, default=Event(1, 1))
 
-    def document(self) -> dict[str, Any]:
+    def document(self, door: Door = in_python) -> dict[str, Any]:
         """The item as JSON; its `events` are ids in the run number `run`, and events of other runs are left out."""
         run = self.at.run
         return {
-            "what": self.what.text,
-            "why": self.why.text if self.why else None,
+            "what": render(self.what.text, door),
+            "why": render(self.why.text, door) if self.why else None,
             "decision": self.decision,
-            "then": [part.text for part in self.then],
+            "then": [render(part.text, door) for part in self.then],
             "steps": list(self.steps),
             "cost": self.cost.model_dump(),
             "run": run,
@@ -199,6 +199,11 @@ def follows(
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
     clauses = what_follows(decision, known, reconciled, in_turns=in_turns, is_over=is_over)
     return capitalised(": ".join(filter(None, clauses)))
+
+
+def not_waiting(then: str) -> Text:
+    """The sentence about a task that ended where another would have asked a person; `then` ends the sentence."""
+    return Text.of("The task was not to wait for a person (`{on_escalation}`), {then}", then=then)
 
 
 def rolled_back(task: str, stands: str) -> Text:

@@ -54,7 +54,7 @@ async def explain(client: Client, handle: Handle, common: Common, step: str | No
     chosen = explained.step(step) if step is not None else None
     width = _width()
     if common.json:
-        print(document.of_anything(chosen.document() if chosen else explained.document(as_command)))
+        print(document.of_anything((chosen or explained).document(as_command)))
     else:
         lines = page.step_lines(chosen, width) if chosen else page.page_lines(explained, width)
         print("\n".join(lines))

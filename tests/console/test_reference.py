@@ -18,6 +18,7 @@ from client import document
 from client.explain import remedies
 from client.follow import Silent
 from client.problem import ProblemKind
+from client.remedy import as_command, render
 from client.task_document import task_fields
 from console import app as application
 from console.app import app
@@ -272,7 +273,7 @@ def test_a_limit_of_an_ending_is_the_one_on_the_page(code: str, number: int) -> 
 @pytest.mark.parametrize(("code", "does"), [*remedies.OF_FAULT.items(), *remedies.OF_ENDING.items()])
 def test_explain_and_the_page_name_the_same_remedy(code: str, does: str) -> None:
     """The last column; `explain` leaves out its links."""
-    assert unlinked((FAULTS | ENDINGS)[code][-1]) == does
+    assert unlinked((FAULTS | ENDINGS)[code][-1]) == render(does, as_command)
 
 
 def test_every_code_of_a_task_has_a_remedy() -> None:

@@ -17,7 +17,6 @@ ORDER: Mapping[str, Sequence[str]] = {
         "tracing",
         "sends",
         "deadline",
-        "metrics",
         "borders",
         "scrubbing",
         "progress",

@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from activities.borders import judge
 from activities.borders.described import describe
-from activities.borders.http_status import PLACES
+from activities.borders.guessed_status import PLACES
 from activities.borders.table import Proof
 from client.explain.explanation import explain_task
 from client.history.reader import read_history

@@ -23,7 +23,7 @@ from client.replay import replayer
 from replan import CircuitBreaker, Refused, Unreachable, tool
 from replan.testing.model_api import running
 from replan.testing.script import DROPPED, finishes, proposes, step as written
-from runtime import metrics
+from runtime import prometheus
 from runtime.client import connect
 from runtime.dev_server import DevServer, free_port
 from runtime.settings import BadSetting
@@ -53,7 +53,7 @@ PLAN = [written("price", "get_price", sku="A-17"), written("rare", "get_rare", s
 def test_an_address_that_cannot_be_used_is_a_sentence(address: str) -> None:
     """What is wrong with it, and what an address looks like."""
     with pytest.raises(BadSetting) as raised:
-        metrics.runtime(LoggingConfig.default, address)
+        prometheus.runtime(LoggingConfig.default, address)
 
     assert BAD_ADDRESSES[address] in str(raised.value) and "--metrics" in str(raised.value)
 
@@ -62,7 +62,7 @@ def test_an_address_that_cannot_be_used_is_a_sentence(address: str) -> None:
 def test_metrics_are_for_this_machine_unless_an_address_is_given(host: str) -> None:
     """A port alone is one of the loopback interface."""
     port = free_port()
-    own = metrics.runtime(LoggingConfig.default, f"{host}{port}")
+    own = prometheus.runtime(LoggingConfig.default, f"{host}{port}")
 
     scraped = scrape(f"{'[::1]' if '::' in host else '127.0.0.1'}:{port}")
 
@@ -159,7 +159,7 @@ EXPECTED = {
 def place() -> Iterator[tuple[Runtime, str]]:
     """A runtime with metrics, and where they are."""
     address = f"127.0.0.1:{free_port()}"
-    yield metrics.runtime(LoggingConfig.default, address), address
+    yield prometheus.runtime(LoggingConfig.default, address), address
 
 
 async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: tuple[Runtime, str]) -> None:
@@ -174,7 +174,7 @@ async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: 
             handle = await stage.start(Task(text="What does it cost?"))
             outcome = await handle.result()
             store = await open_store(sqlite_url(tmp_path))
-            async with metrics.sampled(client, stage.queue, Breakers(store).samples, True):
+            async with prometheus.sampled(client, stage.queue, Breakers(store).samples, True):
                 found = await _until_sampled(address)
             await store.dispose()
     history = await handle.fetch_history()
@@ -236,7 +236,7 @@ async def test_a_store_that_cannot_be_read_leaves_the_worker_alone(
         return [Sample(BREAKER_STATE, ("pay",), 2)]
 
     with capture_logs() as lines:
-        async with metrics.sampled(client, "a-queue", breaking, True, every=0.1):
+        async with prometheus.sampled(client, "a-queue", breaking, True, every=0.1):
             while not math.isnan((found := scrape(place[1]))["replan_breaker_state", ("pay",)]):
                 await asyncio.sleep(0.05)
 
