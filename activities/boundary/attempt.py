@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities import tracing
+from activities import counting, tracing
 from activities.borders import judge
 from activities.borders.table import Proof, Verdict, attribute, carried, class_name, is_pythons_own, traceback_of
 from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
@@ -29,7 +29,6 @@ from activities.scrubbing import text_of
 from activities.sends import UNCOUNTED, Sends
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.libraries import is_foreign
-from workflows.account import metrics
 from workflows.account.metrics import ATTEMPT_DURATION, Sample
 from workflows.calls.header import CallHeader
 from workflows.faults import retries
@@ -401,8 +400,7 @@ def _observed(value: JsonValue) -> JsonValue:
 def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
     """Write the log line of an attempt, and count it."""
     seconds = time.monotonic() - began
-    if activity.in_activity():
-        metrics.add(activity.metric_meter(), [Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds)])
+    counting.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
     tracing.describe_attempt(
         {
             "replan.effect": attempt.spec.effect.value,

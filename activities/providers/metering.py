@@ -10,7 +10,7 @@ from typing import Literal
 
 import structlog
 
-from activities import deadline, metrics
+from activities import counting, deadline
 from activities.borders import classify
 from activities.errors import NeedsPerson
 from activities.providers.billing import Bill, End, billing, end_of
@@ -268,7 +268,7 @@ class MeteredModel:
         bill = billing()[end].bill
         if bill is Bill.MAXIMUM:
             lost.use = self._most(request, arriving, end)
-            metrics.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
+            counting.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
             return
         meter.lost.remove(lost)
         if bill is Bill.REPORTED and usage is not None:
@@ -297,7 +297,7 @@ class MeteredModel:
         """What a request used, counted in the metrics of the worker."""
         use, labels = self._use(usage), self._labels
         tokens = {name: getattr(usage, name) for name in TOKENS}
-        metrics.count(
+        counting.count(
             Sample(MODEL_CALLS, labels),
             *(Sample(MODEL_TOKENS, (*labels, name), number) for name, number in tokens.items()),
             Sample(MODEL_COST, labels, (use.usd or 0.0) * MICRO),

@@ -17,6 +17,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "tracing",
         "sends",
         "deadline",
+        "counting",
         "borders",
         "scrubbing",
         "progress",
