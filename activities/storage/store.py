@@ -497,35 +497,41 @@ class _Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
-        """Run `work` in a transaction, and repeat this for BUSY_TIMEOUT while another process writes."""
-        until = time.monotonic() + BUSY_TIMEOUT
+        """Run `work` in a transaction, and repeat this for BUSY_TIMEOUT while another process writes.
+
+        A cancel ends the repetition, unless the transaction `follows_effect`.
+        """
+        until, cancelled = time.monotonic() + BUSY_TIMEOUT, False
         while True:
-            try:
-                return await self._run_once(work, follows_effect=follows_effect)
-            except DBAPIError as error:
-                if not is_locked(error):
-                    raise
+            if not follows_effect:
+                await asyncio.sleep(0)  # raises a cancel that the transaction before has held back
+            done, is_cancelled = await self._run_once(work)
+            cancelled = cancelled or is_cancelled
+            error = done.exception()
+            if error is not None and is_locked(error):
                 if time.monotonic() >= until:
                     holder = _holder_of(self.engine.url)
                     log.warning("store_locked", holder=holder, remedy="end the process that holds it, or continue it")
-                    raise
+                elif follows_effect or not cancelled:
+                    continue
+            if cancelled:
+                _cancel_later(done)
+            return done.result()
 
-    async def _run_once(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
+    async def _run_once(self, work: Callable[[Connection], T]) -> tuple[asyncio.Future[T], bool]:
+        """The ended transaction, and whether the task was cancelled meanwhile."""
+
         def transact() -> T:
             with self.engine.begin() as tx:
                 return work(tx)
 
-        if not follows_effect:
-            await asyncio.sleep(0)  # raises a cancel that the transaction before has held back
         here, cancelled = asyncio.wrap_future(self._thread.submit(copy_context().run, transact)), False
         while not here.done():
             try:
                 await asyncio.wait([here])
             except asyncio.CancelledError:  # an effect that was applied is still recorded
                 cancelled = True
-        if cancelled:
-            _cancel_later(here)
-        return here.result()
+        return here, cancelled
 
 
 def _cancel_later(done: asyncio.Future[Any]) -> None:

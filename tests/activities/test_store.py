@@ -2,8 +2,10 @@
 
 import asyncio
 import hashlib
+import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from activities.boundary.breakers.rows import BREAKERS
 from activities.boundary.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
-from activities.storage.store import REPLAN_TABLES, StoreUnavailable, open_store, sqlite_url, store_id, writing
+from activities.storage.store import REPLAN_TABLES, StoreUnavailable, open_store, sqlite_url, store_id, write, writing
 from activities.storage.vault import PAYLOADS, EndedTasks, Vault
 from tests.gate import on_sqlite
 
@@ -182,3 +184,32 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
 
 def _literal(url: str, data: bytes) -> str:
     return f"X'{data.hex()}'" if url.startswith("sqlite") else f"decode('{data.hex()}', 'hex')"
+
+
+@pytest.mark.parametrize("follows_effect", [True, False])
+async def test_a_cancel_while_another_process_writes_loses_no_applied_effect(
+    tmp_path: Path, follows_effect: bool
+) -> None:
+    """What follows an effect is written once the other has ended; all else ends at once, and writes nothing."""
+    store = await open_store(sqlite_url(tmp_path))
+
+    def record(tx: Connection) -> None:
+        tx.execute(text("INSERT INTO written VALUES (1)"))
+
+    async with store.begin() as tx:
+        await tx.execute(text("CREATE TABLE written (number INTEGER)"))
+    other = sqlite3.connect(store.url.database or "", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    writer = asyncio.create_task(write(store, record, follows_effect=follows_effect))
+    await asyncio.sleep(0.3)  # it has tried, and waits for the lock
+    writer.cancel()
+    await asyncio.sleep(0.3)
+    ended_at_once = writer.done()
+    other.execute("COMMIT")
+    with suppress(asyncio.CancelledError):
+        await writer
+    written = other.execute("SELECT count(*) FROM written").fetchone()
+    other.close()
+    await store.dispose()
+
+    assert (ended_at_once, written) == (not follows_effect, (int(follows_effect),))
