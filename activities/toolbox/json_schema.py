@@ -26,6 +26,8 @@ UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
 references can take any amount of time."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
+TURNING = ("contains", "if", "not", "oneOf")
+"""JSON Schema keywords by which a schema may allow less if a part of it allows more."""
 VALUE = "value"
 
 
@@ -153,7 +155,8 @@ def checkable(schema: Any) -> Any:
         left_out.add("pattern")
     if isinstance(reference := schema.get("$ref"), str) and not (reference == "#" or reference.startswith("#/")):
         left_out.add("$ref")
-    return {name: checkable(part) for name, part in schema.items() if name not in left_out}
+    looser = {name: checkable(part) for name, part in schema.items() if name not in left_out}
+    return {name: part for name, part in looser.items() if name not in TURNING or part == schema[name]}
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
 
-from activities.toolbox.json_schema import MAX_NAMED, BadSchema, JsonSchema
+from activities.toolbox.json_schema import MAX_NAMED, BadSchema, JsonSchema, checkable
 
 Schema = dict[str, Any]
 
@@ -80,6 +80,33 @@ def test_a_schema_that_cannot_be_used_is_named(schema: Schema, wrong: str) -> No
         JsonSchema(schema)
 
     assert wrong in str(bad.value)
+
+
+LOOK_AHEAD: Schema = {"pattern": "(?=a)b"}
+FOREIGN: dict[str, tuple[Schema, JsonValue]] = {
+    "a pattern": (LOOK_AHEAD, "b"),
+    "not a pattern": ({"not": LOOK_AHEAD}, "b"),
+    "not none of them": ({"not": {"not": LOOK_AHEAD}}, "b"),
+    "one of two": ({"oneOf": [LOOK_AHEAD, {"type": "string"}]}, "b"),
+    "on a condition": ({"if": LOOK_AHEAD, "then": {"maxLength": 0}}, "b"),
+    "at most one": ({"contains": LOOK_AHEAD, "minContains": 0, "maxContains": 1}, ["b", "b"]),
+    "names": ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"ab": 1}),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_schema_without_what_cannot_be_checked_takes_all_that_it_took(
+    schema: Schema, value: JsonValue
+) -> None:
+    """Also where a part that takes more makes the whole take less."""
+    assert JsonSchema(checkable(schema)).misfits(value) == []
+
+
+def test_what_can_be_checked_of_a_foreign_schema_stays() -> None:
+    """All rules, where there is none that cannot be checked."""
+    schema = {"not": {"type": "null"}, "oneOf": [{"type": "string"}, {"type": "integer"}]}
+
+    assert checkable(schema) == schema
 
 
 DOUBLED: Schema = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
