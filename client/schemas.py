@@ -20,10 +20,11 @@ def plain(schema: Schema, whole: Schema) -> dict[str, Any]:
         found = {**whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), **found}
     others = [option for option in found.get("anyOf", ()) if option.get("type") != "null"]
     is_nullable = len(others) < len(found.get("anyOf", ()))
+    null = {"nullable": True} if is_nullable else {}
     if len(others) == 1:
         rest = {name: value for name, value in found.items() if name != "anyOf"}
-        return {**plain(others[0], whole), **rest, "nullable": True}
-    return {**found, "anyOf": others, "nullable": True} if is_nullable else found
+        return {**plain(others[0], whole), **rest, **null}
+    return {**found, "anyOf": others, **null} if is_nullable else found
 
 
 def decimal_part(schema: Schema) -> Schema | None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from client.schemas import with_numbers
+from client.schemas import plain, with_numbers
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
 from tests.processes import ROOT, Processes
@@ -40,6 +40,12 @@ def test_only_what_the_schema_says_is_a_number_is_shown_as_one(case: str) -> Non
     schema, value, words = SHOWN[case]
 
     assert with_numbers(canonical, value, schema) == words
+
+
+@pytest.mark.parametrize(("others", "may_be_null"), [([], False), ([{"type": "null"}], True)])
+def test_a_field_may_be_null_only_if_its_schema_says_so(others: list[dict[str, JsonValue]], may_be_null: bool) -> None:
+    """A single option is no reason."""
+    assert plain({"anyOf": [{"type": "string"}, *others]}, {}).get("nullable", False) is may_be_null
 
 
 async def test_a_decimal_is_a_number_on_every_screen(server: DevServer, client: Client, tmp_path: Path) -> None:
