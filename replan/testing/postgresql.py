@@ -82,10 +82,12 @@ class Cluster:
         listen = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-D", f"{self._home}/data"]
         self._process = spawn([*_unprivileged(), str(self._binaries / "postgres"), *listen, *self._options], self._log)
         for _ in range(START_SECONDS * 20):
-            if self._answers() or await exited(self._process, 0.05):
+            if self._answers():
+                return
+            if await exited(self._process, 0.05):
                 break
-        if self._process.poll() is not None:
-            raise PostgresFailed(f"PostgreSQL ended while it started ({last_line(self._log)}): look into {self._log}.")
+        how = f"did not answer within {START_SECONDS} s" if self._process.poll() is None else "ended while it started"
+        raise PostgresFailed(f"PostgreSQL {how} ({last_line(self._log)}): look into {self._log}.")
 
     async def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop the server: SIGINT shuts it down without waiting for clients, SIGQUIT and SIGKILL crash it."""
